@@ -34,6 +34,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --profile local --lint
+	$(BIN)/python -m pytest -p no:xdist tests/test_unused.py
 
 # Three jobs at once: the tests of Slurm, which wait more than they compute, on two clusters; the checks of `check`; and
 # the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the

@@ -3,12 +3,12 @@
     PYTHONPATH=. .venv/bin/python benchmarks/allocations.py [--spread 0.25]
 
 Nothing is submitted. Requests and the way in which jobs are put together are the run's own (`pipeline.slurm.resources`,
-`pipeline.slurm.packing`). How long a unit takes is a model: CPU seconds of one core without the start of its process,
-measured with the preset `standard` on one unit of 63.7 MB stored (194 MB of text), times the unit's bytes, which are
-spread about their mean. A core is taken to compute all the time: waiting for files is not in it. A batch gives a free
-core the largest unit that is left. Batches that become ready together are packed; those that become ready one by one,
-as the batch before them ends (signatures, decontaminate), are billed alone. Fertility is counted with the shards,
-beside which it runs; a shard's threads are taken to be one.
+`pipeline.slurm.executor.job_requests`). How long a unit takes is a model: CPU seconds of one core without the start of
+its process, measured with the preset `standard` on one unit of 63.7 MB stored (194 MB of text), times the unit's bytes,
+which are spread about their mean. A core is taken to compute all the time: waiting for files is not in it. A batch
+gives a free core the largest unit that is left. Batches that become ready together are packed; those that become ready
+one by one, as the batch before them ends (signatures, decontaminate), are billed alone. Fertility is counted with the
+shards, beside which it runs; a shard's threads are taken to be one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.configuration import Config, load
-from pipeline.slurm.packing import Request, allocations, pack
+from pipeline.slurm.executor.job_requests import ResourceRequest, count_allocations, pack_jobs
 from pipeline.slurm.resources import Requests
 from pipeline.workflow.dag import Dag
 
@@ -83,13 +83,13 @@ class Bill:
         self.used: dict[str, float] = {}
         self.billed: dict[str, float] = {}
 
-    def request(self, stage: str, wildcards: dict[str, str]) -> Request:
+    def request(self, stage: str, wildcards: dict[str, str]) -> ResourceRequest:
         """Return what the executor would make of a job's resources."""
         asked = {
             key: value(wildcards, attempt=1) if callable(value) else value
             for key, value in self.requests(stage).items()
         }
-        return Request(
+        return ResourceRequest(
             asked["slurm_partition"],
             asked["cpus_per_task"],
             asked["mem_mb"],
@@ -98,14 +98,14 @@ class Bill:
             asked["allocation_mem_mb"],
         )
 
-    def add(self, stage: str, jobs: Sequence[tuple[Request, float, float]], together: bool = True) -> None:
+    def add(self, stage: str, jobs: Sequence[tuple[ResourceRequest, float, float]], together: bool = True) -> None:
         """Count jobs, each with its CPU seconds and its duration."""
-        groups = pack([job[0] for job in jobs]) if together else [[number] for number in range(len(jobs))]
+        groups = pack_jobs([job[0] for job in jobs]) if together else [[number] for number in range(len(jobs))]
         for group in groups:
             members = [jobs[number] for number in group]
             size, memory = members[0][0].allocation_cpus or 1, members[0][0].allocation_memory_megabytes
             cpus, megabytes = (sum(getattr(job[0], key) for job in members) for key in ("cpus", "memory_megabytes"))
-            cores = allocations(cpus, megabytes, size, memory) * size
+            cores = count_allocations(cpus, megabytes, size, memory) * size
             self.billed[stage] = self.billed.get(stage, 0) + cores * (max(job[2] for job in members) + START_SECONDS)
             self.used[stage] = self.used.get(stage, 0) + sum(job[1] + START_CPU_SECONDS for job in members)
 

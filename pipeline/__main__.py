@@ -12,11 +12,12 @@ import importlib
 import os
 import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 from pipeline.core import disk_space
 from pipeline.core.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.core.formatting import visible_output
-from pipeline.slurm import requeue
 
 COMMANDS = {
     "verify": ("pipeline.commands", "verify"),
@@ -38,13 +39,23 @@ COMMANDS = {
     "mirror": ("pipeline.commands", "mirror"),
     "items": ("pipeline.commands", "items"),
     "energy": ("pipeline.workflow.progress", "main"),
-    "follow": ("pipeline.slurm.follow", "main"),
+    "follow": ("pipeline.slurm.pending_jobs", "main"),
     "profile": ("pipeline.pretrain.profile", "main"),
-    "platform check": ("pipeline.slurm.check", "main"),
+    "platform check": ("pipeline.slurm.platform_check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),
     "environment": ("pipeline.job.environment", "main"),
     "schema": ("pipeline.commands", "schema"),
 }
+
+
+def stop_on_sigterm() -> None:
+    """Let a step end with `Stopped` on SIGTERM in a job of Slurm: so a preemption begins, some time before its end."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise Stopped("as asked by Slurm: start again to continue")
+
+    if "SLURM_JOB_ID" in os.environ:
+        signal.signal(signal.SIGTERM, stop)
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +75,7 @@ def main(arguments: list[str]) -> int:
         print(f"error: there is no command {arguments[0]!r}: one of {', '.join(sorted(COMMANDS))}", file=sys.stderr)
         return 2
     if not is_command:
-        requeue.stop_when_asked()
+        stop_on_sigterm()
     try:
         called = getattr(importlib.import_module(module), function)
         with visible_output(sys.stdout):

@@ -5,23 +5,23 @@ import atexit
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.workflow import preflight, deferred_jobs
-from pipeline.slurm import before, image
-from pipeline.slurm.modules import Modules
+from pipeline.slurm import platform_check, job_environment
+from pipeline.slurm.job_environment import JobModules
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:
     for known in workflow.rules:
-        known.env_modules = Modules(*run.platform.modules)
+        known.env_modules = JobModules(*run.platform.modules)
 
 # What starts a training's processes: in an image there is no srun, so it stays outside, and they go in.
 supervisor = "python"
 if run.platform.container:
     # `python` is then that of the image in all jobs; Snakemake itself stays outside, where Slurm's commands are.
     supervisor = shlex.quote(sys.executable)
-    folders = shlex.quote(f"{image.PYTHON.parent}:{sys.prefix}/bin")
+    folders = shlex.quote(f"{job_environment.IMAGE_PYTHON.parent}:{sys.prefix}/bin")
     variables = " ".join(
         f"{name}={shlex.quote(value)}"
-        for name, value in image.environment(run.platform).items()
+        for name, value in job_environment.image_variables(run.platform).items()
     )
     PREFIX = f"trap : TERM; export {variables} PATH={folders}:$PATH; "
     shell.prefix(PREFIX)
@@ -42,7 +42,7 @@ def refuse_what_is_missing():
     deployment = workflow.deployment_settings.deployment_method
     launched = to_be_trained()
     try:
-        before.refuse(
+        platform_check.refuse_run(
             run,
             slurm=workflow.executor_plugin.name == "slurm",
             modules=DeploymentMethod.ENV_MODULES in deployment,

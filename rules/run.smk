@@ -13,7 +13,7 @@ from pipeline.forecast.calibration import forecast_plan
 from pipeline.config.configuration import load
 from pipeline.workflow import invocation, version_cache
 from pipeline.workflow.dag import Dag
-from pipeline.slurm import image
+from pipeline.slurm import job_environment
 from pipeline.slurm.resources import Requests
 
 # A start is refused before it forgets any record: what is not the lock's computes with other versions. A dry run says it.
@@ -30,7 +30,7 @@ def refuse(sentence):
 def in_image():
     """Return what is installed in the platform's image; of one that cannot be asked, nothing."""
     try:
-        return image.environments_in(run.platform, run.run.environment)
+        return job_environment.image_environments(run.platform, run.run.environment)
     except InputError as error:
         refuse(str(error))
 

@@ -3,10 +3,10 @@
 import os
 
 from pipeline.core.hashing import sha256_of
-from pipeline.slurm import accounting, registration
+from pipeline.slurm import accounting, executor_host
 
 try:
-    registration.register(run.slurm, Path(RUN), PREFIX)
+    executor_host.register(run.slurm, Path(RUN), PREFIX)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -20,7 +20,7 @@ localrules:
 onstart:
     refuse_what_is_missing()
     os.environ[frozen.VARIABLE] = frozen.freeze(Path(RUN), frozen_now)
-    registration.begin(workflow, Path(RUN))
+    executor_host.record_start(workflow, Path(RUN))
 
 
 onsuccess:

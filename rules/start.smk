@@ -11,7 +11,7 @@ from pipeline.provenance import evidence, seal
 from pipeline.workflow import invocation, run_lock
 from pipeline.config.renamed_keys import in_new_words
 from pipeline.workflow.stale_records import Stale, is_locked
-from pipeline.slurm import live
+from pipeline.slurm import takeover
 
 
 def seal_start():
@@ -30,9 +30,9 @@ try:
         seal.begin(Path(RUN), run.provenance, logger.warning)
         # At the end of a start, also of one that had nothing to do or was refused, when its own meter has ended.
         atexit.register(seal_start)
-        live.take_over(Path(RUN), logger.warning)
+        takeover.take_over(Path(RUN), logger.warning)
         if any(not holder.is_mine for holder in held.dead):
-            live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
+            takeover.wait_for_remote_steps(Path(RUN), logger.warning)
         held.dead.clear()
         # What Snakemake itself uses, with all that runs below it: on a cluster that is its share of the login node.
         # In an allocation of Slurm it says which. Its jobs say whose they are.
@@ -57,7 +57,7 @@ if workflow.is_main_process:
 last_start = frozen.newest(Path(RUN))
 frozen_now = dag.frozen() if workflow.is_main_process else {}
 if workflow.is_main_process:
-    frozen_now |= image.described(
+    frozen_now |= job_environment.describe_image(
         run.platform, last_start, hashed=action == "execution"
     )
 for difference in frozen.differences(last_start or frozen_now, frozen_now):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -52,6 +53,41 @@ def test_what_the_layers_are_for() -> None:
     assert arrows["core"] <= {"layout"} and not arrows["layout"] and arrows["job"] <= {"energy", "core", "layout"}
     for stage in {step.partition(".")[0] for step in STEPS} | {"model"}:
         assert not {"config", "workflow", "audit", "slurm", "commands"} & arrows[stage], stage
+
+
+def test_the_executor_could_be_published() -> None:
+    allowed = {*sys.stdlib_module_names, "snakemake_interface_common", "snakemake_interface_executor_plugins"}
+    allowed |= {"snakemake_executor_plugin_slurm"}  # whose name and options it takes over
+    own = {name: file for name, file in architecture.files().items() if f"{name}.".startswith("slurm.executor.")}
+    assert len(own) > 5, "its modules are found"
+    for name, file in own.items():
+        nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        foreign = {one for one in names if not f"{one}.".startswith("pipeline.slurm.executor.")}
+        assert {one.partition(".")[0] for one in foreign} <= allowed, name
+
+
+PRIVATE = ("model.torch_private", "pretrain.gauges.traced_torch")
+
+
+def foreign_imports(file: Path) -> set[str]:
+    """Return what a module imports, with the names, and attributes of torch: `torch._C._distributed_c10d.HashStore`."""
+    nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    named = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+    named |= {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n).startswith("torch._")}
+    return named | {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+
+
+def test_private_names_of_torch_stand_in_modules_of_their_own() -> None:
+    def is_private(name: str) -> bool:
+        return name.startswith("torch.") and re.search(r"\._(?!_)", name) is not None
+
+    found = {
+        name: {one for one in foreign_imports(file) if is_private(one)} for name, file in architecture.files().items()
+    }
+    assert all(found[name] for name in PRIVATE)
+    assert {name: names for name, names in found.items() if names and name not in PRIVATE} == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

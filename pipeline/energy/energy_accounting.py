@@ -102,11 +102,6 @@ class Figure(AccountingPart):
         return ", ".join(f"{_share(amount, sum(parts.values()))} {name}" for name, amount in parts.items())
 
     @property
-    def measured_share(self) -> str:
-        """Return the measured part in whole per cent, or a dash where nothing is known."""
-        return _share(self.measured_joules, self.joules) if self.is_known and self.joules else "–"
-
-    @property
     def value(self) -> str:
         """Return the amount alone, such as `12.3 kWh`."""
         unit = energy_unit(self.joules)

@@ -19,24 +19,35 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from pipeline.config.error_messages import sentence
+from pipeline.config.platforms import described
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import KEY
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.ear_meter import METER
-from pipeline.energy.external_meters.meter_tables import PROBLEMS, ExternalReadingsFile
+from pipeline.energy.external_meters.ear_meter import METER, read_ear
+from pipeline.energy.external_meters.meter_tables import FOLDER, PROBLEMS, ExternalReadings, ExternalReadingsFile
+from pipeline.energy.external_meters.smart_meter import read_smart_meter
+from pipeline.energy.readings import READINGS, ExternalReading, MeterInterval
+from pipeline.energy.settings import Energy
+from pipeline.job import frozen
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import PUBLIC_KEY
-from pipeline.slurm import ear, energy, queue, sacct, starts, tables
-from pipeline.slurm.values import hosts
+from pipeline.slurm import job_energy, sacct, takeover
+from pipeline.slurm.executor.interface import UNFINISHED_STATES
+from pipeline.slurm.takeover import SlurmInvocation
+from pipeline.slurm.values import list_hosts
 
-ACCOUNTING = "provenance/accounting"
+ACCOUNTING_FOLDER = "provenance/accounting"
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
 
 
-def processors() -> dict[str, int]:
+def query_processors() -> dict[str, int]:
     """Return how many logical processors each node of this cluster has; nothing where Slurm does not say."""
     words = ["sinfo", "--noheader", "--Node", "--format=%N|%c"]
     try:
@@ -47,21 +58,23 @@ def processors() -> dict[str, int]:
     return {node: int(number) for node, number in rows if number.isdigit()}
 
 
-def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | None:
+def has_whole_nodes(job: sacct.AccountedJob, node_processors: dict[str, int]) -> bool | None:
     """Return whether a job had all processors of its nodes, so that their energy is its own; None if nobody knows."""
     had = [allocation for allocation in job.allocations if allocation.node_list]
     if not node_processors or not had:
         return None
     return all(
-        allocation.cpus >= sum(node_processors.get(node, 0) for node in hosts(str(allocation.node_list)))
+        allocation.cpus >= sum(node_processors.get(node, 0) for node in list_hosts(str(allocation.node_list)))
         for allocation in had
     )
 
 
-def described(cluster: str | None, job: sacct.Job, cost: energy.JobEnergy, whole_nodes: bool | None) -> dict[str, Any]:
+def describe_job(
+    cluster: str | None, job: sacct.AccountedJob, cost: job_energy.JobEnergy, whole_nodes: bool | None
+) -> dict[str, Any]:
     """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
     of_ear = [book for book in cost.books if any(reading.meter == METER for reading in book.readings)]
-    nodes = ear.nodes(of_ear) or None
+    nodes = job_energy.node_energies(of_ear) or None
     told = job.allocations
     measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
     billed = [part.billing * part.elapsed_seconds for part in told if part.billing is not None]
@@ -100,20 +113,20 @@ def _known(paths: list[Path], prefix: str) -> tuple[set[str], set[str]]:
     return known, unsure
 
 
-def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.Job]:
+def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.AccountedJob]:
     """Return the jobs that are not written yet, once the database knows that all that are over are so."""
     problem: InputError | None = None
     for attempt in range(TRIES):
         time.sleep(SECONDS_BETWEEN if attempt else 0)
         try:
-            jobs = {number: job for number, job in sacct.ask(names, since).items() if number not in known}
+            jobs = {number: job for number, job in sacct.query_sacct(names, since).items() if number not in known}
         except InputError as error:
             problem = error
             continue
         problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
         # Where Slurm does not answer, what the database has is all that anybody can wait for.
-        queued = queue.jobs(names, ended=True)
-        alive = {number for number, job in (queued or {}).items() if job.state in sacct.WAITING}
+        queued = takeover.query_jobs(names, ended=True)
+        alive = {number for number, job in (queued or {}).items() if job.state in UNFINISHED_STATES}
         if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
     if problem is not None:
@@ -121,7 +134,9 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
     return jobs
 
 
-def _collect(folder: Path, cluster: str | None, begun: list[starts.Start], has_ear: bool) -> tuple[int, list[str]]:
+def _collect(
+    folder: Path, cluster: str | None, begun: list[takeover.SlurmInvocation], has_ear: bool
+) -> tuple[int, list[str]]:
     """Write the files of the jobs of these starts, which have the same cluster; return how many, and what is wrong.
 
     Where the cluster of a start is not known, the names of its files are without it.
@@ -133,19 +148,19 @@ def _collect(folder: Path, cluster: str | None, begun: list[starts.Start], has_e
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
     if not over:
         return 0, []
-    node_processors = processors()
-    told = energy.ask(over, ear_expected=has_ear)
+    node_processors = query_processors()
+    told = job_energy.query_meters(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"
         before = ExternalReadingsFile.model_validate_json(path.read_bytes()).books if number in late else []
-        cost = energy.of_job(jobs[number], told, whole_nodes, time.time(), before)
-        write_json(path, described(cluster, jobs[number], cost, whole_nodes))
+        cost = job_energy.job_energy(jobs[number], told, whole_nodes, time.time(), before)
+        write_json(path, describe_job(cluster, jobs[number], cost, whole_nodes))
     unplaced = [problem for problem in told.problems if not re.search(r"\bjob \d", problem)]
     return len({*over} - known), [*told.failures, *unplaced]
 
 
-def collect(run_directory: Path, say: Callable[[str], None] = lambda sentence: None) -> int:
+def collect_accounting(run_directory: Path, say: Callable[[str], None] = lambda sentence: None) -> int:
     """Write the files of the jobs of this cluster that are over, and the tables of meters; return how many are new.
 
     A job whose energy is not final is written again. A source that does not answer, or that is not what it should be,
@@ -154,16 +169,16 @@ def collect(run_directory: Path, say: Callable[[str], None] = lambda sentence: N
     Raises:
         InputError: the configuration of the run has no sense.
     """
-    settings, platform_has_ear = tables.configured(run_directory)
-    begun: dict[str | None, list[starts.Start]] = {}
-    for start in starts.starts(run_directory):
+    settings, platform_has_ear = load_energy_settings(run_directory)
+    begun: dict[str | None, list[takeover.SlurmInvocation]] = {}
+    for start in takeover.load_invocations(run_directory):
         begun.setdefault(start.cluster, []).append(start)
-    problems = tables.write(run_directory, settings, [start for some in begun.values() for start in some])
-    here, written = starts.cluster() if begun else None, 0
+    problems = write_meter_tables(run_directory, settings, [start for some in begun.values() for start in some])
+    here, written = takeover.query_cluster_name() if begun else None, 0
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
             try:
-                new, wrong = _collect(run_directory / ACCOUNTING, cluster, of_cluster, platform_has_ear)
+                new, wrong = _collect(run_directory / ACCOUNTING_FOLDER, cluster, of_cluster, platform_has_ear)
             except InputError as error:
                 new, wrong = 0, [str(error)]
             written, problems = written + new, problems + wrong
@@ -171,18 +186,20 @@ def collect(run_directory: Path, say: Callable[[str], None] = lambda sentence: N
         say(problem)
     if begun or problems or (run_directory / PROBLEMS).exists():
         (run_directory / PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
-        write_json(run_directory / PROBLEMS, {"asked": starts.now(), "problems": list(dict.fromkeys(problems))})
+        write_json(
+            run_directory / PROBLEMS, {"asked": takeover.utc_timestamp(), "problems": list(dict.fromkeys(problems))}
+        )
     return written
 
 
 def end(run_directory: Path, say: Callable[[str], None]) -> None:
     """Write down what the jobs of this snakemake have cost, and that it leaves none of them to the next one."""
-    if starts.current is None:
+    if takeover.current is None:
         return
     try:
-        if queue.jobs([starts.current.name]) == {}:
-            starts.current.end(run_directory)
-        collect(run_directory, say)
+        if takeover.query_jobs([takeover.current.name]) == {}:
+            takeover.current.end(run_directory)
+        collect_accounting(run_directory, say)
     except InputError as error:
         say(str(error))
 
@@ -195,7 +212,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline accounting", description=main.__doc__)
     parser.add_argument("run_directory", type=Path)
     options = parser.parse_args(arguments)
-    written = collect(
+    written = collect_accounting(
         options.run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
     )
     if (options.run_directory / PUBLIC_KEY).is_file() and KEY not in os.environ:
@@ -203,5 +220,68 @@ def main(arguments: list[str]) -> int:
     else:
         attest(options.run_directory)
     if written:
-        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / ACCOUNTING}")
+        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / ACCOUNTING_FOLDER}")
     return 0
+
+
+def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
+    """Return the section `energy` of the run as it was last started, and whether its platform has EAR.
+
+    Raises:
+        InputError: the section has no sense, or there is no such platform.
+    """
+    content: dict[str, Any] = (frozen.newest(run_directory) or {}).get("configuration") or {}
+    try:
+        settings = Energy.model_validate(content.get("energy") or {})
+    except ValidationError as error:
+        raise InputError(sentence(error, Energy, f"{run_directory}/{frozen.FOLDER}, section energy")) from None
+    platform = content.get("platform")
+    return settings, bool(platform and described(str(platform)).ear)
+
+
+def _began(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
+    """Return when the run began, in seconds of Unix time, by its starts and its meters; None where neither says."""
+    moments = [datetime.fromisoformat(start.started).timestamp() for start in begun]
+    for path in (run_directory / READINGS).glob("*.jsonl"):
+        try:
+            with path.open(encoding="utf-8") as lines:
+                moments.append(MeterInterval.model_validate_json(next(lines)).started)
+        except (OSError, ValueError, StopIteration):
+            continue  # the account says what is wrong with it
+    return min(moments, default=None)
+
+
+def _read(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
+    """Return what all readers find; a table that cannot be read is a sentence."""
+    books: list[ExternalReading] = []
+    problems: list[str] = []
+    for read in readers:
+        try:
+            found = read()
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        books += found
+        problems += found.problems
+    return ExternalReadings(books, problems)
+
+
+def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
+    """Write the books of the tables that the settings name, and return what is wrong with them, in sentences."""
+    since, until = _began(run_directory, begun), time.time()
+    kinds: dict[str, list[Callable[[], ExternalReadings]]] = {
+        "ear_files": [partial(read_ear, Path(file)) for file in settings.ear_files],
+        "smart_meters": [partial(read_smart_meter, meter, since=since, until=until) for meter in settings.smart_meters],
+    }
+    problems: list[str] = []
+    for kind, readers in kinds.items():
+        path = run_directory / FOLDER / f"{kind}.json"
+        if not readers:
+            path.unlink(missing_ok=True)
+            continue
+        found = _read(readers)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        books = [book.model_dump(mode="json") for book in found]
+        write_json(path, {"books": books, "problems": found.problems})
+        problems += found.problems
+    return problems

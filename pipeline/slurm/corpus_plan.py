@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.forecast.corpus_size import Expected, documents_allowed, expected, memory_needed
 from pipeline.forecast.text_rates import JOINING, Rate, rates_of
-from pipeline.slurm.packing import Request, pack
+from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
 from pipeline.slurm.resources import HOLD_KEYS, Requests
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, chapter
@@ -142,7 +142,7 @@ class CorpusPlan:
         """Return how many jobs of Slurm they are where all are ready together; None where it is not known."""
         if self.partition is None:
             return None
-        return 0 if name in LOCAL else len(pack([_request(one) for one in asked]))
+        return 0 if name in LOCAL else len(pack_jobs([_request(one) for one in asked]))
 
     def _is_known(self, job: Mapping[str, str]) -> bool:
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
@@ -184,8 +184,8 @@ class CorpusPlan:
             )
 
 
-def _request(asked: Mapping[str, Any]) -> Request:
-    return Request(
+def _request(asked: Mapping[str, Any]) -> ResourceRequest:
+    return ResourceRequest(
         asked["slurm_partition"],
         asked["cpus_per_task"],
         asked["mem_mb"],

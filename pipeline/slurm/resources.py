@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
 from pipeline.model.size import parameter_count, training_flops
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
-from pipeline.slurm.retry import Growth, factor
+from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, Bytes, Need
 
@@ -31,7 +31,7 @@ HOLD_KEYS = ("corpus.equal_keys", "corpus.find_duplicates")  # in `deduplication
 STATE_BYTES = 48  # per parameter, of a process on a CPU: weights, gradients, Adam's state, twice while it is saved
 
 
-def side_by_side(partition: Partition, units: int, unit_megabytes: int) -> int:
+def batch_cores(partition: Partition, units: int, unit_megabytes: int) -> int:
     """Return on how many cores a batch does its units, each with the memory of one unit.
 
     Whole smallest allocations where each core gets several units, else a core for each, so that others have the rest;
@@ -66,7 +66,7 @@ class Requests:
             if partition is None:
                 return 1
             if need.reads == "batch":
-                return side_by_side(partition, self.units(wildcards), memory(wildcards, attempt))
+                return batch_cores(partition, self.units(wildcards), memory(wildcards, attempt))
             billed = partition.allocation.cpus if partition.allocation else 1
             if need.reads == "shard":  # few shards share what is billed; more than eight threads wait for the texts
                 return max(min(billed // self.config.tokens[wildcards["tokens"]].shards, 8), 1)
@@ -233,9 +233,9 @@ class Requests:
         return " ".join(["--requeue", *extra, *([energy] if energy else [])])
 
     @staticmethod
-    def _growth(step: str, wildcards: Mapping[str, str], attempt: int) -> Growth:
+    def _growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:
         """Return by how much this attempt grows, by the causes of those before it."""
-        return factor(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
+        return request_growth(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
 
     @staticmethod
     def _limited(amount: int, growth: float, most: int | None) -> int:

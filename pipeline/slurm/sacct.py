@@ -11,13 +11,13 @@ import subprocess
 from collections import defaultdict
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Literal
 
 from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import joules_of
-from pipeline.slurm.values import bytes_of, gpus, hosts, seconds_of, state_of, tres
+from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause
+from pipeline.slurm.values import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 
 FIELDS = (
     *("JobIDRaw", "Comment", "State", "ExitCode", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TotalCPU"),
@@ -25,29 +25,10 @@ FIELDS = (
     *("TimelimitRaw", "Reason"),
 )
 COMMENT = FIELDS.index("Comment")  # the only one that may have | or a line end in it
-# squeue(1), JOB STATE CODES: all that come before an end, also those that a job has for moments, such as SIGNALING.
-WAITING = (
-    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD"),
-    *("REQUEUE_FED", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
-)
 MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
 
-Cause = Literal["finished", "failed", "memory", "time", "preempted", "node", "cancelled", "requeued"]
-CAUSES: dict[str, Cause] = {
-    "COMPLETED": "finished",
-    "OUT_OF_MEMORY": "memory",
-    "TIMEOUT": "time",
-    "DEADLINE": "time",
-    "PREEMPTED": "preempted",
-    "NODE_FAIL": "node",
-    "BOOT_FAIL": "node",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "REQUEUED": "requeued",
-}
 
-
-class Allocation(BaseModel):
+class AccountedAllocation(BaseModel):
     """One stretch of time in which a job had nodes; what was not measured is None.
 
     Memory is that of all nodes. The peak is the sum of the peaks of the batch script and of the largest step, each over
@@ -83,7 +64,7 @@ class Allocation(BaseModel):
     @property
     def gpus(self) -> int:
         """GPUs of all nodes together."""
-        return gpus(",".join(f"{name}={value}" for name, value in self.tres.items()))
+        return count_gpus(",".join(f"{name}={value}" for name, value in self.tres.items()))
 
     @property
     def billing(self) -> float | None:
@@ -94,7 +75,7 @@ class Allocation(BaseModel):
     @property
     def is_over(self) -> bool:
         """Whether it has ended and is not about to be continued."""
-        return self.state not in WAITING and self.ended is not None
+        return self.state not in UNFINISHED_STATES and self.ended is not None
 
     @property
     def cause(self) -> Cause:
@@ -105,12 +86,12 @@ class Allocation(BaseModel):
         return CAUSES.get(self.state, "failed")
 
 
-class Job(BaseModel):
+class AccountedJob(BaseModel):
     """A job with its allocations, the first one first; `comment` holds rule and wildcards where Slurm keeps it."""
 
     job: str
     comment: str | None
-    allocations: list[Allocation]
+    allocations: list[AccountedAllocation]
 
 
 def _moment(text: str) -> str | None:
@@ -121,7 +102,7 @@ def _peak(steps: list[dict[str, str]]) -> int | None:
     """Return the bytes of the batch script and of the largest step."""
     peaks: dict[bool, int] = {}
     for step in steps:
-        peak = bytes_of(step["MaxRSS"])
+        peak = parse_bytes(step["MaxRSS"])
         if peak:
             is_batch = step["JobIDRaw"].endswith(".batch")
             peaks[is_batch] = max(peaks.get(is_batch, 0), peak * int(step["NTasks"] or 1))
@@ -142,20 +123,20 @@ def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
             return told[name]["ConsumedEnergyRaw"]
     spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for step in (step for name, step in told.items() if name.isdigit() and step["End"].isdigit()):
-        for node in hosts(step["NodeList"]):
+        for node in list_hosts(step["NodeList"]):
             spans[node].append((int(step["Start"]), int(step["End"])))
     if any(start < end for on in spans.values() for (_, end), (start, _) in pairwise(sorted(on))):
         return f"{row['ConsumedEnergyRaw']} for steps side by side, each of all that its nodes have used"
     return row["ConsumedEnergyRaw"]
 
 
-def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
+def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAllocation:
     energy = _energy_said(row, steps)
     exit_code, _, signal = row["ExitCode"].partition(":")
-    allocated = tres(row["AllocTRES"])
-    shares = [float(share) for step in steps if (share := tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
-    return Allocation(
-        state=state_of(row["State"]),
+    allocated = parse_tres(row["AllocTRES"])
+    shares = [float(share) for step in steps if (share := parse_tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
+    return AccountedAllocation(
+        state=parse_state(row["State"]),
         exit_code=int(exit_code or 0),
         signal=int(signal or 0),
         reason=row["Reason"] if row["Reason"] not in ("", "None") else None,
@@ -164,12 +145,12 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
         started=_moment(row["Start"]),
         ended=_moment(row["End"]),
         elapsed_seconds=float(row["ElapsedRaw"] or 0),
-        cpu_seconds=round(seconds_of(row["TotalCPU"]) or 0.0, 3),
+        cpu_seconds=round(parse_seconds(row["TotalCPU"]) or 0.0, 3),
         allocated_cpu_seconds=float(row["CPUTimeRAW"] or 0),
         nodes=int(row["NNodes"] or 0),
-        node_list=row["NodeList"] if hosts(row["NodeList"]) else None,
+        node_list=row["NodeList"] if list_hosts(row["NodeList"]) else None,
         tres=allocated,
-        requested_memory_bytes=bytes_of(allocated.get("mem", ""), "M"),
+        requested_memory_bytes=parse_bytes(allocated.get("mem", ""), "M"),
         peak_memory_bytes=_peak(steps),
         time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
         gpu_utilization=max(shares) / 100 if shares else None,
@@ -190,13 +171,13 @@ def _rows(text: str) -> list[str]:
     return rows
 
 
-def parse(text: str) -> dict[str, Job]:
+def parse_sacct(text: str) -> dict[str, AccountedJob]:
     """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps.
 
     Raises:
         InputError: a row is cut off, or something else was printed.
     """
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, AccountedJob] = {}
     groups: list[list[dict[str, str]]] = []
     for line in _rows(text):
         cells = line.split("|")
@@ -211,13 +192,13 @@ def parse(text: str) -> dict[str, Job]:
         elif groups:
             groups[-1].append(row)
     for row, *steps in groups:
-        job = jobs.setdefault(row["JobIDRaw"], Job(job=row["JobIDRaw"], comment=None, allocations=[]))
+        job = jobs.setdefault(row["JobIDRaw"], AccountedJob(job=row["JobIDRaw"], comment=None, allocations=[]))
         job.comment = row["Comment"] or job.comment
         job.allocations.append(_allocation(row, steps))
     return jobs
 
 
-def ask(names: list[str], since: datetime) -> dict[str, Job]:
+def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
     """Return the jobs of these names that were there since then, number to job; one question for all of them.
 
     Raises:
@@ -235,4 +216,4 @@ def ask(names: list[str], since: datetime) -> dict[str, Job]:
     if done.returncode != 0:
         said = " ".join(done.stderr.split())
         raise InputError(f"sacct gives no accounting ({said}): ask for it later, or do without")
-    return parse(done.stdout)
+    return parse_sacct(done.stdout)

@@ -21,12 +21,12 @@ _GPU = re.compile(
 _SLICE = re.compile(r"\d+g[._]\d+gb|(?<![a-z])mig(?![a-z])", re.I)
 
 
-def tres(text: str) -> dict[str, str]:
+def parse_tres(text: str) -> dict[str, str]:
     """Return the trackable resources of `cpu=2,gres/gpu:a100=4,mem=4G`, name to value."""
     return dict(entry.split("=", 1) for entry in text.split(",") if "=" in entry)
 
 
-def gpus(text: str) -> int:
+def count_gpus(text: str) -> int:
     """Return the number of whole GPUs in a list of resources, of TRES or of GRES.
 
     TRES name the sum of all types next to the types, or only one of the two, as AccountingStorageTRES of the site says.
@@ -46,14 +46,14 @@ def gpus(text: str) -> int:
     return max(total, typed) - slices
 
 
-def hosts(node_list: str) -> list[str]:
+def list_hosts(node_list: str) -> list[str]:
     """Return the nodes of a list such as `node[1-2]-ib,login`, sorted; without nodes an empty list."""
     if node_list.strip() in NO_NODES:
         return []
     return list(NodeSet(node_list, resolver=RESOLVER_NOGROUP))  # to Slurm @ is no group of nodes
 
 
-def bytes_of(text: str, unit: str = "") -> int | None:
+def parse_bytes(text: str, unit: str = "") -> int | None:
     """Return the bytes of a size such as 201872K, 1.5G or 0; None where there is none.
 
     A request of older Slurms ends in c or n: 4000Mc for each core, 4Gn for each node. Their number of cores and nodes
@@ -66,7 +66,7 @@ def bytes_of(text: str, unit: str = "") -> int | None:
     return round(float(match[1]) * UNITS[match[2].upper() or unit]) if match else None
 
 
-def seconds_of(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """Return the seconds of a time such as 1-02:03:04, 02:03:04, 03:04.500 or 1-12; 0 where the text is empty.
 
     None for a word: UNLIMITED, Partition_Limit, INVALID, NOT_SET.
@@ -83,15 +83,15 @@ def seconds_of(text: str) -> float | None:
     return seconds + 86400 * int(match[1] or 0)
 
 
-def minutes(limit: str) -> int | None:
+def parse_minutes(limit: str) -> int | None:
     """Return a time limit in whole minutes; None where there is no limit. A number alone is one of minutes."""
     if limit.isdigit():
         return int(limit)
-    seconds = seconds_of(limit)
+    seconds = parse_seconds(limit)
     return None if seconds is None else int(seconds // 60)
 
 
-def state_of(text: str) -> str:
+def parse_state(text: str) -> str:
     """Return the state of a job or a node without what follows it, as in `CANCELLED by 1000` or `MIXED+PLANNED`."""
     match = re.match(r"[A-Za-z_]+", text.strip())
     return match[0] if match else ""

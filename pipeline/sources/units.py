@@ -138,14 +138,3 @@ class SourceUnits:
             batch = PARTS + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
             batches.setdefault(str(batch), []).append(unit)
         return batches
-
-    @cached_property
-    def batch_bytes(self) -> dict[str, int]:
-        """Bytes of the raw files and parts that each batch reads; a part that is not there yet counts `unit_bytes`."""
-        found = {}
-        for batch, units in self.batches.items():
-            raw = (name for unit in units if self.parts_of(unit) is None for name in self.units[unit])
-            parts = (path for unit in units if self.parts_of(unit) for path in self.units[unit].values())
-            sizes = (path.stat().st_size if path.is_file() else self.source.unit_bytes for path in parts)
-            found[batch] = sum(self.sizes[name] for name in raw) + sum(sizes)
-        return found

@@ -10,12 +10,15 @@ from tests.slurm.cluster import Cluster, running
 
 # Files of tests that take long, in the order in which two workers begin them: the longest first, those that need the
 # finished run when the tests of the rules have it, and all others after them.
-LONG = ("training", "submission", "live", "fencing", "accidents", "edits", "whole_run", "shares_of_keys", "one_device")
+LONG = (
+    *("test_training", "executor/test_slurm_executor", "test_takeover", "test_fencing", "test_accidents"),
+    *("test_edits", "test_whole_run", "test_shares_of_keys", "test_one_device"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of Slurm in the order of LONG."""
-    places = {f"tests/slurm/test_{name}.py": place for place, name in enumerate(LONG)}
+    places = {f"tests/slurm/{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(LONG)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import yaml
 
-from pipeline.slurm.values import seconds_of
+from pipeline.slurm.values import parse_seconds
 from tests.conftest import new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 
@@ -112,6 +112,6 @@ def measure(
         "longest_queue": longest,
         **dict(Counter(calls.read_text().split())),
         "job_seconds_median": statistics.median(float(elapsed) for elapsed, _ in rows),
-        "job_cpu_seconds_median": round(statistics.median(seconds_of(cpu) for _, cpu in rows), 2),
-        "job_cpu_seconds_sum": round(sum(seconds_of(cpu) for _, cpu in rows), 1),
+        "job_cpu_seconds_median": round(statistics.median(parse_seconds(cpu) for _, cpu in rows), 2),
+        "job_cpu_seconds_sum": round(sum(parse_seconds(cpu) for _, cpu in rows), 1),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import Cluster, wait_until
-from tests.slurm.test_submission import REGISTERED, start
+from tests.slurm.executor.test_slurm_executor import REGISTERED, start
 
 pytestmark = pytest.mark.slurm
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.slurm import starts
-from pipeline.slurm.accounting import ACCOUNTING, collect
+from pipeline.slurm import takeover
+from pipeline.slurm.accounting import ACCOUNTING_FOLDER, collect_accounting
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -25,8 +25,8 @@ EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'
 def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the results of a run that this process has started."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
-    monkeypatch.setattr(starts, "current", None)
-    starts.begin(tmp_path, NAME)
+    monkeypatch.setattr(takeover, "current", None)
+    takeover.record_invocation(tmp_path, NAME)
     yield tmp_path
 
 
@@ -46,7 +46,7 @@ def wait_for_end(cluster: Cluster) -> None:
 
 def written(run: Path) -> dict[str, dict[str, Any]]:
     """Return the files of the accounting."""
-    books = {path.name: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+    books = {path.name: json.loads(path.read_text()) for path in (run / ACCOUNTING_FOLDER).glob("*.json")}
     assert set(books) == {f"{CLUSTER}.{book['job']}.json" for book in books.values()}
     return {book["job"]: book for book in books.values()}
 
@@ -65,7 +65,7 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     cluster.ask("scancel", cancelled)
     wait_until(lambda: cluster.jobs() == [waiting], "all but one have ended")
 
-    assert collect(run) == 5
+    assert collect_accounting(run) == 5
     books = written(run)
     assert other not in books and waiting not in books
     causes = {job: books[job]["cause"] for job in (good, bad, again, hungry, cancelled)}
@@ -77,32 +77,36 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
     assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
 
-    before = (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
+    before = (run / ACCOUNTING_FOLDER / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
     cluster.ask("scontrol", "release", waiting)
     wait_for_end(cluster)
-    assert collect(run) == 1
-    assert (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+    assert collect_accounting(run) == 1
+    assert (run / ACCOUNTING_FOLDER / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, (
+        "what is written does not change"
+    )
 
 
 def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
-    (run / starts.STARTS / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
-    starts.begin(run, "of-two-clusters")
+    (run / takeover.INVOCATIONS_FOLDER / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
+    takeover.record_invocation(run, "of-two-clusters")
     job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")
     elsewhere = submit(cluster, "rule_elsewhere", "true", name="of-another-cluster")
-    starts.Start(name="of-before", host="a", process=1, started=starts.now()).write(run)
-    starts.Start(name="of-another-cluster", host="a", process=1, started=starts.now(), cluster="another").write(run)
-    (run / ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")
+    takeover.SlurmInvocation(name="of-before", host="a", process=1, started=takeover.utc_timestamp()).write(run)
+    takeover.SlurmInvocation(
+        name="of-another-cluster", host="a", process=1, started=takeover.utc_timestamp(), cluster="another"
+    ).write(run)
+    (run / ACCOUNTING_FOLDER / f"another.{job}.json").write_text("the same number on another cluster")
     words = ("sacct", "--noheader", "--allocations", f"--jobs={job},{old},{elsewhere}", "--format=State")
     wait_until(lambda: cluster.ask(*words).split() == ["COMPLETED"] * 3, "the database knows")
-    assert collect(run) == 2
-    assert {path.name for path in (run / ACCOUNTING).glob("*.json")} == {
+    assert collect_accounting(run) == 2
+    assert {path.name for path in (run / ACCOUNTING_FOLDER).glob("*.json")} == {
         f"{CLUSTER}.{job}.json",
         f"another.{job}.json",
         f"{old}.json",
     }, f"job {elsewhere} is not this cluster's to tell"
-    assert (run / ACCOUNTING / f"another.{job}.json").read_text() == "the same number on another cluster"
-    assert collect(run) == 0
+    assert (run / ACCOUNTING_FOLDER / f"another.{job}.json").read_text() == "the same number on another cluster"
+    assert collect_accounting(run) == 0
 
 
 def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> None:
@@ -111,7 +115,9 @@ def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> No
     board = submit(cluster, "rule_board", "sleep 2", "--partition=gpu", "--gres=gpu:1")
     wait_for_end(cluster)
     billed = {narrow: 1, wide: 3 + 2, board: 1 + 16}
-    wait_until(lambda: collect(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them")
+    wait_until(
+        lambda: collect_accounting(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them"
+    )
     books = written(run)
     for job, units in billed.items():
         (part,) = books[job]["allocations"]

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.energy.external_meters.meter_tables import PROBLEMS, read_external_readings
-from pipeline.slurm import accounting, starts
+from pipeline.slurm import accounting, takeover
 from pipeline.slurm.sacct import FIELDS
 
 EAR = "JOBID;STEPID;NODENAME;JOB_START_TIME;JOB_END_TIME;TIME_SEC;DC_NODE_POWER_W;DRAM_POWER_W;PCK_POWER_W\n"
@@ -29,7 +29,9 @@ class Tools:
         self.says("squeue", "")
         self.says("sinfo", "n1|128\nn2|128\n")
         self.sacct(ended, "30000")
-        start = starts.Start(name="mine", host="a", process=1, started=starts.now(), cluster="far")
+        start = takeover.SlurmInvocation(
+            name="mine", host="a", process=1, started=takeover.utc_timestamp(), cluster="far"
+        )
         start.write(self.run)
 
     def says(self, name: str, text: str, code: int = 0, error: str = "") -> None:
@@ -59,7 +61,7 @@ class Tools:
 
     def book(self) -> dict[str, Any]:
         """Return what is written of the job."""
-        content: dict[str, Any] = json.loads((self.run / accounting.ACCOUNTING / "far.7.json").read_text())
+        content: dict[str, Any] = json.loads((self.run / accounting.ACCOUNTING_FOLDER / "far.7.json").read_text())
         return content
 
     def problems(self) -> list[str]:
@@ -87,21 +89,21 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tool
 def test_slurms_and_ears_energies_stand_side_by_side_by_node(tools: Callable[..., Tools]) -> None:
     here = tools()
     here.ear()
-    assert accounting.collect(here.run) == 1
+    assert accounting.collect_accounting(here.run) == 1
     book = here.book()
     assert here.meters() == {"slurm": [30_000], "ear": [40_000]} and book["energy_final"] is True
     assert book["total"]["slurm_energy_joules"] == 30_000 and book["total"]["ear_energy_joules"] == 40_000
     assert book["ear"] == [{"node": "n1", "seconds": 100, "watts": 400, "gpu_watts": 0, "joules": 40_000}]
     assert {entry["whole_node"] for entry in book["books"]} == {True}
     assert len(read_external_readings(here.run)) == 2 and here.problems() == []
-    assert accounting.collect(here.run) == 0, "what is final is not asked again"
+    assert accounting.collect_accounting(here.run) == 0, "what is final is not asked again"
 
 
 def test_neighbours_on_the_node_are_told_in_each_book(tools: Callable[..., Tools]) -> None:
     here = tools()
     here.sacct(here.began + SECONDS, "30000", cpus=16)
     here.ear()
-    accounting.collect(here.run)
+    accounting.collect_accounting(here.run)
     assert {entry["whole_node"] for entry in here.book()["books"]} == {False}
 
 
@@ -109,7 +111,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     here = tools()
     here.says("eacct", "No jobs found\n")
     here.sacct(here.began + SECONDS, "0")
-    assert accounting.collect(here.run) == 1
+    assert accounting.collect_accounting(here.run) == 1
     assert here.book()["energy_final"] is False and here.meters() == {"slurm": [None]}
     problems = read_external_readings(here.run).problems
     assert "job 7: EAR has no energy of n1 yet: it is asked again" in problems
@@ -117,7 +119,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     assert "the energy of 1 jobs of Slurm (such as 7) is not final" in problems[-1]
     here.ear()
     here.sacct(here.began + SECONDS, "30000")
-    assert accounting.collect(here.run) == 0, "it is no new job"
+    assert accounting.collect_accounting(here.run) == 0, "it is no new job"
     assert here.book()["energy_final"] is True and here.meters() == {"slurm": [30_000], "ear": [40_000]}
     assert not [
         problem for problem in read_external_readings(here.run).problems if "again" in problem or "final" in problem
@@ -127,7 +129,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
 def test_after_an_hour_what_is_not_there_is_not_measured(tools: Callable[..., Tools]) -> None:
     here = tools(3600 + 60)
     here.says("eacct", EAR)
-    accounting.collect(here.run)
+    accounting.collect_accounting(here.run)
     assert here.book()["energy_final"] is True
     assert "job 7: EAR has no energy of n1 an hour after its end: it is not measured" in here.book()["energy_problems"]
     assert here.book()["total"]["ear_energy_joules"] is None, "no zero"
@@ -155,18 +157,18 @@ def test_what_a_meter_has_told_stands_when_it_does_not_answer_later(tools: Calla
     here = tools()
     here.sacct(here.began + SECONDS, "")
     here.ear()
-    accounting.collect(here.run)
+    accounting.collect_accounting(here.run)
     assert here.meters() == {"slurm": [None], "ear": [40_000]} and here.book()["energy_final"] is False
     here.sacct(here.began + SECONDS, "30000")
     here.says("eacct", "", 1)
-    accounting.collect(here.run)
+    accounting.collect_accounting(here.run)
     assert here.meters() == {"slurm": [30_000], "ear": [40_000]}
 
 
 def test_ear_that_the_platform_has_and_that_cannot_be_called_is_told(tools: Callable[..., Tools]) -> None:
     here = tools()
     here.freeze(platform="snellius")
-    accounting.collect(here.run)
+    accounting.collect_accounting(here.run)
     assert "there is no eacct here: load EAR's module" in here.problems()[0]
     assert here.book()["energy_final"] is False
 
@@ -203,18 +205,20 @@ def test_a_configuration_of_meters_without_sense_is_an_error(
 
 def test_a_book_that_another_one_is_writing_is_none(tools: Callable[..., Tools]) -> None:
     here = tools()
-    start = starts.Start(name="mine", host="a", process=1, started=starts.now())  # its cluster is not known
+    start = takeover.SlurmInvocation(
+        name="mine", host="a", process=1, started=takeover.utc_timestamp()
+    )  # its cluster is not known
     start.write(here.run)
-    folder = here.run / accounting.ACCOUNTING
+    folder = here.run / accounting.ACCOUNTING_FOLDER
     (folder / ".partial-login1.7-7.json").symlink_to(folder / "gone")  # listed, and has its name by now
-    assert accounting.collect(here.run) == 1
+    assert accounting.collect_accounting(here.run) == 1
     assert (folder / "7.json").exists()
 
 
 def test_a_damaged_book_takes_nothing_from_the_others(tools: Callable[..., Tools]) -> None:
     here = tools()
     here.ear()
-    accounting.collect(here.run)
-    (here.run / accounting.ACCOUNTING / "far.8.json").write_text("{")
+    accounting.collect_accounting(here.run)
+    (here.run / accounting.ACCOUNTING_FOLDER / "far.8.json").write_text("{")
     found = read_external_readings(here.run)
     assert len(found) == 2 and "far.8.json is damaged: delete it" in found.problems[0]

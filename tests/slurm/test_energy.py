@@ -16,7 +16,7 @@ import pytest
 from pipeline.energy.attribution.run_attribution import JobUse, attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, read_intervals
-from pipeline.slurm.allocation import Task
+from pipeline.slurm.executor.allocation import AllocationTask
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import ROOT, submit
 
@@ -87,7 +87,7 @@ class Burn:
         shape = ["--nodes=2", f"--ntasks={RANKS}", f"--ntasks-per-node={RANKS // 2}", "--cpus-per-task=1"]
         words = commands(folder, shlex.join(["srun", "--kill-on-bad-exit=1", *shape]), *seconds)
         options = [*shape, f"--output={folder}/messages", "--time=5"]
-        self.job = submit(cluster, folder, [Task("burn", f"trap : TERM; {shlex.join(words)}", [])], *options)
+        self.job = submit(cluster, folder, [AllocationTask("burn", f"trap : TERM; {shlex.join(words)}", [])], *options)
 
     def finish(self) -> None:
         """Wait until the job has ended well."""

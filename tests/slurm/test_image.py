@@ -15,7 +15,7 @@ import yaml
 from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.rendezvous import first_node
 from pipeline.slurm import accounting
-from pipeline.slurm.image import described
+from pipeline.slurm.job_environment import describe_image
 from tests.conftest import Project, new_project
 from tests.slurm import image
 from tests.slurm.cluster import CLIENTS, Cluster
@@ -53,7 +53,7 @@ def test_nothing_of_slurm_is_in_the_image(slurm: Cluster, tmp_path: Path) -> Non
 def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: Cluster, nodes: str) -> None:
     told = slurm.ask("scontrol", "show", "hostnames", nodes).split()
     assert first_node(nodes) == told[0]
-    assert sorted(accounting.hosts(nodes)) == sorted(told)
+    assert sorted(accounting.list_hosts(nodes)) == sorted(told)
 
 
 @pytest.mark.slow
@@ -146,16 +146,16 @@ def test_an_image_is_known_by_its_hash_which_is_computed_once(tmp_path: Path, mo
     path = tmp_path / "torch.sif"
     path.write_bytes(b"an image")
     platform = Platform(name="image", container=str(path))
-    first = described(platform, None)
+    first = describe_image(platform, None)
     sha256 = subprocess.run(["sha256sum", path], capture_output=True, text=True).stdout.split()[0]
     assert first["image"]["sha256"] == sha256 and first["image"]["bytes"] == 8
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.slurm.image.sha256_of", lambda path: pytest.fail(f"{path} is hashed again"))
-        assert described(platform, first) == first
+        patched.setattr("pipeline.slurm.job_environment.sha256_of", lambda path: pytest.fail(f"{path} is hashed again"))
+        assert describe_image(platform, first) == first
         path.write_bytes(b"another image")
-        assert described(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run leaves it"
-    assert described(platform, first)["image"]["sha256"] not in (None, sha256)
+        assert describe_image(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run leaves it"
+    assert describe_image(platform, first)["image"]["sha256"] not in (None, sha256)
     (tmp_path / "folder").mkdir()
     folder = Platform(name="image", container=str(tmp_path / "folder"))
-    assert described(folder, None) == {"image": {"path": folder.container, "sha256": None}}
-    assert described(Platform(name="local"), None) == {}
+    assert describe_image(folder, None) == {"image": {"path": folder.container, "sha256": None}}
+    assert describe_image(Platform(name="local"), None) == {}

@@ -18,7 +18,7 @@ from pipeline.config import platforms
 from pipeline.config.configuration import load
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm import before, check, modules, site
+from pipeline.slurm import job_environment, platform_check, site_checks
 from tests.conftest import Project, is_lacking, new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 
@@ -111,29 +111,35 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
 )
 def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, Any], words: str) -> None:
     platform = platforms.Platform.model_validate(keys)
-    srun = check._srun(platform.partitions["gpu"], ACCOUNT, 60)
-    found = [*site.partitions(platform, 2), *site.sizes(platform), *site.scratch(platform, None)]
-    found += check.measurements(platform)
+    srun = platform_check._srun(platform.partitions["gpu"], ACCOUNT, 60)
+    found = [
+        *site_checks.check_partitions(platform, 2),
+        *site_checks.check_partition_sizes(platform),
+        *site_checks.check_scratch(platform, None),
+    ]
+    found += platform_check.check_energy_meters(platform)
     if platform.node_disk or platform.device:
-        found += check.one_node(platform, "gpu", srun, load=False)
+        found += platform_check.check_node(platform, "gpu", srun, load=False)
     bad = [finding for finding in found if finding.ok is False]
     assert len(bad) == 1 and words in str(bad[0]) and bad[0].way_out, found
 
 
 def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(check, "_python", lambda platform: "/nowhere/python")
+    monkeypatch.setattr(platform_check, "_python", lambda platform: "/nowhere/python")
     platform = platforms.Platform.model_validate(LOOPBACK)
-    srun = check._srun(platform.partitions["cpu"], ACCOUNT, 60)
-    (finding,) = check.one_node(platform, "cpu", srun, load=False)
+    srun = platform_check._srun(platform.partitions["cpu"], ACCOUNT, 60)
+    (finding,) = platform_check.check_node(platform, "cpu", srun, load=False)
     assert finding.ok is False and "a small job on one node (cpu) failed" in finding.what
     assert "--partition=cpu" in finding.way_out
 
 
 def test_what_was_not_asked_is_said(here: Cluster) -> None:
     wrong = platforms.Platform.model_validate(changed("partitions.cpu.name", "nowhere"))
-    assert [f.what for f in check.findings(wrong, ACCOUNT, 2, 60) if f.ok is None][-1].startswith("no small job was")
+    assert [f.what for f in platform_check.check_platform(wrong, ACCOUNT, 2, 60) if f.ok is None][-1].startswith(
+        "no small job was"
+    )
     alone = platforms.Platform.model_validate({**LOOPBACK, "partitions": {}})
-    *_, one, two, last = check.findings(alone, ACCOUNT, 1, 60)
+    *_, one, two, last = platform_check.check_platform(alone, ACCOUNT, 1, 60)
     assert one.ok and "(default): Python" in one.what
     assert two.ok is None and two.what == "whether two nodes talk, since --nodes is 1" and last.ok is None
 
@@ -141,7 +147,9 @@ def test_what_was_not_asked_is_said(here: Cluster) -> None:
 def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
     platform = platforms.Platform.model_validate(changed("partitions.gpu.name", "cpu"))
     here.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
-    finding = check.two_nodes(platform, check._srun(platform.partitions["gpu"], ACCOUNT, wait_seconds=1))
+    finding = platform_check.check_network(
+        platform, platform_check._srun(platform.partitions["gpu"], ACCOUNT, wait_seconds=1)
+    )
     assert not finding.ok and "two nodes do not talk" in finding.what
 
 
@@ -181,9 +189,11 @@ def test_a_run_is_refused_in_one_sentence(
     shutil.copy("workflow/platforms/local.yaml", tmp_path)
     written(tmp_path, keys)
     base = {**copy.deepcopy(MICRO), "run": {"name": "micro", "results": str(tmp_path / "results")}}
-    before.refuse(load({**base, "platform": "local"}), slurm=True, modules=False)  # Slurm's default partition
+    platform_check.refuse_run(
+        load({**base, "platform": "local"}), slurm=True, modules=False
+    )  # Slurm's default partition
     with pytest.raises(InputError, match=words) as caught:
-        before.refuse(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
+        platform_check.refuse_run(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
     assert "\n" not in str(caught.value)
 
 
@@ -206,8 +216,8 @@ def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         InputError, match=r"there is no sbatch, srun, .* here: start on a login node .* --profile local"
     ):
-        before.refuse(load(MICRO), slurm=True, modules=False)
-    assert check.main([]) == 1
+        platform_check.refuse_run(load(MICRO), slurm=True, modules=False)
+    assert platform_check.main([]) == 1
 
 
 # Environment modules
@@ -237,9 +247,9 @@ def test_modules_reach_a_job_through_a_shell_that_drops_functions(
 ) -> None:
     monkeypatch.setenv("BASH_ENV", "")  # to be undone
     monkeypatch.delenv("BASH_ENV")
-    modules.provide()
-    assert modules.look(["tool/1.0"]).ok
-    command = modules.Modules("tool/1.0").shellcmd("echo tool is $POLDER_TEST_TOOL")
+    job_environment.export_module_function()
+    assert job_environment.check_modules(["tool/1.0"]).ok
+    command = job_environment.JobModules("tool/1.0").shellcmd("echo tool is $POLDER_TEST_TOOL")
     (tmp_path / "job.sh").write_text(f"#!/bin/sh\nexec bash -c 'set -euo pipefail; {command}'\n")
     environment = {**cluster.environment(), "BASH_ENV": os.environ["BASH_ENV"]}
     words = ["sbatch", "--wait", f"--output={tmp_path}/out", "--chdir=/", str(tmp_path / "job.sh")]
@@ -248,19 +258,21 @@ def test_modules_reach_a_job_through_a_shell_that_drops_functions(
 
 
 def test_a_job_without_module_fails(tmp_path: Path) -> None:
-    command = modules.Modules("tool/1.0").shellcmd("echo went on")
+    command = job_environment.JobModules("tool/1.0").shellcmd("echo went on")
     shell = ["bash", "-c", f"set -euo pipefail; {command}"]
     done = subprocess.run(shell, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.returncode == 1 and "went on" not in done.stdout
 
 
 def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "the modules tool/2.0 do not load (ERROR: Unable to locate" in modules.look(["tool/2.0"]).what
+    assert (
+        "the modules tool/2.0 do not load (ERROR: Unable to locate" in job_environment.check_modules(["tool/2.0"]).what
+    )
     for name in [name for name in os.environ if "MODULE" in name.upper()]:
         monkeypatch.delenv(name)
-    modules.provide()
+    job_environment.export_module_function()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
-        before.refuse(load(MICRO), slurm=False, modules=True)
+        platform_check.refuse_run(load(MICRO), slurm=False, modules=True)
 
 
 def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:

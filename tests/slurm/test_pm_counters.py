@@ -20,8 +20,8 @@ from pipeline.energy.attribution.run_attribution import JobUse, attribute_run, r
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import READINGS
-from pipeline.slurm import energy, starts
-from pipeline.slurm.accounting import collect
+from pipeline.slurm import job_energy, takeover
+from pipeline.slurm.accounting import collect_accounting
 from tests.conftest import is_lacking
 from tests.slurm.cluster import Cluster, running, wait_until
 
@@ -102,8 +102,8 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     cray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cray.environment()["PATH"])
-    monkeypatch.setattr(starts, "current", None)
-    starts.begin(tmp_path, NAME)
+    monkeypatch.setattr(takeover, "current", None)
+    takeover.record_invocation(tmp_path, NAME)
 
     def submit(command: str, *options: str) -> str:
         words = ("sbatch", "--parsable", "--output=/dev/null", f"--job-name={NAME}", f"--chdir={ROOT}", "--exclusive")
@@ -119,11 +119,11 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     jobs[submit(f"srun sleep {SECONDS}", "--nodes=2")] = {"node1": "stated", "node2": "stated"}
     wait_until(lambda: not cray.jobs(), "it has ended")
     wait_until(
-        lambda: collect(tmp_path) >= 0 and len({book.job for book in read_external_readings(tmp_path)}) == 3,
+        lambda: collect_accounting(tmp_path) >= 0 and len({book.job for book in read_external_readings(tmp_path)}) == 3,
         "all are known",
     )
 
-    assert energy.ask([]).plugin == "pm_counters", "as scontrol says"
+    assert job_energy.query_meters([]).plugin == "pm_counters", "as scontrol says"
     books = read_external_readings(tmp_path)
     print(*(f"{book.job} {book.node} {book.readings[0].joules} J" for book in books), sep="\n")
     assert {book.readings[0].plugin for book in books} == {"acct_gather_energy/pm_counters"}

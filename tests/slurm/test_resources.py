@@ -14,8 +14,8 @@ from pipeline.config.configuration import load
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.slurm import resources
+from pipeline.slurm.executor.job_requests import RequestGrowth
 from pipeline.slurm.resources import Requests
-from pipeline.slurm.retry import Growth
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 
@@ -113,8 +113,8 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     made = with_units(requests(GPUS), 1)
     asked = made("corpus.filter")
     assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [67, 67], "an attempt alone is no cause"
-    causes = {1: Growth(), 2: Growth(memory=2), 3: Growth(memory=2, time=2)}
-    monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: causes[attempt])
+    causes = {1: RequestGrowth(), 2: RequestGrowth(memory=2), 3: RequestGrowth(memory=2, time=2)}
+    monkeypatch.setattr(resources, "request_growth", lambda rule, wildcards, attempt: causes[attempt])
     assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [67, 67, 90]
     assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
     monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [200_000_000])
@@ -215,7 +215,9 @@ def test_a_batch_has_cores_and_memory_for_its_units_and_fills_what_is_billed(
 
 
 def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: Growth(memory=2 ** (attempt - 1)))
+    monkeypatch.setattr(
+        resources, "request_growth", lambda rule, wildcards, attempt: RequestGrowth(memory=2 ** (attempt - 1))
+    )
     asked = with_units(requests(allocated(48, 88000, node_cpus=48, nodes=1)), 96)("corpus.filter")
     assert [asked["cpus_per_task"](BATCH, attempt=n) for n in (1, 2, 3)] == [48, 27, 13]
     assert all(asked["mem_mb"](BATCH, attempt=n) <= 88000 for n in (1, 2, 3))

@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct
-from pipeline.slurm.accounting import described
-from pipeline.slurm.energy import JobEnergy
-from pipeline.slurm.sacct import FIELDS, joules_of, parse
+from pipeline.slurm.accounting import describe_job
+from pipeline.slurm.job_energy import JobEnergy
+from pipeline.slurm.sacct import FIELDS, joules_of, parse_sacct
 
 NO_ENERGY = JobEnergy([], [], True)
 
@@ -19,9 +19,9 @@ def row(**known: str) -> str:
     return "|".join({**dict.fromkeys(FIELDS, ""), **usual, **known}[field] for field in FIELDS)
 
 
-def job(*rows: str) -> sacct.Job:
+def job(*rows: str) -> sacct.AccountedJob:
     """Return the one job of some rows."""
-    (found,) = parse("\n".join(rows)).values()
+    (found,) = parse_sacct("\n".join(rows)).values()
     return found
 
 
@@ -42,23 +42,23 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
     assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
     assert second.gpu_utilization == 0.37
-    total = described(None, job(*REQUEUED), NO_ENERGY, None)["total"]
+    total = describe_job(None, job(*REQUEUED), NO_ENERGY, None)["total"]
     assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
 
 def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
     rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
-    assert described(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
+    assert describe_job(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
     unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
-    assert described(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
+    assert describe_job(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
 
 
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
 def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
     assert found.allocations[0].energy_joules is None
-    assert described(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
+    assert describe_job(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
     assert joules_of(said) is None
 
 
@@ -68,7 +68,7 @@ def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
 )
 def test_the_gpus_of_an_allocation_are_counted_once_whatever_the_site_accounts_for(tres: str, gpus: int) -> None:
     found = job(row(JobIDRaw="1", AllocTRES=f"billing=2,cpu=2,{tres},mem=4096M,node=1", TotalCPU="INVALID"))
-    total = described(None, found, NO_ENERGY, None)["total"]
+    total = describe_job(None, found, NO_ENERGY, None)["total"]
     assert (total["gpu_seconds"], total["cpu_seconds"]) == (10 * gpus, 0)
     assert found.allocations[0].requested_memory_bytes == 4 << 30
 
@@ -108,13 +108,13 @@ def test_a_job_that_waits_or_runs_is_not_over() -> None:
 @pytest.mark.parametrize("comment", ["rule_a|b", "|", "rule_a\nb\u2028c", "rule_a\n|12", "\n"])
 def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> None:
     rows = [row(JobIDRaw="1", Comment=comment, Reason="Dependency"), row(JobIDRaw="1.batch"), row(JobIDRaw="2")]
-    found = parse("\n".join([*rows, ""]))
+    found = parse_sacct("\n".join([*rows, ""]))
     assert {number: known.comment for number, known in found.items()} == {"1": comment, "2": None}
     assert found["1"].allocations[0].reason == "Dependency"
 
 
 def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match=r"sacct has printed 'slurmdbd: error.*no row of 20 fields: ask again later"):
-        parse("slurmdbd: error: Connection refused")
+        parse_sacct("slurmdbd: error: Connection refused")
     with pytest.raises(InputError, match="no row of"):
-        parse(row(JobIDRaw="1")[:30])
+        parse_sacct(row(JobIDRaw="1")[:30])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.slurm.values import bytes_of, gpus, hosts, minutes, seconds_of, state_of, tres
+from pipeline.slurm.values import (
+    count_gpus,
+    list_hosts,
+    parse_bytes,
+    parse_minutes,
+    parse_seconds,
+    parse_state,
+    parse_tres,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,37 +55,37 @@ from pipeline.slurm.values import bytes_of, gpus, hosts, minutes, seconds_of, st
     ],
 )
 def test_gpus_are_counted_once_and_no_parts_of_them(text: str, number: int) -> None:
-    assert gpus(text) == number
+    assert count_gpus(text) == number
 
 
 def test_resources_are_split_at_the_first_sign() -> None:
-    assert tres("cpu=2,gres/gpu:a100=4,mem=4G") == {"cpu": "2", "gres/gpu:a100": "4", "mem": "4G"}
-    assert tres("") == {}
+    assert parse_tres("cpu=2,gres/gpu:a100=4,mem=4G") == {"cpu": "2", "gres/gpu:a100": "4", "mem": "4G"}
+    assert parse_tres("") == {}
 
 
 def test_lists_of_nodes_in_all_forms() -> None:  # test_image.py compares with what scontrol expands
-    assert hosts("node[08-10,12]-ib") == ["node08-ib", "node09-ib", "node10-ib", "node12-ib"]
-    assert hosts("a1,b[2-3].cluster") == ["a1", "b2.cluster", "b3.cluster"]
-    assert [hosts(text) for text in ("None assigned", "(null)", "n/a", "Unknown", "")] == [[]] * 5
+    assert list_hosts("node[08-10,12]-ib") == ["node08-ib", "node09-ib", "node10-ib", "node12-ib"]
+    assert list_hosts("a1,b[2-3].cluster") == ["a1", "b2.cluster", "b3.cluster"]
+    assert [list_hosts(text) for text in ("None assigned", "(null)", "n/a", "Unknown", "")] == [[]] * 5
 
 
 def test_times_in_all_forms() -> None:
     times = {"1-02:03:04": 93784, "02:03:04": 7384, "03:04.500": 184.5, "1-12": 129600, "2-01:30": 178200, "": 0}
-    assert {text: seconds_of(text) for text in times} == times
+    assert {text: parse_seconds(text) for text in times} == times
     words = ("UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET", "n/a")
-    assert [seconds_of(word) for word in words] == [None] * len(words)
+    assert [parse_seconds(word) for word in words] == [None] * len(words)
     limits = {"1-12:00:00": 2160, "00:30:00": 30, "5-00:00:00": 7200, "UNLIMITED": None, "90": 90, "10:59": 10}
-    assert {text: minutes(text) for text in limits} == limits
+    assert {text: parse_minutes(text) for text in limits} == limits
 
 
 def test_sizes_in_all_forms() -> None:
     sizes = {"201872K": 201872 << 10, "1.5G": 3 << 29, "300M": 300 << 20, "0": 0, "2P": 2 << 50, "": None, "16?": None}
-    assert {text: bytes_of(text) for text in sizes} == sizes
-    assert bytes_of("4096", "M") == bytes_of("4G", "M") == 4 << 30
-    assert [bytes_of(text) for text in ("4000Mc", "4Gn", "1.2.3G")] == [None] * 3
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    assert parse_bytes("4096", "M") == parse_bytes("4G", "M") == 4 << 30
+    assert [parse_bytes(text) for text in ("4000Mc", "4Gn", "1.2.3G")] == [None] * 3
 
 
 def test_states_are_without_what_follows_them() -> None:
     states = {"CANCELLED by 1000": "CANCELLED", "CANCELLED+": "CANCELLED", "MIXED+PLANNED": "MIXED", "idle~": "idle"}
-    assert {text: state_of(text) for text in states} == states
-    assert state_of("NODE_FAIL") == "NODE_FAIL" and state_of("") == ""
+    assert {text: parse_state(text) for text in states} == states
+    assert parse_state("NODE_FAIL") == "NODE_FAIL" and parse_state("") == ""

@@ -15,9 +15,9 @@ import psutil
 
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.slurm.allocation import Task
-from pipeline.slurm.sacct import WAITING
-from pipeline.slurm.values import seconds_of
+from pipeline.slurm.executor.allocation import AllocationTask
+from pipeline.slurm.executor.interface import UNFINISHED_STATES
+from pipeline.slurm.values import parse_seconds
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
@@ -25,7 +25,7 @@ from tests.slurm.submitted import STEP, submit
 WORKER = "pipeline.pretrain.processes.worker"
 # The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back; and none,
 # where the controller is too busy to say it.
-ALIVE = (*WAITING, "PREEMPTED", "")
+ALIVE = (*UNFINISHED_STATES, "PREEMPTED", "")
 
 
 class SlurmTraining:
@@ -57,7 +57,7 @@ class SlurmTraining:
         }
         command = shlex.join([sys.executable, "-c", chaos.PROGRAM, json.dumps(arguments)])
         warned = "--signal=USR1@10" if tasks > 1 else "--signal=URG@10"
-        task = Task("training", f"trap : TERM; {before} {command}", [] if tasks > 1 else STEP)
+        task = AllocationTask("training", f"trap : TERM; {before} {command}", [] if tasks > 1 else STEP)
         given = [warned, *shape, f"--output={folder}/messages", "--mem=3000", "--time=5", *options]
         self.job = submit(cluster, folder, [task], *given)
 
@@ -103,7 +103,7 @@ class SlurmTraining:
 
     def lasts_seconds(self) -> float:
         """Return for how long the job has run since its start."""
-        return seconds_of(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
+        return parse_seconds(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
 
     @contextmanager
     def in_its_last_minutes(self) -> Iterator[None]:

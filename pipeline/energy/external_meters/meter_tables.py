@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.energy.readings import ExternalReading, Reading
+from pipeline.energy.readings import ExternalReading
 
 NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 SEPARATORS = ";,\t"
@@ -198,11 +198,6 @@ def stated_energy(said: float, unit: str | None, joules: float, of: str) -> str 
     if fits:
         return f"the stated energy of {stated} must be in {fits[0]}: {truth}"
     return f"the stated energy of {stated} is wrong in every unit ({', '.join(ENERGY_UNITS)}): {truth}"
-
-
-def not_measured(component: Reading, problem: str) -> Reading:
-    """Return a reading without its joules, and why."""
-    return component.model_copy(update={"joules": None, "problem": problem})
 
 
 # The external readings of a run, as they were written next to its accounting.

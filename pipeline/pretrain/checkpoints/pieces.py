@@ -8,7 +8,8 @@ from math import prod
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from pipeline.model.torch_private import find_local_shape
 
 
 @dataclass(frozen=True, order=True)
@@ -86,7 +87,7 @@ def placed(name: str, tensor: Tensor) -> Iterator[Piece]:
     if not isinstance(tensor, DTensor):
         yield Piece(name, shape, whole(shape), tensor.detach())
         return
-    extent, offset = compute_local_shape_and_global_offset(shape, tensor.device_mesh, tensor.placements)
+    extent, offset = find_local_shape(shape, tensor.device_mesh, tensor.placements)
     if prod(extent):
         yield Piece(name, shape, Box(tuple(offset), tuple(extent)), tensor.to_local().detach())
 

@@ -12,15 +12,12 @@ def dump(path: Path) -> None:
     """Write the last collectives of this process as JSON, with their group, kind, sizes and number, oldest first."""
     if "torch" not in sys.modules:
         return  # not yet, and not now
-    from torch._C import _distributed_c10d
+    from pipeline.model.torch_private import flight_recordings
 
-    # NCCL's recorder and that of all other backends are two; the first is in builds for GPUs alone.
-    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):
-        if recorder := getattr(_distributed_c10d, name, None):
-            content: bytes = recorder()
-            if json.loads(content).get("entries"):
-                path.write_bytes(content)
-                return
+    for content in flight_recordings():
+        if json.loads(content).get("entries"):
+            path.write_bytes(content)
+            return
 
 
 def counts(path: Path) -> dict[str, tuple[int, str]]:

@@ -18,13 +18,17 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
 from pipeline.pretrain.gauges.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
+from pipeline.pretrain.gauges.traced_torch import (
+    ITEM,
+    REDUCE_SCATTER,
+    TorchDispatchMode,
+    fake_tensors,
+    join_fake_group,
+    tree_leaves,
+)
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -39,7 +43,6 @@ COMPUTES = {(ENGINE, "backward"), (ENGINE, "forward"), ("deepspeed.utils.nvtx", 
     ("deepspeed.runtime.zero.linear", name) for name in ("zero3_linear_wrap", *PASSES)
 }
 GATHERS = ("deepspeed.runtime.zero.partition_parameters", "deepspeed.runtime.zero.partitioned_param_coordinator")
-ITEM, REDUCE_SCATTER = torch.ops.aten._local_scalar_dense.default, torch.ops.c10d._reduce_scatter_base_.default
 
 
 class _Start:
@@ -155,7 +158,7 @@ def _without_data(device: str) -> Iterator[None]:
         if device == "gpu":
             patches.enter_context(kernels_of_a_gpu())
         patches.enter_context(groups_of_any_size())
-        patches.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        patches.enter_context(fake_tensors())
         yield
 
 
@@ -193,7 +196,7 @@ def main() -> int:
     """Answer the request."""
     warnings.simplefilter("ignore")
     request = Request.model_validate_json(sys.stdin.read())
-    dist.init_process_group("fake", rank=0, world_size=request.processes, store=FakeStore())
+    join_fake_group(0, request.processes)
     print(traced(request).model_dump_json())
     dist.destroy_process_group()
     return 0

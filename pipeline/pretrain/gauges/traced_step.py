@@ -16,19 +16,21 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-import torch.distributed.pipelining.schedules as torch_schedules
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType
-from torch.distributed.pipelining._utils import InferenceMode
-from torch.distributed.tensor._sharding_prop import ShardingPropagator
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import _disable_current_modes
 
 from pipeline.model import experts, loss
 from pipeline.plan.formulas import process_layers
 from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
+from pipeline.pretrain.gauges.traced_torch import (
+    FakeTensorMode,
+    FSDPMemTracker,
+    FSDPRefType,
+    fake_tensors,
+    join_fake_group,
+    shapes_uncounted,
+    without_neighbours,
+)
 from pipeline.pretrain.parallel import expert_parallel, layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
@@ -86,12 +88,12 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
     def __init__(self, backend: _Backend) -> None:
         super().__init__(backend.model, backend.optimizer)
-        self._ref_class: Any = [*_FSDPRefType, _Loss.LOSS]
+        self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
         self.peak_bytes, self.peak_in = 0, ""
         self._model = backend.model
 
     def _track(self, reftype: Any, tensor: Tensor) -> None:
-        is_computed = reftype in (_FSDPRefType.ACT, _FSDPRefType.TEMP)
+        is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
         kind: Any = _Loss.LOSS if is_computed and self._innermost() == "output" else reftype
         super()._track(kind, tensor)
 
@@ -117,7 +119,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
     def memory(self, stage: int) -> Memory:
         """Return what was alive at the peak."""
-        kind, held = _FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
+        kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
 
         def of(*kinds: Any) -> int:
             return sum(held.get(one, 0) for one in kinds)
@@ -204,51 +206,20 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def _without_asking(
-    _: torch_schedules._PipelineSchedule, stages: Sequence[Any], has_backward: bool, p2p_done: bool
-) -> None:
-    """Stand for the stages' agreement that each knows what it receives."""
-    for stage in stages:
-        stage._inference_mode = InferenceMode.STATIC
-
-
-@contextmanager
-def _without_neighbours() -> Iterator[None]:
-    """Let a pipeline's stage run by itself: what it receives is there."""
-    with (
-        patch.object(torch_schedules._PipelineSchedule, "_warmup_p2p", _without_asking),
-        patch.object(torch_schedules, "_batch_p2p", lambda *_, **__: []),
-    ):
-        yield
-
-
-@contextmanager
-def _shapes_uncounted() -> Iterator[None]:
-    """DTensor works out the shape of a result on whole tensors of its own, which no step holds."""
-    work_out = ShardingPropagator._propagate_tensor_meta_non_cached
-
-    def uncounted(self: ShardingPropagator, *given: Any) -> Any:
-        with _disable_current_modes():
-            return work_out(self, *given)
-
-    with patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", uncounted):
-        yield
-
-
 def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     training = request.training.model_copy(update=UNTRACED)
     settings = SegmentSettings.model_construct(
         architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
     )
-    dist.init_process_group("fake", rank=rank, world_size=request.processes, store=FakeStore())
+    join_fake_group(rank, request.processes)
     try:
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        fake = fake_tensors()
         with groups_of_any_size():
             backend = _Backend(settings, request.vocabulary_size, fake)
         with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
-            with tracker, _shapes_uncounted(), _without_neighbours():
+            with tracker, shapes_uncounted(), without_neighbours():
                 # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
                 backend.model.register_forward_pre_hook(lambda *_: tracker.begin_again(), prepend=True)
                 backend.accumulate(batches)

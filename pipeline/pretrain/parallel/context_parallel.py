@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed._functional_collectives import all_to_all_single_autograd
 
 from pipeline.model.decoder import Block, Decoder
+from pipeline.model.torch_private import all_to_all_single_autograd
 
 
 def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:

@@ -13,12 +13,12 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from pipeline.model.decoder import Block, Decoder
 from pipeline.model.experts import Experts, rows
+from pipeline.model.torch_private import all_to_all_single_autograd
 from pipeline.pretrain.parallel import exchange
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -27,6 +26,7 @@ from torch.distributed.tensor.parallel import (
 
 from pipeline.model.decoder import Block, Decoder
 from pipeline.model.networks import Split, network
+from pipeline.model.torch_private import overlap_tensor_parallel
 
 _POSITIONS = Shard(1)
 
@@ -129,7 +129,4 @@ def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
         if isinstance(block, Block):
             _apply_to_block(block, mesh, network(model.architecture.name).splits, model.architecture.groups)
     if asynchronous:
-        from torch.distributed._symmetric_memory import enable_symm_mem_for_group
-
-        torch._inductor.config._micro_pipeline_tp = True
-        enable_symm_mem_for_group(mesh.get_group().group_name)
+        overlap_tensor_parallel(mesh.get_group())

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from pipeline.core.errors import InputError
+from pipeline.model.torch_private import HashStore
 from pipeline.pretrain.parallel.mesh import PATIENCE
 from pipeline.pretrain.processes import device as devices
 

@@ -78,9 +78,9 @@ def test_a_plugin_that_nobody_knows_and_a_clock_that_goes_back_are_told() -> Non
     assert back.joules is None and "ends before it starts" in str(back.problem)
 
 
-def recorded(name: str) -> dict[str, list[sacct.Allocation]]:
+def recorded(name: str) -> dict[str, list[sacct.AccountedAllocation]]:
     """Return the allocations of each job that sacct knew; SOURCES.md says how its answer was recorded."""
-    jobs = sacct.parse((HERE / name).read_text()).values()
+    jobs = sacct.parse_sacct((HERE / name).read_text()).values()
     return {job.comment or "running": job.allocations for job in jobs}
 
 
@@ -113,8 +113,8 @@ def test_steps_side_by_side_on_several_nodes_are_not_measured() -> None:
         known |= {"State": "COMPLETED", "ExitCode": "0:0", "ElapsedRaw": "10", "ConsumedEnergyRaw": energy}
         return "|".join({**dict.fromkeys(sacct.FIELDS, ""), **known}[field] for field in sacct.FIELDS)
 
-    def told(*steps: str) -> sacct.Allocation:
-        return sacct.parse("\n".join([step("7", "n[1-2]", 100, "9000"), *steps]))["7"].allocations[0]
+    def told(*steps: str) -> sacct.AccountedAllocation:
+        return sacct.parse_sacct("\n".join([step("7", "n[1-2]", 100, "9000"), *steps]))["7"].allocations[0]
 
     beside = told(step("7.0", "n[1-2]", 100, "5000"), step("7.1", "n2", 105, "4000", "1"))
     assert beside.energy_joules is None and "9000 for steps side by side" in beside.energy_said
@@ -140,5 +140,5 @@ def test_what_other_clusters_have_shown_is_counted_once(job: dict[str, Any]) -> 
         assert said[""] == said["extern"]
     elif steps:
         assert said[""] == pytest.approx(said["extern"] + steps, rel=0.01), "an older Slurm added them up"
-    (found,) = sacct.parse("\n".join(row(name, energy) for name, energy in job["rows"].items())).values()
+    (found,) = sacct.parse_sacct("\n".join(row(name, energy) for name, energy in job["rows"].items())).values()
     assert found.allocations[0].energy_joules == job["joules"]

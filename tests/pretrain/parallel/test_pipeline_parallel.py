@@ -20,7 +20,7 @@ from pipeline.model.settings import Architecture
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
-from pipeline.pretrain.gauges.traced_step import _without_neighbours
+from pipeline.pretrain.gauges.traced_torch import without_neighbours
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, stages_of
 
@@ -169,11 +169,11 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         seen: list[int] = []
         make = stage._make_room
         stage._make_room = lambda infos: seen.append(make(infos) or rooms())
-        with _without_neighbours():
+        with without_neighbours():
             pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
         assert pipeline._schedule(8, batch.shape, trains=True)[1] == [stage]
         assert 1 <= max(seen) <= 2 and rooms() == 0
-        with _without_neighbours(), torch.no_grad():
+        with without_neighbours(), torch.no_grad():
             pipeline.evaluate(Batch(batch, batch, None))
         for each in (stage, *pipeline._schedule(1, batch.shape, trains=False)[1]):
             assert not each.fwd_cache and not each.output_chunks, "logits of a validation would stay"

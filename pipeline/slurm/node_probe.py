@@ -10,17 +10,17 @@ from importlib.util import find_spec
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm import image, site
+from pipeline.slurm import job_environment, site_checks
 
 MEGABYTES = {"gloo": 64, "nccl": 512}
 ROUNDS = 5
 
 
-def node(disk: str, device: str) -> dict[str, object]:
+def probe_node(disk: str, device: str) -> dict[str, object]:
     """Return what this node has: its Python, the GPUs that Slurm gives and torch sees, and its own disk."""
     told: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
     told["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-    told["lacks"] = [name for name in image.NEEDED if find_spec(name) is None]
+    told["lacks"] = [name for name in job_environment.REQUIRED_MODULES if find_spec(name) is None]
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:
@@ -29,14 +29,14 @@ def node(disk: str, device: str) -> dict[str, object]:
         told |= {"built_for": devices.built_for(), "gpus_seen": devices.seen()}
     if disk:
         try:
-            finding = site.writable("the node's disk", platform_files.folder(disk, None))
+            finding = site_checks.check_writable("the node's disk", platform_files.folder(disk, None))
             told |= {"disk_ok": finding.ok, "disk": finding.what}
         except InputError as error:
             told |= {"disk_ok": False, "disk": str(error)}
     return told
 
 
-def pair() -> dict[str, object] | None:
+def probe_network() -> dict[str, object] | None:
     """Sum a tensor over the processes, started like a training's; return the bandwidth, on the first process."""
     import torch
     import torch.distributed as dist
@@ -62,6 +62,6 @@ def pair() -> dict[str, object] | None:
 
 
 if __name__ == "__main__":
-    answer = node(*sys.argv[2:]) if sys.argv[1] == "node" else pair(*sys.argv[2:])
+    answer = probe_node(*sys.argv[2:]) if sys.argv[1] == "node" else probe_network(*sys.argv[2:])
     if answer:
         print(json.dumps(answer), flush=True)

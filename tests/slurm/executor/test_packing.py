@@ -5,39 +5,39 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.slurm.packing import SIMILAR, Request, allocations, pack
+from pipeline.slurm.executor.job_requests import SIMILAR, ResourceRequest, count_allocations, pack_jobs
 
-ONE_CORE = Request("genoa", 1, 1000, 60, 24, 43008)
+ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
 
 def test_jobs_of_one_core_fill_the_smallest_allocation():
-    assert [len(group) for group in pack([ONE_CORE] * 50)] == [24, 24, 2]
+    assert [len(group) for group in pack_jobs([ONE_CORE] * 50)] == [24, 24, 2]
 
 
 def test_memory_fills_an_allocation_as_well_as_cores():
-    assert [len(group) for group in pack([replace(ONE_CORE, memory_megabytes=4000)] * 20)] == [10, 10]
+    assert [len(group) for group in pack_jobs([replace(ONE_CORE, memory_megabytes=4000)] * 20)] == [10, 10]
 
 
 def test_other_partitions_other_times_and_who_asks_for_it_stay_apart():
     long, other = replace(ONE_CORE, minutes=60 * SIMILAR + 1), replace(ONE_CORE, partition="rome")
     alone, unknown = replace(ONE_CORE, alone=True), replace(ONE_CORE, allocation_cpus=None)
     jobs = [ONE_CORE, long, other, alone, alone, unknown, unknown, ONE_CORE]
-    assert pack(jobs) == [[0, 7], [1], [2], [3], [4], [5], [6]]
+    assert pack_jobs(jobs) == [[0, 7], [1], [2], [3], [4], [5], [6]]
 
 
 def test_jobs_of_like_times_lie_together():
     short, long = replace(ONE_CORE, cpus=12, minutes=30), replace(ONE_CORE, cpus=12, minutes=100)
-    assert pack([short, long, short, long]) == [[0, 2], [1, 3]]
+    assert pack_jobs([short, long, short, long]) == [[0, 2], [1, 3]]
 
 
 def test_what_a_large_job_is_billed_for_and_leaves_free_is_used():
     large = replace(ONE_CORE, memory_megabytes=100_000)  # three allocations: 72 cores
-    groups = pack([large] + [ONE_CORE] * 40)
+    groups = pack_jobs([large] + [ONE_CORE] * 40)
     assert groups[0] == list(range(30)) and [len(group) for group in groups] == [30, 11]  # 29 GB beside it
 
 
 requests = st.builds(
-    Request,
+    ResourceRequest,
     partition=st.sampled_from(["genoa", "rome"]),
     cpus=st.integers(1, 60),
     memory_megabytes=st.integers(1, 200_000),
@@ -50,12 +50,14 @@ requests = st.builds(
 
 @given(st.lists(requests, max_size=40))
 def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_largest_job_would_be(jobs):
-    groups = pack(jobs)
+    groups = pack_jobs(jobs)
     assert sorted(number for group in groups for number in group) == list(range(len(jobs)))
     for group in (group for group in groups if len(group) > 1):
         members = [jobs[number] for number in group]
         size, memory = members[0].allocation_cpus, members[0].allocation_memory_megabytes
-        together = allocations(sum(j.cpus for j in members), sum(j.memory_megabytes for j in members), size, memory)
-        assert together == max(allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
+        together = count_allocations(
+            sum(j.cpus for j in members), sum(j.memory_megabytes for j in members), size, memory
+        )
+        assert together == max(count_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
         assert not any(job.alone for job in members)
         assert max(job.minutes for job in members) <= SIMILAR * min(job.minutes for job in members)

@@ -10,6 +10,7 @@ executors; of the plugin only the name `slurm` and its options on the command li
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import uuid
@@ -24,35 +25,36 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.config.slurm_settings import Slurm
-from pipeline.core.errors import NO_ROOM, InputError
-from pipeline.slurm import allocation, queue, retry, sacct, submission
-from pipeline.slurm.allocation import ALLOCATIONS, REFUSED
-from pipeline.slurm.packing import pack
-from pipeline.slurm.ready import Ready, prepared, side_by_side, whole
-from pipeline.slurm.waiting import Waiting
+from pipeline.slurm.executor import allocation, job_queue, job_requests, snakemake_private, submission
+from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER, REFUSED_CODE
+from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, SlurmError
+from pipeline.slurm.executor.job_queue import WaitMonitor
+from pipeline.slurm.executor.job_requests import (
+    PreparedJob,
+    allocation_resources,
+    allocation_tasks,
+    pack_jobs,
+    prepare_job,
+)
 
-KILLED = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel
-LONGEST_PAUSE_SECONDS = 120.0
+KILLED_CODE = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel
+MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
-SECONDS_BETWEEN_WORDS = 3600.0  # about one thing that lasts
-WORDS = {
+SECONDS_BETWEEN_WARNINGS = 3600.0  # about one thing that lasts
+WAIT_MESSAGES = {
     "silent": "Slurm did not say whether it has taken {what}: waiting until it does",
     "full": "Slurm has no room for {what} and what follows: waiting until it has, or for you to ask for less",
 }
 
 
-class Executor(RemoteExecutor):  # type: ignore[misc]
+class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
     """Submits jobs, several in one allocation where they are small, and sees how each ends.
 
     One thread submits and waits where Slurm has no room or does not answer; another asks for states. Snakemake's main
     loop waits for neither.
     """
 
-    # Set by `register`: Snakemake makes the object and knows nothing of a run.
-    settings: Slurm
-    run_directory: Path
-    prefix: str
+    host: ExecutorHost  # set by `plugin.register`: Snakemake makes the object and knows nothing of a run
     pause_seconds = 10.0
 
     def __post_init__(self) -> None:
@@ -63,13 +65,12 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         """
         if DeploymentMethod.APPTAINER in self.workflow.deployment_settings.deployment_method:
             raise WorkflowError(
-                "--sdm apptainer does not go with --profile slurm: leave it out, and write container: IMAGE into the "
-                "platform's file (docs/platform.md, An image)"
+                f"--sdm apptainer does not go with --profile slurm: leave it out, and {self.host.image_advice}"
             )
         self.name = str(uuid.uuid4())
-        self.folder = ALLOCATIONS / self.name
+        self.folder = ALLOCATIONS_FOLDER / self.name
         self._began = datetime.now(UTC) - timedelta(minutes=1)
-        self._groups: deque[list[Ready]] = deque()  # what waits for its submission, an allocation each
+        self._groups: deque[list[PreparedJob]] = deque()  # what waits for its submission, an allocation each
         self._changed = threading.Condition()
         self._ended = False
         self._live: set[str] = set()  # numbers of the allocations that were submitted and are not over
@@ -77,7 +78,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._over: dict[str, str] = {}  # states of those that squeue has forgotten
         self._asked_seconds = float("-inf")
         self._count = 0
-        self._waiting = Waiting(60.0 * self.settings.start_minutes, self.logger.warning)
+        self._waiting = WaitMonitor(60.0 * self.host.start_minutes, self.logger.warning)
         self._thread = threading.Thread(target=self._submit_all, name="submission", daemon=True)
 
     # From Snakemake's job to a task
@@ -87,9 +88,9 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         ready = []
         for job in jobs:
             self.run_job_pre(job)
-            ready.append(self._prepared(job))
+            ready.append(self._prepare(job))
         with self._changed:
-            self._groups += [[ready[n] for n in group] for group in pack([one.request for one in ready])]
+            self._groups += [[ready[n] for n in group] for group in pack_jobs([one.request for one in ready])]
             self._changed.notify_all()
         if not self._thread.is_alive() and not self._ended:
             self._thread.start()
@@ -98,93 +99,91 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         """Take one job."""
         self.run_jobs([job])
 
-    def _prepared(self, job: Any) -> Ready:
+    def _prepare(self, job: Any) -> PreparedJob:
         for path in job.log:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         modules = DeploymentMethod.ENV_MODULES in self.workflow.deployment_settings.deployment_method
-        return prepared(job, self.prefix, self.run_directory / "logs/slurm", modules=modules)
+        return prepare_job(job, self.host.command_prefix, self.host.log_folder, modules=modules)
 
     # Submission, in a thread of its own
 
     def _submit_all(self) -> None:
-        while (group := self._next()) is not None:
+        while (group := self._next_group()) is not None:
             try:
                 self._submit(group)
             except Exception as error:  # a thread that dies would leave Snakemake waiting for ever
                 for ready in group:
                     self.report_job_error(SubmittedJobInfo(ready.job), msg=f"it could not be submitted: {error!r}\n")
 
-    def _next(self) -> list[Ready] | None:
+    def _next_group(self) -> list[PreparedJob] | None:
         """Return the jobs of the next allocation, as soon as the queue may hold one more; None at the end."""
         with self._changed:
             while not self._ended:
-                if self._groups and self._is_asked_to_end:
-                    self._leave_out()
-                elif self._groups and len(self._live) < self.settings.queue:
+                if self._groups and snakemake_private.is_asked_to_end(self.workflow):
+                    self._give_up_rest()
+                elif self._groups and len(self._live) < self.host.queue_limit:
                     return self._groups.popleft()
                 self._changed.wait(self.pause_seconds)
             return None
 
-    @property
-    def _is_asked_to_end(self) -> bool:
-        """Whether Snakemake only waits for the jobs that run, as SIGTERM asks of it."""
-        return getattr(self.workflow.scheduler, "_user_kill", None) == "graceful"
-
-    def _leave_out(self) -> None:
+    def _give_up_rest(self) -> None:
         """Give up what is not submitted yet: the next start does it."""
         left = [one for group in self._groups for one in group]
         self._groups.clear()
         self.logger.warning(f"snakemake was asked to end: {len(left)} jobs are not submitted; those in Slurm go on")
         for one in left:
-            self._last_attempt(one.job)
-            self.workflow.scheduler.error_callback(one.job)
+            snakemake_private.give_up(self.workflow, one.job)
 
-    def _submit(self, group: list[Ready]) -> None:
+    def _submit(self, group: list[PreparedJob]) -> None:
         """Submit an allocation, however long Slurm has no room or no answer."""
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
-        sha256 = allocation.write(path, side_by_side(group))
+        sha256 = allocation.write_allocation(path, allocation_tasks(group))
         script = allocation.batch_script(path, sha256)
-        first, what = group[0], self._called(group)
+        first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
-        words = [*submission.options(whole(group)), f"--job-name={self.name}", f"--comment={what}"]
+        words = [
+            *submission.sbatch_options(allocation_resources(group)),
+            f"--job-name={self.name}",
+            f"--comment={what}",
+        ]
         words += [f"--output={first.log.absolute()}", "--open-mode=append"]
-        words += [f"--account={self.settings.account}"] if self.settings.account else []
+        words += [f"--account={self.host.account}"] if self.host.account else []
         pause, told_seconds = self.pause_seconds, float("-inf")
         while not self._ended:
-            answer = submission.submit(words, script, Path(self.workflow.workdir_init))
-            if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WORDS:
+            answer = submission.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
+            if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WARNINGS:
                 told_seconds = time.monotonic()
-                self.logger.warning(f"{WORDS[answer.outcome].format(what=what)} ({answer.said})")
+                self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
             if answer.outcome == "silent":
-                answer = self._asked_again(answer, pause)
+                answer = self._resolve_silence(answer, pause)
             if answer.outcome == "taken":
-                self._taken(group, path, answer.number, what)
+                self._report_submission(group, path, answer.number, what)
                 return
             if answer.outcome == "refused":
                 for one in group:
-                    self._last_attempt(one.job)
+                    snakemake_private.exhaust_attempts(one.job)
                     self.report_job_error(SubmittedJobInfo(one.job), msg=f"sbatch refused it: {answer.said}\n")
                 return
             self._sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     @staticmethod
-    def _called(group: list[Ready]) -> str:
+    def _describe(group: list[PreparedJob]) -> str:
         names = [one.task.what for one in group]
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
-    def _asked_again(self, answer: submission.Answer, pause: float) -> submission.Answer:
+    def _resolve_silence(self, answer: submission.SubmissionAnswer, pause: float) -> submission.SubmissionAnswer:
         """Return what came of a submission that was not answered, once Slurm answers: taken, or to be repeated."""
         known = None
         for _ in range(2):  # what was asked before may be answered after
             self._sleep(pause)
-            while (known := queue.jobs([self.name], ended=True)) is None and not self._ended:
+            while (known := job_queue.query_jobs([self.name], ended=True)) is None and not self._ended:
                 self._sleep(pause)
         new = sorted((known or {}).keys() - self._all, key=int)
-        return submission.Answer("taken", number=new[0]) if new else answer
+        return submission.SubmissionAnswer("taken", number=new[0]) if new else answer
 
-    def _taken(self, group: list[Ready], path: Path, number: str, what: str) -> None:
+    def _report_submission(self, group: list[PreparedJob], path: Path, number: str, what: str) -> None:
         with self._changed:
             self._live.add(number)
             self._all.add(number)
@@ -205,73 +204,70 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         if not active_jobs:  # the base class asks from its constructor on, before `__post_init__`
             return
         try:
-            over = await asyncio.to_thread(self._states, {str(info.external_jobid) for info in active_jobs})
+            over = await asyncio.to_thread(self._ended_states, {str(info.external_jobid) for info in active_jobs})
             failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
-            causes = await asyncio.to_thread(self._causes, failed, over)
-        except InputError as error:  # a cluster that does not answer is asked again
+            causes = await asyncio.to_thread(self._failure_causes, failed, over)
+        except SlurmError as error:  # a cluster that does not answer is asked again
             self.logger.warning(str(error))
             over, causes = {}, {}
         for info in active_jobs:
             number = str(info.external_jobid)
             if number not in over:
                 yield info
-            elif over[number] == "COMPLETED" or allocation.ends(info.aux["path"]).get(info.aux["place"]) == 0:
+            elif (
+                over[number] == "COMPLETED" or allocation.read_exit_codes(info.aux["path"]).get(info.aux["place"]) == 0
+            ):
                 self.report_job_success(info)
             else:
-                self._failed(info, over[number], causes.get(number, "failed"))
+                self._report_failure(info, over[number], causes.get(number, "failed"))
         with self._changed:
             self._live -= over.keys()
             self._changed.notify_all()
 
-    def _states(self, numbers: set[str]) -> dict[str, str]:
+    def _ended_states(self, numbers: set[str]) -> dict[str, str]:
         """Return the states of the allocations that are over."""
-        known = queue.jobs([self.name], ended=True)
+        known = job_queue.query_jobs([self.name], ended=True)
         if known is None:
             return {}
         self._waiting.look(known)
         forgotten = numbers - known.keys() - self._over.keys()
         if forgotten and time.monotonic() > self._asked_seconds + SECONDS_BETWEEN_SACCT:
             self._asked_seconds = time.monotonic()
-            jobs = sacct.ask([self.name], self._began)
-            self._over |= {n: j.allocations[-1].state for n, j in jobs.items() if j.allocations[-1].is_over}
-        told = {number: job.state for number, job in known.items() if job.state not in sacct.WAITING}
+            ends = self.host.query_accounting([self.name], self._began)
+            self._over |= {number: end.state for number, end in ends.items() if end.is_over}
+        told = {number: job.state for number, job in known.items() if job.state not in UNFINISHED_STATES}
         return {number: state for number, state in {**self._over, **told}.items() if number in numbers}
 
-    def _causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, sacct.Cause]:
+    def _failure_causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, Cause]:
         """Return why allocations have failed; a failure by itself may be one of memory, which the accounting knows."""
-        causes = {n: sacct.CAUSES.get(over[n], "failed") for info in failed if (n := str(info.external_jobid))}
+        causes = {n: CAUSES.get(over[n], "failed") for info in failed if (n := str(info.external_jobid))}
         unsure = {number for number in causes if over[number] == "FAILED"}
         for attempt in range(3 if unsure else 0):
             time.sleep(self.pause_seconds if attempt else 0)  # the database learns of a job's end later than squeue
             try:
-                jobs = sacct.ask([self.name], self._began)
-            except InputError:
+                ends = self.host.query_accounting([self.name], self._began)
+            except SlurmError:
                 break
-            found = {number: jobs[number].allocations[-1] for number in unsure & jobs.keys()}
-            causes |= {number: last.cause for number, last in found.items() if last.is_over}
-            if all(last.is_over for last in found.values()) and found.keys() == unsure:
+            over_now = {number: end for number, end in ends.items() if number in unsure and end.is_over}
+            causes |= {number: end.cause for number, end in over_now.items()}
+            if over_now.keys() == unsure:
                 break
         return causes
 
-    def _failed(self, info: SubmittedJobInfo, state: str, cause: sacct.Cause) -> None:
-        code = allocation.ends(info.aux["path"]).get(info.aux["place"])
+    def _report_failure(self, info: SubmittedJobInfo, state: str, cause: Cause) -> None:
+        code = allocation.read_exit_codes(info.aux["path"]).get(info.aux["place"])
         if code is None and info.aux["size"] == 1:
-            code = queue.exit_code(str(info.external_jobid))
-        if code == KILLED and cause == "failed":
+            code = job_queue.query_exit_code(str(info.external_jobid))
+        if code == KILLED_CODE and cause == "failed":
             cause = "memory"
-        retry.failed(info.aux["what"], cause)
+        job_requests.record_failure(info.aux["what"], cause)
         msg = f"Slurm's job {info.external_jobid} ended as {state}" + (f", exit code {code}" if code else "") + ".\n"
-        if code == REFUSED and state == "FAILED":
-            self._last_attempt(info.job)
+        if code == REFUSED_CODE and state == "FAILED":
+            snakemake_private.exhaust_attempts(info.job)
             msg = f"It was refused, and is not tried again: its log says why. {msg}"
-        if code == NO_ROOM:
+        if code == os.EX_IOERR:
             msg = f"A disk or a quota is full: make room, then what is left is done. {msg}"
         self.report_job_error(info, msg=msg, aux_logs=[info.aux["log"]])
-
-    @staticmethod
-    def _last_attempt(job: Any) -> None:
-        """Let Snakemake not try a job again."""
-        job.attempt = job.restart_times + 1
 
     # The end
 
@@ -280,7 +276,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._stop()
         if self._all or active_jobs:
             self.logger.info("Slurm is asked to cancel the jobs of this run")
-            problem = queue.cancel(self.name)
+            problem = job_queue.cancel_jobs(self.name)
             if problem:
                 self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
 

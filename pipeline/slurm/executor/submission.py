@@ -20,33 +20,33 @@ FULL = re.compile(r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs|job submit limit|tempora
 # The reasons that sbatch adds where a job as such is larger than it may be: there is never room for it.
 NEVER = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu|MaxMem", re.I)
 
-Outcome = Literal["taken", "full", "silent", "refused"]
+SubmissionOutcome = Literal["taken", "full", "silent", "refused"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class SubmissionAnswer:
     """What came of a submission: the job's number where it was taken, else Slurm's own words."""
 
-    outcome: Outcome
+    outcome: SubmissionOutcome
     number: str = ""
     said: str = ""
 
 
-def understood(code: int, printed: str, said: str) -> Answer:
+def parse_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
     """Return what an sbatch means by its exit code, its number and its messages."""
     # `4711` or `4711;CLUSTER`; a site's own words may stand before and after it.
     numbers = re.findall(r"^(\d+)(?:;\S+)?[ \t\r]*$", printed, re.MULTILINE)
     words = " ".join(said.split()).replace("sbatch: error: ", "")
     if code == 0 and numbers:
-        return Answer("taken", number=numbers[-1])
+        return SubmissionAnswer("taken", number=numbers[-1])
     if UNANSWERED.search(said):
-        return Answer("silent", said=words)
+        return SubmissionAnswer("silent", said=words)
     if FULL.search(said) and not NEVER.search(said):
-        return Answer("full", said=words)
-    return Answer("refused", said=words or f"sbatch ends with {code}")
+        return SubmissionAnswer("full", said=words)
+    return SubmissionAnswer("refused", said=words or f"sbatch ends with {code}")
 
 
-def options(resources: Mapping[str, Any]) -> list[str]:
+def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
     """Return the options of sbatch that a job's resources ask for, by the names that Snakemake's users know."""
     given = {
         "--partition": resources.get("slurm_partition"),
@@ -65,13 +65,13 @@ def options(resources: Mapping[str, Any]) -> list[str]:
     )
 
 
-def submit(words: Sequence[str], script: str, workdir: Path) -> Answer:
+def submit_batch(words: Sequence[str], script: str, workdir: Path) -> SubmissionAnswer:
     """Submit a batch script with these options of sbatch and return what came of it."""
     command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={workdir}", *words]
     try:
         done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        return Answer("silent", said=f"sbatch has not answered for {SECONDS} seconds")
+        return SubmissionAnswer("silent", said=f"sbatch has not answered for {SECONDS} seconds")
     except OSError as error:
-        return Answer("refused", said=f"sbatch cannot be started ({error.strerror})")
-    return understood(done.returncode, done.stdout, done.stderr)
+        return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
+    return parse_answer(done.returncode, done.stdout, done.stderr)

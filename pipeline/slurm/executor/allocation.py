@@ -1,6 +1,6 @@
 """What an allocation of Slurm runs: the jobs of Snakemake that it was made for, side by side, and nothing else.
 
-    python -m pipeline.slurm.allocation FILE SHA256
+    python -m pipeline.slurm.executor.allocation FILE SHA256
 
 FILE was written when the allocation was submitted and says everything: no job reads the configuration or starts
 Snakemake again. It is checked against the hash in the batch script, of which Slurm has a copy of its own. How each job
@@ -21,19 +21,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from pipeline.core.errors import TRY_AGAIN
-from pipeline.slurm import requeue
-
-ALLOCATIONS = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete
-REFUSED = 2
+ALLOCATIONS_FOLDER = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete
+REFUSED_CODE = 2
+REQUEUE_TRIES, REQUEUE_SECONDS = 4, 10.0
 
 
 @dataclass(frozen=True)
-class Task:
+class AllocationTask:
     """One job of Snakemake: its shell command, and the words of `srun` before it; without any it starts its own."""
 
     what: str
@@ -43,7 +42,7 @@ class Task:
     outputs: list[str] = field(default_factory=list)
 
 
-def write(path: Path, tasks: list[Task]) -> str:
+def write_allocation(path: Path, tasks: list[AllocationTask]) -> str:
     """Write the file of an allocation and return its sha256."""
     text = json.dumps([asdict(task) for task in tasks], indent=1, ensure_ascii=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,19 +52,19 @@ def write(path: Path, tasks: list[Task]) -> str:
 
 def batch_script(path: Path, sha256: str) -> str:
     """Return the script that Slurm keeps: it names the file of the allocation and the hash that it must have."""
-    words = [sys.executable, "-m", "pipeline.slurm.allocation", str(path), sha256]
+    words = [sys.executable, "-m", __name__, str(path), sha256]
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"
 
 
-def ends_file(path: Path) -> Path:
+def exit_codes_file(path: Path) -> Path:
     """Return the file with the ends of an allocation's jobs, a line each."""
     return path.with_suffix(".ends")
 
 
-def ends(path: Path) -> dict[int, int]:
+def read_exit_codes(path: Path) -> dict[int, int]:
     """Return the exit codes of the jobs of an allocation that have ended, by their place in its file."""
     try:
-        lines = ends_file(path).read_text(encoding="utf-8").splitlines()
+        lines = exit_codes_file(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
     found: dict[int, int] = {}
@@ -76,11 +75,11 @@ def ends(path: Path) -> dict[int, int]:
     return found
 
 
-def finished_outputs(folder: Path) -> list[str]:
+def list_finished_outputs(folder: Path) -> list[str]:
     """Return the outputs of all jobs in a folder of allocations that have ended well, whoever waited for them."""
     found: list[str] = []
     for path in sorted(folder.glob("*.json")):
-        if not (codes := ends(path)):  # nor is its file whole, where the snakemake that wrote it was killed
+        if not (codes := read_exit_codes(path)):  # nor is its file whole, where the snakemake that wrote it was killed
             continue
         tasks = json.loads(path.read_text(encoding="utf-8"))
         found += [name for number, task in enumerate(tasks) if codes.get(number) == 0 for name in task["outputs"]]
@@ -92,13 +91,13 @@ def _code(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-class Allocation:
+class AllocationRun:
     """The jobs of one file, run once each."""
 
     def __init__(self, path: Path, tasks: list[dict[str, Any]]) -> None:
         self.path = path
         self.tasks = tasks
-        self.codes = {number: code for number, code in ends(path).items() if code == 0}
+        self.codes = {number: code for number, code in read_exit_codes(path).items() if code == 0}
         self._lock = threading.Lock()
 
     def _run(self, number: int) -> None:
@@ -110,7 +109,7 @@ class Allocation:
         with self._lock:
             self.codes[number] = code
             try:
-                with ends_file(self.path).open("a", encoding="utf-8") as stream:
+                with exit_codes_file(self.path).open("a", encoding="utf-8") as stream:
                     stream.write(f"{number} {code}\n")
             except OSError as error:  # a full disk: Slurm's own exit code still tells
                 print(f"the end of {task['what']} could not be written down: {error}", file=sys.stderr, flush=True)
@@ -129,9 +128,42 @@ class Allocation:
         for thread in threads:
             thread.join()
         failed = [code for _, code in sorted(self.codes.items()) if code]
-        if TRY_AGAIN in failed and requeue.put_back():
-            requeue.wait_for_end()
+        if os.EX_TEMPFAIL in failed and requeue_job():
+            wait_for_requeue()
         return failed[0] if failed else 0
+
+
+def requeue_job() -> bool:
+    """Ask Slurm to put this job back into the queue; return whether it will.
+
+    A job that is not running any more, because it was cancelled or its time is over, is left to its end; so is one that
+    Slurm has started again elsewhere, where it had lost this node. A controller that does not answer is asked again.
+    """
+    job, starts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
+    asked = False
+    for attempt in range(REQUEUE_TRIES if job else 0):
+        time.sleep(REQUEUE_SECONDS if attempt else 0)
+        try:
+            words = ["scontrol", "--oneliner", "show", "job", job]
+            told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            known = dict(word.split("=", 1) for word in told.split() if "=" in word)
+            if known.get("JobState") != "RUNNING" or known.get("Restarts", starts) != starts:
+                return asked  # what it did not answer it may have done
+            asked = True
+            subprocess.run(["scontrol", "requeue", job], check=True)
+            return True
+        except subprocess.CalledProcessError as error:
+            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+        except OSError as error:
+            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+            break
+    return False
+
+
+def wait_for_requeue() -> NoReturn:
+    """Wait until Slurm ends this job, which it has put back; an end of its own would count as a failure."""
+    while True:
+        time.sleep(60)
 
 
 def main(arguments: list[str]) -> int:
@@ -142,8 +174,8 @@ def main(arguments: list[str]) -> int:
     text = path.read_bytes()
     if hashlib.sha256(text).hexdigest() != sha256:
         print(f"error: {path} is not what was submitted: start snakemake again", file=sys.stderr)
-        return REFUSED
-    return Allocation(path, json.loads(text)).run()
+        return REFUSED_CODE
+    return AllocationRun(path, json.loads(text)).run()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import Attempt
-from pipeline.slurm import live
-from pipeline.slurm.starts import Start, now, starts
+from pipeline.slurm import takeover
+from pipeline.slurm.takeover import SlurmInvocation, load_invocations, utc_timestamp
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import Cluster, wait_until
 
@@ -39,9 +39,9 @@ def project(tmp_path: Path) -> Project:
     return new_project(tmp_path / "polder")
 
 
-def start_of(run: Path, name: str = "of-a-killed-one", cluster: str | None = "loopback") -> Start:
+def start_of(run: Path, name: str = "of-a-killed-one", cluster: str | None = "loopback") -> SlurmInvocation:
     """Write the file of a start that came to no end."""
-    start = Start(name=name, host="login2", process=4711, started=now(), cluster=cluster)
+    start = SlurmInvocation(name=name, host="login2", process=4711, started=utc_timestamp(), cluster=cluster)
     start.write(run)
     return start
 
@@ -77,18 +77,18 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     tries = Counter(f"{attempt['step']} {attempt['instance']}" for attempt in attempts)
     assert len(tries) == 10 and set(tries.values()) == {1}
     assert {attempt["status"] for attempt in attempts} == {"finished"}
-    names = ",".join(start.name for start in starts(project.results))
+    names = ",".join(start.name for start in load_invocations(project.results))
     fields = ("--noheader", "--parsable2", "--allocations", "--format=Comment,State", f"--name={names}")
     since = ("--starttime=now-1hour",)
     ran = Counter(cluster.ask("sacct", *since, *fields).splitlines())
-    before, after = (start.name for start in sorted(starts(project.results), key=lambda start: start.started))
+    before, after = (start.name for start in sorted(load_invocations(project.results), key=lambda start: start.started))
     times = ("--noheader", "--parsable2", "--allocations", "--format=Submit,End")
     ended = max(row.split("|")[1] for row in cluster.ask("sacct", *since, *times, f"--name={before}").splitlines())
     submitted = min(row.split("|")[0] for row in cluster.ask("sacct", *since, *times, f"--name={after}").splitlines())
     assert ended <= submitted, "nothing is submitted while a job of the first waits"
     assert set(ran.values()) == {1} and all(row.endswith("|COMPLETED") for row in ran)
     assert sum("sources_fingerprint" in row for row in ran) == 4
-    assert all(start.ended for start in starts(project.results))
+    assert all(start.ended for start in load_invocations(project.results))
     assert len([*project.results.glob("provenance/accounting/*.json")]) == len(ran), "the books have all jobs"
 
 
@@ -103,13 +103,13 @@ def test_whoever_holds_the_run_waits_for_the_jobs_of_a_killed_start_of_another_h
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
     said: list[str] = []
-    taker = threading.Thread(target=live.take_over, args=(tmp_path, said.append, 0.1))
+    taker = threading.Thread(target=takeover.take_over, args=(tmp_path, said.append, 0.1))
     taker.start()
     wait_until(lambda: any(f"job {job} (" in sentence for sentence in said), "it waits for the job")
-    assert starts(tmp_path) == [start]
+    assert load_invocations(tmp_path) == [start]
     cluster.ask("scontrol", "release", job)
     taker.join(120)
-    assert [start.ended is not None for start in starts(tmp_path)] == [True] and not cluster.jobs()
+    assert [start.ended is not None for start in load_invocations(tmp_path)] == [True] and not cluster.jobs()
 
 
 def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
@@ -118,7 +118,7 @@ def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     held_job(cluster, "of-another-run")
     start_of(tmp_path)
-    live.take_over(tmp_path, print, seconds_between=0.1)
+    takeover.take_over(tmp_path, print, seconds_between=0.1)
     assert len(cluster.jobs()) == 1
 
 
@@ -142,13 +142,13 @@ def test_jobs_that_cannot_be_asked_for_here_refuse_the_start(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"] if has_slurm else "/nowhere")
     start = start_of(tmp_path, cluster="snellius")
     with pytest.raises(InputError) as refused:
-        live.take_over(tmp_path, print, seconds_between=0.1)
+        takeover.take_over(tmp_path, print, seconds_between=0.1)
     here = "the Slurm here is that of loopback" if has_slurm else "there is no Slurm here"
     for part in ("login2", "the cluster snellius", here, f"squeue --name={start.name}", str(start.path(tmp_path))):
         assert part in str(refused.value)
-    assert starts(tmp_path) == [start]
+    assert load_invocations(tmp_path) == [start]
     start.path(tmp_path).unlink()  # the way out that it names
-    live.take_over(tmp_path, print, seconds_between=0.1)
+    takeover.take_over(tmp_path, print, seconds_between=0.1)
 
 
 def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_over(
@@ -168,12 +168,12 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
     assert not (project.results / "provenance/attempts").exists()
     cluster.ask("scontrol", "release", job)
     assert second.wait(300) == 0, log.read_text()[-4000:]
-    assert starts(project.results)[0].ended and starts(project.results)[0].name == start.name
+    assert load_invocations(project.results)[0].ended and load_invocations(project.results)[0].name == start.name
 
 
 def marked(*names: str) -> list[Path]:
     """Return Snakemake's marks that files are incomplete, made."""
-    marks = [live.file_of(live.INCOMPLETE, name) for name in names]
+    marks = [takeover.file_of(takeover.INCOMPLETE, name) for name in names]
     for mark in marks:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -199,8 +199,8 @@ def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
         Path("told").touch()
 
     with subprocess.Popen([sys.executable, "-m", "pipeline", *words]):
-        wait_until(lambda: live.local_jobs(run), "the step runs")
-        live.wait_for_local_jobs(run, say)
+        wait_until(lambda: takeover.find_local_steps(run), "the step runs")
+        takeover.wait_for_local_steps(run, say)
     assert "plan estimate" in said[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
 
@@ -215,9 +215,9 @@ def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, mon
     with subprocess.Popen(words, stdin=subprocess.PIPE) as step:
         wait_until(Path(record).exists, "it has its record")
         process = psutil.Process(step.pid)
-        monkeypatch.setattr(live.psutil, "process_iter", lambda: [process])
+        monkeypatch.setattr(takeover.psutil, "process_iter", lambda: [process])
         monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # asked for last
-        live.wait_for_local_jobs(run, print)
+        takeover.wait_for_local_steps(run, print)
     assert not mark.exists()
 
 
@@ -227,7 +227,7 @@ def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -
     for attempt in (killed, lives):
         attempt._write()
     said: list[str] = []
-    waiter = threading.Thread(target=live.wait_for_steps_elsewhere, args=(tmp_path, said.append, 0.5))
+    waiter = threading.Thread(target=takeover.wait_for_remote_steps, args=(tmp_path, said.append, 0.5))
     waiter.start()
     wait_until(lambda: lives._write() or said, "it is seen")
     assert lives.path.name in said[0] and killed.path.name not in said[0]

@@ -7,21 +7,28 @@ an hour. One meter that does not answer takes nothing from the others: it is a s
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.slurm_energy import Allocated, plugin_of, read_slurm
-from pipeline.energy.readings import ExternalReading
-from pipeline.slurm import ear, sacct
-from pipeline.slurm.values import hosts
+from pydantic import BaseModel
 
+from pipeline.core.errors import InputError
+from pipeline.energy.external_meters.ear_meter import read_ear
+from pipeline.energy.external_meters.meter_tables import ExternalReadings
+from pipeline.energy.external_meters.slurm_energy import Allocated, plugin_of, read_slurm
+from pipeline.energy.readings import ExternalReading, Reading
+from pipeline.slurm import sacct
+from pipeline.slurm.values import list_hosts
+
+EACCT_SECONDS = 300
+NO_JOBS = re.compile(r"\bno (jobs?|applications?|loops?)\b.*\bfound\b", re.IGNORECASE)
 PATIENCE_SECONDS = 3600.0  # after the end of a job; then what is not there will not come
 
 
-class Told(NamedTuple):
+class MeterAnswers(NamedTuple):
     """What the meters of a cluster have answered.
 
     `plugin` is Slurm's plugin of energy, None where Slurm does not say; `ear_books` are None where EAR does not answer
@@ -43,7 +50,7 @@ class JobEnergy(NamedTuple):
     final: bool
 
 
-def ask(jobs: list[str], *, ear_expected: bool = False) -> Told:
+def query_meters(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers:
     """Ask all meters of the cluster for these jobs; `ear_expected` says that the platform's file has EAR."""
     failures, plugin = [], None
     try:
@@ -53,31 +60,31 @@ def ask(jobs: list[str], *, ear_expected: bool = False) -> Told:
         pass
     if plugin is None:
         failures.append("scontrol does not say which plugin reads Slurm's energies: ask for the accounting again")
-    has_ear, books, problems = ear.is_here() or ear_expected, None, []
+    has_ear, books, problems = has_eacct() or ear_expected, None, []
     if has_ear:
         try:
-            answer = ear.ask(jobs)
+            answer = query_eacct(jobs)
             of_readings = {reading.problem for book in answer for reading in book.readings}
             books, problems = list(answer), [said for said in answer.problems if said not in of_readings]
         except InputError as error:
             failures.append(str(error))
-    return Told(plugin, has_ear, books if has_ear else [], problems, failures)
+    return MeterAnswers(plugin, has_ear, books if has_ear else [], problems, failures)
 
 
 def _seconds(moment: str | None) -> float | None:
     return datetime.fromisoformat(moment).timestamp() if moment else None
 
 
-def _allocated(job: sacct.Job, whole_nodes: bool | None) -> Iterator[Allocated]:
+def _allocated(job: sacct.AccountedJob, whole_nodes: bool | None) -> Iterator[Allocated]:
     """Yield the allocations of a job that lasted and had nodes."""
     for part in job.allocations:
         started, ended = _seconds(part.started), _seconds(part.ended)
         if part.node_list and part.elapsed_seconds > 0 and started is not None and ended is not None:
-            nodes = hosts(part.node_list)
+            nodes = list_hosts(part.node_list)
             yield Allocated(job.job, nodes, started, ended, part.energy_said, whole_nodes)
 
 
-def _lacking(allocations: list[Allocated], books: list[ExternalReading], told: Told) -> Iterator[str]:
+def _lacking(allocations: list[Allocated], books: list[ExternalReading], told: MeterAnswers) -> Iterator[str]:
     """Yield which energies of a job are not there although there is a meter for them."""
     job = allocations[0].job
     if told.plugin not in (None, "none") and not any(_has_joules(book) for book in books if _is(book, "slurm")):
@@ -96,8 +103,12 @@ def _has_joules(book: ExternalReading) -> bool:
     return any(reading.joules is not None for reading in book.readings)
 
 
-def of_job(
-    job: sacct.Job, told: Told, whole_nodes: bool | None, now: float, before: Sequence[ExternalReading] = ()
+def job_energy(
+    job: sacct.AccountedJob,
+    told: MeterAnswers,
+    whole_nodes: bool | None,
+    now: float,
+    before: Sequence[ExternalReading] = (),
 ) -> JobEnergy:
     """Return the energy of a job that is over; `now` is in seconds of Unix time.
 
@@ -120,3 +131,64 @@ def of_job(
     problems = [*(f"{problem} {what}" for problem in lacking), *told.failures]
     problems += [problem for problem in told.problems if re.search(rf"\bjob {job.job}\b", problem)]
     return JobEnergy(books, list(dict.fromkeys(problems)), not told.failures and (is_late or not lacking))
+
+
+class NodeEnergy(BaseModel):
+    """The energy of one node while a job ran on it, all that runs on the node included."""
+
+    node: str
+    seconds: float
+    watts: float
+    gpu_watts: float
+
+    @property
+    def joules(self) -> float:
+        """Power × time."""
+        return self.watts * self.seconds
+
+
+def has_eacct() -> bool:
+    """Return whether there is an EAR to ask."""
+    return shutil.which("eacct") is not None
+
+
+def _of(book: ExternalReading, component: str) -> Iterator[Reading]:
+    return (reading for reading in book.readings if reading.component == component and reading.joules is not None)
+
+
+def node_energies(books: Iterable[ExternalReading]) -> list[NodeEnergy]:
+    """Return the energy of each node of a job's books; a node without a reading was not measured, and is left out."""
+    measured: dict[str, list[ExternalReading]] = {}
+    for book in books:
+        if any(_of(book, "node")):
+            measured.setdefault(book.node, []).append(book)
+    found = []
+    for node, of_node in sorted(measured.items()):
+        seconds = sum(book.ended - book.started for book in of_node)
+        joules, boards = (
+            sum(float(reading.joules or 0) for book in of_node for reading in _of(book, component))
+            for component in ("node", "board")
+        )
+        found.append(NodeEnergy(node=node, seconds=seconds, watts=joules / seconds, gpu_watts=boards / seconds))
+    return found
+
+
+def query_eacct(jobs: list[str]) -> ExternalReadings:
+    """Return the books of some jobs, by EAR's `eacct`; it has none of a job of which it does not know yet.
+
+    Raises:
+        InputError: there is no `eacct`, it does not answer, or answers with something else than its table.
+    """
+    words = ["eacct", "-j", ",".join(jobs), "-l", "-n", "all", "-c", "no_file"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=EACCT_SECONDS, errors="replace")
+    except FileNotFoundError:
+        raise InputError("there is no eacct here: load EAR's module, or ask on a node that has it") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"eacct has not answered for {EACCT_SECONDS} s: ask for EAR's energies later") from None
+    said = " ".join((done.stderr or done.stdout).split())[:200]
+    if done.returncode != 0:
+        raise InputError(f"eacct gives no energies ({said}): ask for them later")
+    if not done.stdout.strip() or NO_JOBS.search(done.stdout):
+        return ExternalReadings()
+    return read_ear(done.stdout)

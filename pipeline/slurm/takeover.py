@@ -1,33 +1,104 @@
-"""What a killed snakemake has left: its jobs and steps are waited for before any is started again.
+"""Every snakemake that submitted jobs of a run; a new one waits for the jobs that a killed one has left.
 
 Snakemake knows nothing of the jobs of a snakemake before it and would submit them a second time, beside the first.
+Each snakemake has a small file beside the accounting, which asks Slurm for the jobs of its name. All jobs of one have
+the same name, which no other run, folder or user has. One without an end while nobody holds the run's lock was killed.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+from pydantic import BaseModel, ValidationError
 
+from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import HEARTBEAT_SECONDS
-from pipeline.slurm import allocation, queue, starts
-from pipeline.slurm.allocation import ALLOCATIONS
-from pipeline.slurm.starts import Start
+from pipeline.slurm.executor import allocation, job_queue
+from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
+from pipeline.slurm.executor.interface import SlurmError
 from pipeline.workflow.stale_records import file_of
 
+INVOCATIONS_FOLDER = "provenance/accounting/starts"
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
 INCOMPLETE = Path(".snakemake/incomplete")
 ATTEMPT_SECONDS = 3 * HEARTBEAT_SECONDS
 LATENCY_SECONDS = 5.0  # until a file that a node wrote is seen here
 
+current: SlurmInvocation | None = None  # of this process
 
-def local_jobs(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
+
+class SlurmInvocation(BaseModel):
+    """One snakemake: the name of its jobs in Slurm; `ended` when it said so itself, or none of its jobs lived any more.
+
+    `cluster` is None where Slurm did not say, and of starts before it was asked.
+    """
+
+    name: str
+    host: str
+    process: int
+    started: str
+    ended: str | None = None
+    cluster: str | None = None
+
+    def path(self, run_directory: Path) -> Path:
+        """Return the file of this start."""
+        return run_directory / INVOCATIONS_FOLDER / f"{self.name}.json"
+
+    def write(self, run_directory: Path) -> None:
+        """Write the file of this start."""
+        atomic_files.write(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
+
+    def end(self, run_directory: Path) -> None:
+        """Write down that it submits no more and that none of its jobs lives."""
+        self.model_copy(update={"ended": utc_timestamp()}).write(run_directory)
+
+
+def utc_timestamp() -> str:
+    """Return the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def query_cluster_name() -> str | None:
+    """Return the name of the Slurm cluster that the commands here speak to; None where there is none, or it is away."""
+    try:
+        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = (line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    return next((value.strip() for key, value in rows if key.strip() == "ClusterName"), None)
+
+
+def record_invocation(run_directory: Path, name: str) -> None:
+    """Write down that this process submits jobs of that name from now on."""
+    global current
+    current = SlurmInvocation(
+        name=name, host=platform.node(), process=os.getpid(), started=utc_timestamp(), cluster=query_cluster_name()
+    )
+    current.write(run_directory)
+
+
+def load_invocations(run_directory: Path) -> list[SlurmInvocation]:
+    """Return all starts of a run, the first one first; a file that is damaged is passed over."""
+    found = []
+    for path in (run_directory / INVOCATIONS_FOLDER).glob("[!.]*.json"):
+        try:
+            found.append(SlurmInvocation.model_validate_json(path.read_text(encoding="utf-8")))
+        except (OSError, ValidationError):
+            continue
+    return sorted(found, key=lambda start: (start.started, start.name))
+
+
+def find_local_steps(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
     """Return the steps of this run on this machine that are no jobs of Slurm: those of a snakemake that was killed.
 
     Of each the process and its command line, which nobody can ask for any more when it has ended.
@@ -36,7 +107,7 @@ def local_jobs(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if words[1:3] != ["-m", "pipeline"] or not written_by(words):
+            if words[1:3] != ["-m", "pipeline"] or not step_outputs(words):
                 continue
             if not any(word.startswith(f"{run_directory}/") for word in words):
                 continue
@@ -47,7 +118,7 @@ def local_jobs(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
     return found
 
 
-def written_by(words: list[str]) -> list[str]:
+def step_outputs(words: list[str]) -> list[str]:
     """Return the outputs in a step's command line, the record or the batch's file last: that one is written last."""
     options: dict[str, list[list[str]]] = {}
     for word in words:
@@ -60,31 +131,39 @@ def written_by(words: list[str]) -> list[str]:
     return ([] if "--batch" in options else outputs) + [given[0] for given in last if given]
 
 
-def complete(words: list[str]) -> None:
+def clear_incomplete_marks(words: list[str]) -> None:
     """Take away Snakemake's mark that a step is incomplete, where it finished after its snakemake was killed."""
-    outputs = written_by(words)
+    outputs = step_outputs(words)
     if not all(Path(name).exists() for name in outputs):
         return
     for name in outputs:
         file_of(INCOMPLETE, name).unlink(missing_ok=True)
 
 
-def wait_for_local_jobs(run_directory: Path, say: Say) -> None:
+def wait_for_local_steps(run_directory: Path, say: Say) -> None:
     """Wait for the steps that a killed snakemake left running here; those that finish are not run again."""
-    left = local_jobs(run_directory)
+    left = find_local_steps(run_directory)
     for process, words in left:
         say(f"process {process.pid} of the snakemake that was killed still runs ({' '.join(words[3:5])}): waiting")
     for process, words in left:
         process.wait()
-        complete(words)
+        clear_incomplete_marks(words)
 
 
-def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
+def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, job_queue.QueuedJob] | None:
+    """Return what `job_queue.query_jobs` does; without squeue, an InputError."""
+    try:
+        return job_queue.query_jobs(names, ended=ended)
+    except SlurmError as error:
+        raise InputError(str(error)) from None
+
+
+def wait_for_slurm_jobs(dead: list[SlurmInvocation], say: Say, seconds_between: float) -> int:
     """Wait until no job of these starts waits or runs, and return how many there were."""
     names, is_away = [start.name for start in dead], False
-    known: dict[str, queue.Queued] = {}
+    known: dict[str, job_queue.QueuedJob] = {}
     while True:
-        found = queue.jobs(names)
+        found = query_jobs(names)
         if found is None and not is_away:
             say(f"Slurm does not answer, and jobs of this run may live ({', '.join(names)}): waiting until it does")
         is_away = found is None
@@ -98,7 +177,7 @@ def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
         time.sleep(seconds_between)
 
 
-def living_attempts(run_directory: Path, seconds: float) -> list[str]:
+def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
     """Return the attempts that are written on within some seconds, as those of steps that live are, wherever."""
 
     def running() -> dict[str, bytes]:
@@ -115,9 +194,9 @@ def living_attempts(run_directory: Path, seconds: float) -> list[str]:
     return sorted(name for name, content in running().items() if before.get(name) != content)
 
 
-def wait_for_steps_elsewhere(run_directory: Path, say: Say, seconds: float = ATTEMPT_SECONDS) -> None:
+def wait_for_remote_steps(run_directory: Path, say: Say, seconds: float = ATTEMPT_SECONDS) -> None:
     """Wait for the steps of a snakemake whose processes cannot be seen from here, told by what they write."""
-    while found := living_attempts(run_directory, seconds):
+    while found := find_live_attempts(run_directory, seconds):
         say(f"steps of the snakemake that was killed still run ({', '.join(found)}): waiting")
 
 
@@ -134,15 +213,15 @@ def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BE
     Raises:
         InputError: a snakemake had its jobs on a cluster that cannot be asked here.
     """
-    wait_for_local_jobs(run_directory, say)
-    dead = [start for start in starts.starts(run_directory) if start.ended is None]
+    wait_for_local_steps(run_directory, say)
+    dead = [start for start in load_invocations(run_directory) if start.ended is None]
     if not dead:
         return
-    refuse_other_clusters(run_directory, dead, say, seconds_between)
-    if wait_for_jobs(dead, say, seconds_between):
+    check_cluster(run_directory, dead, say, seconds_between)
+    if wait_for_slurm_jobs(dead, say, seconds_between):
         time.sleep(LATENCY_SECONDS)
     for start in dead:
-        for name in allocation.finished_outputs(ALLOCATIONS / start.name):
+        for name in allocation.list_finished_outputs(ALLOCATIONS_FOLDER / start.name):
             file_of(INCOMPLETE, name).unlink(missing_ok=True)
         start.end(run_directory)
 
@@ -155,12 +234,12 @@ def _has_slurm() -> bool:
     return "fatal:" not in subprocess.run(["scontrol", "ping"], capture_output=True, text=True).stderr
 
 
-def refuse_other_clusters(run_directory: Path, dead: list[Start], say: Say, seconds_between: float) -> None:
+def check_cluster(run_directory: Path, dead: list[SlurmInvocation], say: Say, seconds_between: float) -> None:
     """Raise InputError where jobs of these starts may live and the Slurm here, if there is one, does not know them."""
     here, has_slurm = None, _has_slurm()
-    if has_slurm and (here := starts.cluster()) is None:
+    if has_slurm and (here := query_cluster_name()) is None:
         say("Slurm does not answer, and jobs of this run may live: waiting until it does")
-        while (here := starts.cluster()) is None:
+        while (here := query_cluster_name()) is None:
             time.sleep(seconds_between)
     for start in dead:
         if has_slurm and start.cluster in (None, here):

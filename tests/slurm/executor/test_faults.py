@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.slurm import queue
-from pipeline.slurm.queue import Queued
-from pipeline.slurm.waiting import Waiting
+from pipeline.slurm.executor import job_queue
+from pipeline.slurm.executor.job_queue import QueuedJob, WaitMonitor
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.pretrain.processes import chaos
@@ -28,14 +27,15 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 # Each rule counts its tries; the first try of most of them does not end well.
 WORKFLOW = """
 from pathlib import Path
-from pipeline.slurm import registration, retry
+from pipeline.slurm import executor_host
+from pipeline.slurm.executor import job_requests
 from pipeline.config.slurm_settings import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
-registration.register(Slurm(account="polder"), Path("results/storm"), ONCE)
+executor_host.register(Slurm(account="polder"), Path("results/storm"), ONCE)
 
 onstart:
-    registration.begin(workflow, Path("results/storm"))
+    executor_host.record_start(workflow, Path("results/storm"))
 
 FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
 
@@ -45,7 +45,7 @@ rule all:
 rule over_time:
     output: "over_time.done"
     resources:
-        runtime=lambda w, attempt: int(retry.factor("over_time", [], attempt).time),
+        runtime=lambda w, attempt: int(job_requests.request_growth("over_time", [], attempt).time),
         mem_mb=600,
         slurm_extra="--requeue --exclude=node2",
     shell: "once over_time || sleep 200; touch {output}"
@@ -54,7 +54,7 @@ rule over_memory:
     output: "over_memory.done"
     resources:
         runtime=9,
-        mem_mb=lambda w, attempt: int(600 * retry.factor("over_memory", [], attempt).memory),
+        mem_mb=lambda w, attempt: int(600 * job_requests.request_growth("over_memory", [], attempt).memory),
         slurm_extra="--requeue --exclude=node2",
     shell: "once over_memory || :; python -c 'import time; x = bytes([1]) * 7 * 10**8; time.sleep(20)'; touch {output}"
 
@@ -155,12 +155,12 @@ def test_a_job_that_does_not_start_is_told_with_the_reason_once(
     job = cluster.ask("sbatch", "--parsable", "--hold", *words)
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     said: list[str] = []
-    waiting = Waiting(60.0, said.append)
-    waiting.look(queue.jobs(["never"]) or {})
+    waiting = WaitMonitor(60.0, said.append)
+    waiting.look(job_queue.query_jobs(["never"]) or {})
     assert said == [], "it has only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
-        waiting.look(queue.jobs(["never"]) or {})
+        waiting.look(job_queue.query_jobs(["never"]) or {})
     (sentence,) = said
     assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
     assert f"scontrol release {job}" in sentence
@@ -168,7 +168,9 @@ def test_a_job_that_does_not_start_is_told_with_the_reason_once(
 
 def test_nodes_that_are_not_there_are_told() -> None:
     said: list[str] = []
-    Waiting(0.0, said.append).look({"7": Queued("PENDING", "ReqNodeNotAvail, UnavailableNodes:node2", "rule_patient")})
+    WaitMonitor(0.0, said.append).look(
+        {"7": QueuedJob("PENDING", "ReqNodeNotAvail, UnavailableNodes:node2", "rule_patient")}
+    )
     (sentence,) = said
     assert "nodes that it needs are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)" in sentence
 

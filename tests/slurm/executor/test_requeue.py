@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.job import versions
-from pipeline.slurm import requeue
-from pipeline.slurm.allocation import Task
+from pipeline.slurm.executor import allocation
+from pipeline.slurm.executor.allocation import AllocationTask
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import STEP, submit
 
@@ -38,7 +38,7 @@ class Fingerprint:
         options += ["--output", "fingerprint", str(self.run / "sources/laws/fingerprints/0.json")]
         command = shlex.join([sys.executable, "-m", "pipeline", "sources", "fingerprint", *options])
         self.log = folder / "log"
-        task = Task("fingerprint", f"trap : TERM; {command}", STEP)
+        task = AllocationTask("fingerprint", f"trap : TERM; {command}", STEP)
         self.job = submit(cluster, folder, [task], "--partition=cpu", "--exclusive", f"--output={self.log}")
 
     def attempts(self) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    monkeypatch.setattr(requeue, "SECONDS_BETWEEN", 0.0)
-    assert requeue.put_back() == asked
+    monkeypatch.setattr(allocation, "REQUEUE_SECONDS", 0.0)
+    assert allocation.requeue_job() == asked
     requests = tmp_path / "asked"
     assert (requests.read_text() if requests.exists() else "") == ("requeue 1\n" if asked else "")

@@ -18,14 +18,14 @@ from pathlib import Path
 from pipeline.config.platforms import Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm.values import gpus, minutes, state_of
+from pipeline.slurm.values import count_gpus, parse_minutes, parse_state
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
 SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Finding:
+class SiteFinding:
     """One thing: what was found and, where that is not ok, the way out; None where it could not be looked at."""
 
     ok: bool | None
@@ -39,7 +39,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PartitionLimits:
     """A partition as Slurm knows it; its largest node counts. What has no limit is None."""
 
     takes_jobs: bool
@@ -51,7 +51,7 @@ class Seen:
     gpus: int
 
 
-def ask(*words: str, environment: Mapping[str, str] = os.environ) -> str:
+def run_command(*words: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return what a command answers.
 
     Raises:
@@ -67,91 +67,93 @@ def ask(*words: str, environment: Mapping[str, str] = os.environ) -> str:
     return done.stdout
 
 
-def commands() -> Finding:
+def check_commands() -> SiteFinding:
     """Look for Slurm's commands."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
-        return Finding(
+        return SiteFinding(
             False,
             f"there is no {', '.join(missing)} here",
             "start on a login node of the cluster, or take --profile local",
         )
-    return Finding(True, f"Slurm's commands are here: {', '.join(COMMANDS)}")
+    return SiteFinding(True, f"Slurm's commands are here: {', '.join(COMMANDS)}")
 
 
-def partition(name: str) -> Seen:
+def query_partition(name: str) -> PartitionLimits:
     """Return a partition as Slurm knows it.
 
     Raises:
         InputError: there is none of that name, or Slurm does not answer.
     """
-    told = dict(re.findall(r"(\w+)=(\S*)", ask("scontrol", "--oneliner", "show", "partition", name)))
-    nodes = ask("sinfo", "--noheader", f"--partition={name}", "--format=%c|%m|%G").splitlines()
-    sizes = [(int(c.rstrip("+")), int(m.rstrip("+")), gpus(g)) for c, m, g in (line.split("|") for line in nodes)]
+    told = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "partition", name)))
+    nodes = run_command("sinfo", "--noheader", f"--partition={name}", "--format=%c|%m|%G").splitlines()
+    sizes = [(int(c.rstrip("+")), int(m.rstrip("+")), count_gpus(g)) for c, m, g in (line.split("|") for line in nodes)]
     number = int(told["TotalNodes"])
     most = told.get("MaxNodes", "UNLIMITED")
-    return Seen(
-        takes_jobs=state_of(told["State"]) in ("UP", "DOWN"),  # where it is down they wait
+    return PartitionLimits(
+        takes_jobs=parse_state(told["State"]) in ("UP", "DOWN"),  # where it is down they wait
         nodes=number,
         nodes_of_a_job=min(int(most), number) if most.isdigit() else number,
-        minutes=minutes(told["MaxTime"]),
+        minutes=parse_minutes(told["MaxTime"]),
         cpus=max((size[0] for size in sizes), default=0),
         memory_megabytes=max((size[1] for size in sizes), default=0),
         gpus=max((size[2] for size in sizes), default=0),
     )
 
 
-def default_partition() -> str | None:
+def query_default_partition() -> str | None:
     """Return the partition that Slurm takes where a job names none."""
-    names = ask("sinfo", "--noheader", "--format=%P").split()
+    names = run_command("sinfo", "--noheader", "--format=%P").split()
     return next((name.rstrip("*") for name in names if name.endswith("*")), None)
 
 
-def partitions(platform: Platform, nodes: int) -> Iterator[Finding]:
+def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
     """Look for the platform's partitions, and for as many nodes where training goes."""
     file = f"workflow/platforms/{platform.name}.yaml"
     where: dict[str, str] = {kind: entry.name for kind, entry in platform.partitions.items()}
     try:
         if not where:
-            where = {"default": default_partition() or ""}
+            where = {"default": query_default_partition() or ""}
             if not where["default"]:
                 way_out = "choose one with --config platform=NAME"
-                yield Finding(False, f"platform {platform.name} names no partition and Slurm has no default", way_out)
+                yield SiteFinding(
+                    False, f"platform {platform.name} names no partition and Slurm has no default", way_out
+                )
                 return
     except InputError as error:
-        yield Finding(False, f"Slurm does not answer ({error})", "is this a login node, and is Slurm up?")
+        yield SiteFinding(False, f"Slurm does not answer ({error})", "is this a login node, and is Slurm up?")
         return
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in where)
     gpu = platform.partitions.get("gpu")
     for kind, name in where.items():
         try:
-            seen = partition(name)
+            seen = query_partition(name)
         except InputError as error:
             known = "`sinfo --summarize` shows those that there are: write one into"
-            yield Finding(False, f"there is no partition {name} ({error})", f"{known} {file}")
+            yield SiteFinding(False, f"there is no partition {name} ({error})", f"{known} {file}")
             continue
         found = f"partition {name} ({kind}): {seen.nodes} nodes of {seen.cpus} CPUs, {seen.memory_megabytes} MB"
         found += f", {seen.gpus} GPUs" if seen.gpus else ""
         if not seen.takes_jobs:
-            yield Finding(False, f"partition {name} takes no jobs", f"write another into {file}, or wait")
+            yield SiteFinding(False, f"partition {name} takes no jobs", f"write another into {file}, or wait")
         elif kind == trains and nodes > seen.nodes_of_a_job:
-            yield Finding(
+            yield SiteFinding(
                 False,
                 f"slurm.nodes is {nodes}, but a job of the partition {name} gets {seen.nodes_of_a_job} nodes at most",
                 "ask for fewer, or write another partition into " + file,
             )
         elif kind == "gpu" and gpu and gpu.gpus and not seen.gpus:
-            yield Finding(False, f"the nodes of the partition {name} have no GPUs", f"write another into {file}")
+            yield SiteFinding(False, f"the nodes of the partition {name} have no GPUs", f"write another into {file}")
         else:
-            yield Finding(True, found)
+            yield SiteFinding(True, found)
 
 
-def sizes(platform: Platform) -> Iterator[Finding]:
+def check_partition_sizes(platform: Platform) -> Iterator[SiteFinding]:
     """Compare what the platform's file says of a partition with what Slurm does."""
     fits = True
     for kind, said in platform.partitions.items():
         try:
-            seen = partition(said.name)
+            seen = query_partition(said.name)
         except InputError:
             continue  # told already
         for key in ("cpus", "memory_megabytes", "gpus", "minutes"):
@@ -159,28 +161,28 @@ def sizes(platform: Platform) -> Iterator[Finding]:
             if had is not None and asked > had:
                 fits = False
                 way_out = f"write {had} into workflow/platforms/{platform.name}.yaml"
-                yield Finding(False, f"partitions.{kind}.{key} is {asked}, but {said.name} has {had}", way_out)
+                yield SiteFinding(False, f"partitions.{kind}.{key} is {asked}, but {said.name} has {had}", way_out)
     if fits and platform.partitions:
-        yield Finding(True, f"workflow/platforms/{platform.name}.yaml asks for no more than Slurm has")
+        yield SiteFinding(True, f"workflow/platforms/{platform.name}.yaml asks for no more than Slurm has")
 
 
-def account(name: str | None) -> Finding:
+def check_account(name: str | None) -> SiteFinding:
     """Look whether this user may use an account; where Slurm keeps none, none is refused."""
     user = getpass.getuser()
     words = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=Account")
     try:
-        accounts = sorted(set(ask(*words).split()))
+        accounts = sorted(set(run_command(*words).split()))
     except InputError as error:
-        return Finding(None, f"accounts cannot be looked up ({error})")
+        return SiteFinding(None, f"accounts cannot be looked up ({error})")
     if name is None:
-        return Finding(True, "no account is given: jobs go to the user's default")
+        return SiteFinding(True, "no account is given: jobs go to the user's default")
     if accounts and name.lower() not in accounts:
         way_out = f"write slurm: {{account: …}} with one of {', '.join(accounts)}"
-        return Finding(False, f"there is no account {name} for this user", way_out)
-    return Finding(True, f"account {name}")
+        return SiteFinding(False, f"there is no account {name} for this user", way_out)
+    return SiteFinding(True, f"account {name}")
 
 
-def writable(what: str, path: str | Path) -> Finding:
+def check_writable(what: str, path: str | Path) -> SiteFinding:
     """Look whether files can be written into a folder, which is made where it is not there."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -188,17 +190,17 @@ def writable(what: str, path: str | Path) -> Finding:
             file.write(b"\0" * 4096)
             file.flush()
     except OSError as error:
-        return Finding(
+        return SiteFinding(
             False, f"{what} {path} cannot be written ({error.strerror})", "name another folder, or ask for the right"
         )
-    return Finding(True, f"{what} {path} can be written, {shutil.disk_usage(path).free / 1e9:.0f} GB are free")
+    return SiteFinding(True, f"{what} {path} can be written, {shutil.disk_usage(path).free / 1e9:.0f} GB are free")
 
 
-def scratch(platform: Platform, account: str | None) -> Iterator[Finding]:
+def check_scratch(platform: Platform, account: str | None) -> Iterator[SiteFinding]:
     """Look whether the platform's folder for large files can be written."""
     if platform.scratch is None:
         return
     try:
-        yield writable("scratch", platform_files.folder(platform.scratch, account))
+        yield check_writable("scratch", platform_files.folder(platform.scratch, account))
     except InputError as error:
-        yield Finding(False, "scratch is not known", str(error))
+        yield SiteFinding(False, "scratch is not known", str(error))

@@ -7,29 +7,32 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipeline.config.slurm_settings import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import queue, registration, submission
-from pipeline.slurm.executor import Executor
-from pipeline.slurm.waiting import Waiting
+from pipeline.slurm import executor_host
+from pipeline.slurm.executor import job_queue, snakemake_private, submission
+from pipeline.slurm.executor.job_queue import WaitMonitor
+from pipeline.slurm.executor.slurm_executor import SlurmExecutor
+from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions
 from tests.slurm.cluster import Cluster, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REGISTERED = """
 from pathlib import Path
-from pipeline.slurm import executor, registration
+from pipeline.slurm import executor_host
+from pipeline.slurm.executor import slurm_executor
 from pipeline.config.slurm_settings import Slurm
 
-executor.Executor.pause_seconds = 2.0
-executor.SECONDS_BETWEEN_SACCT = 2.0
-registration.register(Slurm(account="polder"), Path("results"), "")
+slurm_executor.SlurmExecutor.pause_seconds = 2.0
+slurm_executor.SECONDS_BETWEEN_SACCT = 2.0
+executor_host.register(Slurm(account="polder"), Path("results"), "")
 
 onstart:
-    registration.begin(workflow, Path("results"))
+    executor_host.record_start(workflow, Path("results"))
 """
 # The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
 FROZEN = (
@@ -197,13 +200,15 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
     ],
 )
 def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
-    assert submission.understood(1, "", said).outcome == outcome
+    assert submission.parse_answer(1, "", said).outcome == outcome
 
 
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
-    assert submission.understood(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.Answer("taken", "4711")
-    assert submission.understood(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
-    assert submission.understood(0, "Welcome\n", "").outcome == "refused"
+    assert submission.parse_answer(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.SubmissionAnswer(
+        "taken", "4711"
+    )
+    assert submission.parse_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
+    assert submission.parse_answer(0, "Welcome\n", "").outcome == "refused"
 
 
 def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +216,7 @@ def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monk
     (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '%s' '{printed}'\n", encoding="utf-8")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    known = queue.jobs(["this-start"]) or {}
+    known = job_queue.query_jobs(["this-start"]) or {}
     assert {number: (job.state, job.comment) for number, job in known.items()} == {
         "1": ("COMPLETED", "rule_a|b"),
         "2": ("RUNNING", "rule_a"),
@@ -226,9 +231,9 @@ def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
     (tmp_path / "squeue").write_text("".join(["#!/bin/sh\n", *(f"echo '{row}'\n" for row in rows)]))
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    executor = object.__new__(Executor)
-    executor.name, executor._over, executor._waiting = "this-start", {}, Waiting(60.0, print)
-    assert executor._states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
+    executor = object.__new__(SlurmExecutor)
+    executor.name, executor._over, executor._waiting = "this-start", {}, WaitMonitor(60.0, print)
+    assert executor._ended_states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
 
 
 @pytest.mark.slurm
@@ -238,12 +243,13 @@ def test_the_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Pa
     assert not cluster.jobs() and not [*tmp_path.glob("*.tries")]
 
 
-@pytest.mark.parametrize("name", [*registration.WRITTEN_FOR])
-def test_another_snakemake_than_the_known_one_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", [*KNOWN_VERSIONS])
+def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(of: str) -> str:
-        return "99.0.1" if of == name else f"{registration.WRITTEN_FOR[of]}.0"
+        return "99.0.1" if of == name else f"{KNOWN_VERSIONS[of]}.0"
 
-    known: Callable[[str], str] = {of: f"{version}.7" for of, version in registration.WRITTEN_FOR.items()}.__getitem__
-    registration.refuse_other_versions(known)
-    with pytest.raises(InputError, match=f"{name} is 99.0.1, but the executor for Slurm was written for"):
-        registration.refuse_other_versions(found)
+    check_versions({of: f"{version}.7" for of, version in KNOWN_VERSIONS.items()}.__getitem__)
+    monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
+    words = f"{name} is 99.0.1, but the executor for Slurm was written for .*: install envs"
+    with pytest.raises(InputError, match=words):
+        executor_host.register(Slurm(), Path("results"), "")

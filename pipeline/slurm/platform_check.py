@@ -13,15 +13,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.config import platforms
+from pipeline.config.configuration import Config
 from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm import image, modules, site
-from pipeline.slurm.site import Finding
+from pipeline.slurm import job_environment, site_checks
+from pipeline.slurm.site_checks import SiteFinding
+from pipeline.workflow import preflight
 
 
 def main(arguments: list[str]) -> int:
@@ -34,68 +36,72 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     platform = platforms.described(options.platform)
     good = True
-    for finding in findings(platform, options.account, options.nodes, options.wait_seconds):
+    for finding in check_platform(platform, options.account, options.nodes, options.wait_seconds):
         print(finding, flush=True)
         good = good and finding.ok is not False
     return 0 if good else 1
 
 
-def findings(platform: Platform, account: str | None, nodes: int, wait_seconds: int) -> Iterator[Finding]:
+def check_platform(platform: Platform, account: str | None, nodes: int, wait_seconds: int) -> Iterator[SiteFinding]:
     """Look at one thing after the other, jobs last; without Slurm or a partition there is no job to ask."""
-    slurm = site.commands()
+    slurm = site_checks.check_commands()
     yield slurm
     if not slurm.ok:
         return
-    found = [*site.partitions(platform, nodes), site.account(account)]
+    found = [*site_checks.check_partitions(platform, nodes), site_checks.check_account(account)]
     yield from found
-    yield from site.sizes(platform)
-    yield from site.scratch(platform, account)
+    yield from site_checks.check_partition_sizes(platform)
+    yield from site_checks.check_scratch(platform, account)
     loads = None
     if platform.modules:
-        modules.provide()
-        loads = modules.look(platform.modules)
+        job_environment.export_module_function()
+        loads = job_environment.check_modules(platform.modules)
         yield loads
     if platform.container:
-        yield image.look(platform)
-    yield from measurements(platform)
+        yield job_environment.check_image(platform)
+    yield from check_energy_meters(platform)
     if any(finding.ok is False for finding in found):
-        yield Finding(None, "no small job was asked: no partition's Python, GPUs and disk, nor the network")
+        yield SiteFinding(None, "no small job was asked: no partition's Python, GPUs and disk, nor the network")
         return
     load = loads is not None and loads.ok is True
     entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
     entries = entries or {"default": None}
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
     for kind, entry in entries.items():
-        yield from one_node(platform, kind, _srun(entry, account, wait_seconds), load)
+        yield from check_node(platform, kind, _srun(entry, account, wait_seconds), load)
     if nodes < 2:
-        yield Finding(None, "whether two nodes talk, since --nodes is 1")
+        yield SiteFinding(None, "whether two nodes talk, since --nodes is 1")
     else:
-        yield two_nodes(platform, _srun(entries[trains], account, wait_seconds))
-    yield Finding(
+        yield check_network(platform, _srun(entries[trains], account, wait_seconds))
+    yield SiteFinding(
         None,
         "what no small job shows: limits of account and QOS, how long jobs wait, the binding of launch, collectives of "
         "more than two nodes, and whether Slurm's and EAR's joules are right",
     )
 
 
-def measurements(platform: Platform) -> Iterator[Finding]:
+def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
     """Look for EAR, and for Slurm's own readings of energy."""
     file = f"workflow/platforms/{platform.name}.yaml"
     if platform.ear:
-        lacking = [] if re.search(r"--ear\b", site.ask("srun", "--help")) else ["srun has no option --ear"]
+        lacking = (
+            [] if re.search(r"--ear\b", site_checks.run_command("srun", "--help")) else ["srun has no option --ear"]
+        )
         lacking += [] if shutil.which("eacct") else ["there is no command eacct (module load ear?)"]
-        yield Finding(not lacking, ", ".join(lacking) or f"EAR: {platform.ear}", f"take ear out of {file}")
+        yield SiteFinding(not lacking, ", ".join(lacking) or f"EAR: {platform.ear}", f"take ear out of {file}")
     said = re.search(
-        r"^AcctGatherEnergyType\s*=\s*(?:acct_gather_energy/)?(\S+)", site.ask("scontrol", "show", "config"), re.M
+        r"^AcctGatherEnergyType\s*=\s*(?:acct_gather_energy/)?(\S+)",
+        site_checks.run_command("scontrol", "show", "config"),
+        re.M,
     )
     plugin = said[1] if said else "none"
     if platform.energy_plugin and platform.energy_plugin not in plugin.split(","):
-        yield Finding(
+        yield SiteFinding(
             False, f"Slurm reads energy by {plugin}, not by {platform.energy_plugin}", f"write that into {file}"
         )
     else:
         none = plugin in ("none", "(null)")
-        yield Finding(True, "Slurm reads no energy" if none else f"Slurm reads energy by its plugin {plugin}")
+        yield SiteFinding(True, "Slurm reads no energy" if none else f"Slurm reads energy by its plugin {plugin}")
 
 
 def _srun(entry: Partition | None, account: str | None, wait_seconds: int) -> list[str]:
@@ -115,7 +121,7 @@ def _srun(entry: Partition | None, account: str | None, wait_seconds: int) -> li
 
 def _python(platform: Platform) -> str:
     """Return the Python that jobs run, the image's where the platform has one."""
-    return str(image.PYTHON) if platform.container else sys.executable
+    return str(job_environment.IMAGE_PYTHON) if platform.container else sys.executable
 
 
 def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
@@ -125,7 +131,7 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
         InputError: it did not start in time, or failed.
     """
     variables = platform_files.variables(platform.model_dump())
-    environment = {**variables, **image.environment(platform), **os.environ}
+    environment = {**variables, **job_environment.image_variables(platform), **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -136,47 +142,79 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     return answer
 
 
-def one_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -> Iterator[Finding]:
+def check_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -> Iterator[SiteFinding]:
     """Ask one node of a partition for Python, its GPUs and its own disk, with the modules loaded there."""
     entry = {str(name): partition for name, partition in platform.partitions.items()}.get(kind)
     device = platform.device or "" if entry is None or entry.gpus else ""
-    probe = [_python(platform), "-m", "pipeline.slurm.probe", "node", platform.node_disk or "", device]
+    probe = [_python(platform), "-m", "pipeline.slurm.node_probe", "node", platform.node_disk or "", device]
     if load:
-        probe = ["bash", "-c", f'{modules.line(platform.modules)} exec "$@"', "bash", *probe]
+        probe = ["bash", "-c", f'{job_environment.load_command(platform.modules)} exec "$@"', "bash", *probe]
     try:
         told = _answer(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
     except InputError as error:
         what = f"a small job on one node ({kind}) failed ({error})"
-        yield Finding(False, what, "try its command: " + " ".join(srun) + " …")
+        yield SiteFinding(False, what, "try its command: " + " ".join(srun) + " …")
         return
     node = f"node {told['node']} ({kind})"
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     lacks = f", without {', '.join(told['lacks'])}" if told["lacks"] else ""
     way_out = f"here it is {here} with all of them: make .venv for this partition, or one that all see"
-    yield Finding(told["python"] == here and not lacks, f"{node}: Python {told['python']}{lacks}", way_out)
+    yield SiteFinding(told["python"] == here and not lacks, f"{node}: Python {told['python']}{lacks}", way_out)
     if entry and entry.gpus:
         seen = told.get("gpus_seen", told["gpus_given"])
         what = f"{node}: Slurm gives {told['gpus_given']} GPUs"
         what += f", torch ({told['built_for']}) sees {seen}" if device else ""
         right = seen == told["gpus_given"] == entry.gpus and told.get("built_for") in (None, device)
         lock = f"install envs/{device}.lock, and see nvidia-smi or rocm-smi there" if device else ""
-        yield Finding(right, what, f"{entry.gpus} were asked for: {lock or 'see scontrol show node'}")
+        yield SiteFinding(right, what, f"{entry.gpus} were asked for: {lock or 'see scontrol show node'}")
         if not device:
-            yield Finding(None, f"{node}: whether torch sees the GPUs, since the platform's file names no device")
+            yield SiteFinding(None, f"{node}: whether torch sees the GPUs, since the platform's file names no device")
     if "disk" in told:
         way_out = f"write another node_disk into workflow/platforms/{platform.name}.yaml, or leave it out"
-        yield Finding(told["disk_ok"], f"{node}: {told['disk']}", way_out)
+        yield SiteFinding(told["disk_ok"], f"{node}: {told['disk']}", way_out)
 
 
-def two_nodes(platform: Platform, srun: Sequence[str]) -> Finding:
+def check_network(platform: Platform, srun: Sequence[str]) -> SiteFinding:
     """Let two nodes sum a tensor, found and joined as the processes of a training are."""
-    probe = [_python(platform), "-m", "pipeline.slurm.probe", "pair"]
+    probe = [_python(platform), "-m", "pipeline.slurm.node_probe", "pair"]
     spread = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     try:
         told = _answer(platform, [*srun, *spread, *probe])
     except InputError as error:
         way_out = "see the variables under environment (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) and try NCCL_DEBUG=INFO"
-        return Finding(False, f"two nodes do not talk ({error})", way_out)
+        return SiteFinding(False, f"two nodes do not talk ({error})", way_out)
     bandwidth = f"{told['bytes_per_second'] / 1e9:.2g} GB/s all-reduced"
     what = f"{' and '.join(told['nodes'])} talk by {told['backend']}: {bandwidth}"
-    return Finding(told["right"], what, "the sum was wrong: tell the site")
+    return SiteFinding(told["right"], what, "the sum was wrong: tell the site")
+
+
+def refuse_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
+    """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
+
+    Args:
+        launched: model to launch command, of the models that are to be trained; none: of all that are not trained.
+
+    Raises:
+        InputError: something of it is not there, or cannot work.
+    """
+    for sentence in preflight.problems(
+        config, preflight.launches(config) if launched is None else launched, slurm=slurm
+    ):
+        raise InputError(sentence)
+    for finding in _findings(config, slurm, modules):
+        if finding.ok is False:
+            raise InputError(f"{finding.what}: {finding.way_out}")
+
+
+def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFinding]:
+    if modules:
+        job_environment.export_module_function()
+        yield job_environment.check_modules(config.platform.modules)
+    if not slurm:
+        return
+    yield site_checks.check_commands()
+    yield from site_checks.check_partitions(config.platform, config.slurm.nodes)
+    yield from site_checks.check_partition_sizes(config.platform)
+    yield site_checks.check_account(config.slurm.account)
+    yield from site_checks.check_scratch(config.platform, config.slurm.account)
+    yield site_checks.check_writable("the folder of the results", config.directory)

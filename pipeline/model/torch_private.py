@@ -1,0 +1,55 @@
+"""PyTorch's private names that a training uses, each with what it is for; the tracing of memory has its own module.
+
+They were tried with torch 2.13 (`tests/model/test_torch_private.py`). A new version may rename them without a word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch._C._distributed_c10d import HashStore
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
+
+TRIED_WITH = "2.13"
+__all__ = [
+    "TRIED_WITH",
+    "HashStore",  # where the only process of a group finds itself, without a port
+    "all_to_all_single_autograd",  # exchanges rows of unequal number among processes; gradients take the way back
+    "find_local_shape",
+    "flight_recordings",
+    "overlap_tensor_parallel",
+]
+
+
+def find_local_shape(
+    shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the shape of this process's part of a distributed tensor, and where the part begins in the whole."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    return compute_local_shape_and_global_offset(shape, mesh, placements)
+
+
+def overlap_tensor_parallel(group: ProcessGroup) -> None:
+    """Let the compiler overlap the communication of tensor parallelism with matrix products."""
+    import torch._inductor.config
+    from torch.distributed._symmetric_memory import enable_symm_mem_for_group
+
+    torch._inductor.config._micro_pipeline_tp = True
+    enable_symm_mem_for_group(group.group_name)
+
+
+def flight_recordings() -> Iterator[bytes]:
+    """Yield the last collectives of this process as JSON, of NCCL's recorder and of that of all other backends."""
+    from torch._C import _distributed_c10d
+
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is in builds for GPUs alone
+        if recorder := getattr(_distributed_c10d, name, None):
+            yield recorder()

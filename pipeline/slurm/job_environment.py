@@ -1,0 +1,150 @@
+"""The software that jobs compute with: an image, and whether its Python is that of the plan; or environment modules.
+
+With `--sdm env-modules`, what does not load ends the job. Snakemake's own line goes on where `module` is missing,
+because a command before `&&` that fails does not end a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from snakemake.deployment.env_modules import EnvModules
+
+from pipeline.config.platforms import Platform
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.job import environments
+from pipeline.job.environments import Environment
+from pipeline.slurm.site_checks import SECONDS, SiteFinding
+from pipeline.workflow.steps import STEPS
+
+IMAGE_PYTHON = Path(__file__).parents[2] / "envs/container/python"
+REQUIRED_MODULES = ("torch", "pyarrow", "datatrove", "pydantic")
+VERSION_PROGRAM = (
+    "import sys; from importlib.util import find_spec;"
+    "print('%d.%d' % sys.version_info[:2], *[name for name in sys.argv[1:] if find_spec(name) is None])"
+)
+
+
+def image_variables(platform: Platform) -> dict[str, str]:
+    """Return the variables by which envs/container/python knows the image, and a training what runs its processes."""
+    if platform.container is None:
+        return {}
+    gpus = "--nv" if platform.device == "cuda" else ""
+    return {"PIPELINE_IMAGE": platform.container, "PIPELINE_GPUS": gpus, "PIPELINE_PYTHON": str(IMAGE_PYTHON)}
+
+
+def image_environments(platform: Platform, lock: str) -> dict[str, Environment] | None:
+    """Return the environment of every step in the platform's image, if it has one, whose Python is asked for all.
+
+    Raises:
+        InputError: there is no such image, it does not answer, or it has another Python or lacks what steps need.
+    """
+    if platform.container is None:
+        return None
+    finding = check_image(platform)
+    if not finding.ok:
+        raise InputError(f"{finding.what}: {finding.way_out}")
+    return environments.inside(str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **image_variables(platform)})
+
+
+def describe_image(platform: Platform, before: Mapping[str, Any] | None, *, hashed: bool = True) -> dict[str, Any]:
+    """Return what identifies the platform's image: `image` with path, length, time and sha256; nothing without one.
+
+    An image has gigabytes: one with path, length and time of the start before, `before`, has its hash too. A folder has
+    none, and neither has a file that changed since and is not to be hashed now.
+    """
+    if platform.container is None:
+        return {}
+    path = Path(platform.container)
+    found: dict[str, Any] = {"path": platform.container, "sha256": None}
+    if path.is_file():
+        state = path.stat()
+        found |= {"bytes": state.st_size, "modified_ns": state.st_mtime_ns}
+        known = (before or {}).get("image") or {}
+        if {**known, "sha256": None} == found:
+            found["sha256"] = known["sha256"]
+        if hashed and found["sha256"] is None:
+            found["sha256"] = sha256_of(path)
+    return {"image": found}
+
+
+def check_image(platform: Platform) -> SiteFinding:
+    """Start the platform's image and compare its Python with this one, whose version is a part of every step's."""
+    image, file = str(platform.container), f"workflow/platforms/{platform.name}.yaml"
+    if not Path(image).exists():
+        return SiteFinding(False, f"there is no image {image}", f"write one that is there into {file}")
+    words = [str(IMAGE_PYTHON), "-c", VERSION_PROGRAM, *REQUIRED_MODULES]
+    done = subprocess.run(words, env={**os.environ, **image_variables(platform)}, capture_output=True, text=True)
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        why = said[-1].removeprefix("error: ") if said else f"it ends with {done.returncode}"
+        return SiteFinding(
+            False, f"Python of the image {image} does not start ({why})", "see docs/platform.md, An image"
+        )
+    version, *lacking = done.stdout.split()
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != here:
+        return SiteFinding(
+            False,
+            f"the image {image} has Python {version}, but .venv has Python {here}",
+            f"make .venv anew with PYTHON=python{version} sh envs/setup.sh, or write another image into {file}",
+        )
+    if lacking:
+        way_out = "make .venv-image in it, see docs/platform.md, An image"
+        return SiteFinding(False, f"Python of the image {image} lacks {', '.join(lacking)}", way_out)
+    return SiteFinding(True, f"the image {image} has Python {version}, as .venv")
+
+
+def load_command(names: Sequence[str]) -> str:
+    """Return the shell's words that load these modules alone, or end the shell."""
+    return f"{{ module purge && module load {' '.join(names)}; }} || exit 1;"
+
+
+class JobModules(EnvModules):  # type: ignore[misc]
+    """The modules of a rule."""
+
+    def shellcmd(self, cmd: str) -> str:
+        """Return a job's command with the modules loaded before it."""
+        return f"{load_command(self.names)} {cmd}"
+
+
+def export_module_function(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let every bash of a job define `module` itself, as bash does with the file in BASH_ENV.
+
+    The function that a login shell exports is lost on the way where /bin/sh is no bash, as on Debian: it drops the
+    variable `BASH_FUNC_module%%` for its name. MODULESHOME is set by Environment Modules and by Lmod.
+    """
+    start = Path(environment.get("MODULESHOME", ""), "init", "bash")
+    if "BASH_ENV" not in environment and start.is_file():
+        environment["BASH_ENV"] = str(start)
+
+
+def check_modules(names: Sequence[str]) -> SiteFinding:
+    """Look whether there is a command `module`, as Snakemake's shell sees it, and whether it loads these."""
+    if subprocess.run(["bash", "-c", "type module"], capture_output=True).returncode:
+        return SiteFinding(
+            False,
+            "there is no command module here, so --sdm env-modules would load nothing",
+            "start from a login shell where `bash -c 'module list'` works, or leave --sdm env-modules out",
+        )
+    if not names:
+        return SiteFinding(True, "module is here; the platform names no modules")
+    done = subprocess.run(["bash", "-c", load_command(names)], capture_output=True, text=True, timeout=SECONDS)
+    # Old versions of module end with 0 where they fail.
+    if done.returncode or re.search(r"\bERROR\b", done.stderr):
+        said = next(
+            (text.strip() for text in done.stderr.splitlines() if text.strip()), f"it ends with {done.returncode}"
+        )
+        return SiteFinding(
+            False,
+            f"the modules {' '.join(names)} do not load ({said})",
+            "see `module avail`, and `module use` the folder that they lie in before snakemake starts",
+        )
+    return SiteFinding(True, f"modules load: {' '.join(names)}")

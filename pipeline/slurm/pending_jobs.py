@@ -1,0 +1,29 @@
+"""`python -m pipeline follow results/RUN`: how far its trainings are, and which of its jobs wait in Slurm's queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.pretrain import follow
+from pipeline.slurm import takeover
+from pipeline.slurm.executor import job_queue
+from pipeline.slurm.executor.interface import SlurmError
+
+
+def list_waiting_jobs(run_directory: Path) -> list[str]:
+    """Return a sentence for each job of a run that waits now; none where there is no Slurm, or it does not answer."""
+    names = [start.name for start in takeover.load_invocations(run_directory) if start.ended is None]
+    try:
+        queue = job_queue.query_jobs(names) if names else None
+    except SlurmError:
+        queue = None
+    return [
+        f"job {number} ({job.comment}) waits in the queue: {job_queue.explain_wait(number, job)} ({job.reason})"
+        for number, job in sorted((queue or {}).items())
+        if job.state == "PENDING"
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Follow a run until it is interrupted."""
+    return follow.main(arguments, list_waiting_jobs)
