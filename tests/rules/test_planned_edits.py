@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Project
-from tests.rules.test_reruns import EVALUATION, MICRO, REPORT, SUITES, TRAINING, append, rewrite_in, touch
+from tests.rules.test_reruns import EVALUATION, GUIDE, MICRO, REPORT, SUITES, TRAINING, append, rewrite_in, touch
 
 
 def newer(project: Project, *distributions: str) -> None:
@@ -83,6 +83,14 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"plan_estimate": 1, **REPORT},
     ),
     "PUE": (lambda p: append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
+    "the licence of a source": (
+        lambda p: p.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0")),
+        {"sources_manifest": 1, "sources_complete": 1, **REPORT},  # and behind them what test_reruns.py says
+    ),
+    "the holder and the address of all sources": (
+        lambda p: p.edit(MICRO, "holder: the authors of Polder", "holder: others, url: 'https://voorbeeld.nl'"),
+        {"sources_manifest": 3, "sources_complete": 1, **REPORT},
+    ),
     "the provider's name": (
         lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"),
         {"corpus_publish": 1, **REPORT},
