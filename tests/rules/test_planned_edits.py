@@ -178,6 +178,24 @@ def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: 
 
 
 @pytest.mark.slow
+def test_a_dry_run_after_an_edit_of_labels_says_that_no_training_may_follow(project: Project) -> None:
+    def said() -> str:
+        return project.run("--dry-run").splitlines()[-1]
+
+    alone = "Of the sources, labels alone have changed. Behind them runs: "
+    project.edit(MICRO, "holder: the authors of Polder", "holder: others")
+    assert said() == f"{alone}corpus_publish (1)"
+    project.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0"))
+    assert said() == f"{alone}corpus_statistics (1), corpus_publish (1)"
+    project.edit(MICRO, GUIDE.replace("CC0-1.0", "CC-BY-4.0"), f"{GUIDE}, license_key: license")
+    assert "Behind it may also run: corpus_filter (" in said(), "it decides what is allowed in"
+    project.edit(MICRO, f"{GUIDE}, license_key: license", GUIDE)
+    assert said() == f"{alone}corpus_publish (1)"
+    append(project.path("config/corpus/nl_gids.jsonl"), "\n")
+    assert "Behind it may also run: corpus_filter (" in said(), "the file has other bytes"
+
+
+@pytest.mark.slow
 def test_an_optional_key_among_the_rules_of_the_filter_plans_the_filter(project: Project) -> None:
     seen = "class Quality(Settings):\n    seen: int | None = None\n"
     project.edit("pipeline/corpus/rules/settings.py", "class Quality(Settings):", seen)

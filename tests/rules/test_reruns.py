@@ -127,8 +127,8 @@ RUN: dict[str, tuple[Callable[[Project], object], str, dict[str, int]]] = {
     ),
     "that documents of a source have their own licence, which decides what is allowed in": (
         lambda p: p.edit(MICRO, GUIDE, f"{GUIDE}, license_key: license, license_names: {{'': CC0-1.0}}"),
-        "all",
-        {"sources_manifest": 1, "corpus_filter": 1},
+        "tokens",
+        ONE_UNIT,
     ),
     "how many units a job has": (
         lambda p: p.edit(
