@@ -48,6 +48,7 @@ class Seeds(Settings):
     name: str
     sha256: str
     label: Label
+    license: str
     text_key: str
     held_out: bool
 

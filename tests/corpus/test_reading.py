@@ -69,7 +69,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
         (f"s/{name}/2", "twee €"),
         (f"s/{name}/7", "drie"),
     ]
-    shown = {"source": "s", "license": None, "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
+    shown = {"source": "s", "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
     shown["withheld_id"] = f"s/{name}/withheld-1"
     assert {key: value for key, value in documents[0].metadata.items() if value is not None} == shown
     assert removed == [] and (reader.records_in, reader.bytes_in) == (3, 15)

@@ -11,6 +11,8 @@ from pipeline.provenance.verify import verify
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch
 
+LETTER = "config/corpus/nl_brieven/brief_aan_de_bibliotheek.txt"
+
 
 @pytest.mark.slow
 def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
@@ -36,7 +38,7 @@ def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: 
 @pytest.mark.parametrize(
     ("file", "old", "new", "expected"),
     [
-        ("config/corpus/nl_gids.jsonl", "hoe het vandaag gaat", "hoe het gisteren ging", {**TOKENIZER, **TRAINING}),
+        (LETTER, "Ik besef dat dit wat laat is", "Ik weet dat het te laat is", {**TOKENIZER, **TRAINING}),
         pytest.param(
             *(MICRO, "vocabulary_size: 600", "vocabulary_size: 640"),
             {**TOKENIZER, **TRAINING, "plan_estimate": 1},

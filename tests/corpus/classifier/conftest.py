@@ -40,7 +40,7 @@ def seeds(tmp_path: Path) -> Callable[..., tuple[Seeds, Path]]:
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        known = {"text_key": "text", "held_out": held_out}
+        known = {"license": "CC0-1.0", "text_key": "text", "held_out": held_out}
         return Seeds(name=path.name, sha256=sha256, label=label, **known), path
 
     return write
