@@ -79,7 +79,6 @@ def our_filter(preset: str, file: Path, documents: Path) -> int:
     corpus = Corpus.model_validate({"preset": preset})
     unit = FilterSettings(
         source="s",
-        license="CC0-1.0",
         languages=corpus.languages,
         personal_data=corpus.personal_data,
         broken_share=1.0,

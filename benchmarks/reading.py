@@ -62,7 +62,7 @@ def write(path: Path, megabytes: int) -> None:
 
 def measure(path: Path) -> None:
     """Read a file and print what it took."""
-    reader = Reader("s", "CC0-1.0", [path.name], [path], RemovedDocuments("s", "filter", Fields(PersonalData())))
+    reader = Reader("s", [path.name], [path], RemovedDocuments("s", "filter", Fields(PersonalData())))
     start = time.process_time()
     for _ in reader.run():
         pass

@@ -81,6 +81,7 @@ STATISTICS = Place("corpus/{corpus}/statistics.json")
 DATA_CARD = Place("corpus/{corpus}/README.md")
 CROISSANT = Place("corpus/{corpus}/croissant.json")
 DATASET = Place("corpus/{corpus}/dataset.json")
+SOURCES_TABLE = Place("corpus/{corpus}/sources.parquet")
 DATASET_PAGE = Place("corpus/{corpus}/dataset.html")
 FORGOTTEN = Place("corpus/{corpus}/forgotten.json")
 

@@ -381,6 +381,7 @@ rule corpus_publish:
         card=f"{RUN}/corpus/{{corpus}}/README.md",
         croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
         dataset=f"{RUN}/corpus/{{corpus}}/dataset.json",
+        sources=f"{RUN}/corpus/{{corpus}}/sources.parquet",
         page=report(
             f"{RUN}/corpus/{{corpus}}/dataset.html",
             category="Data sets",
@@ -403,4 +404,5 @@ rule corpus_publish:
         "python -m pipeline corpus publish {params.contract:q} --input statistics {input.statistics}"
         " --input removed {params.removed:q} --input final {params.final:q} --output card {output.card}"
         " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
+        " --output sources {output.sources}"
         " --record {output.record} 2> {log}"

@@ -4,7 +4,7 @@ import atexit
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.workflow import preflight, deferred_jobs
+from pipeline.workflow import preflight, deferred_jobs, label_edits
 from pipeline.slurm import platform_check, job_environment
 from pipeline.slurm.job_environment import JobModules
 
@@ -63,13 +63,14 @@ def say_of_the_plan():
     if dag_of_jobs is None:  # it ended before, with a sentence of its own
         return
     jobs = {job: dag_of_jobs.needrun(job) for job in dag_of_jobs.jobs}
+    planned = [job.rule.name for job, runs in jobs.items() if runs]
     would_be = preflight.launches(run)
     on_a_cluster = bool(run.platform.partitions) or run.slurm.nodes > 1
     problems = preflight.problems(run, would_be, slurm=on_a_cluster)
     said = [
-        deferred_jobs.sentence(
-            (job.rule.name for job, runs in jobs.items() if runs),
-            (job.rule.name for job, runs in jobs.items() if not runs),
+        label_edits.sentence(dag, planned)
+        or deferred_jobs.sentence(
+            planned, (job.rule.name for job, runs in jobs.items() if not runs)
         ),
         *preflight.hints(run, would_be),
         *(f"This would be refused: {problem}" for problem in problems),

@@ -16,7 +16,6 @@ from typing import Any
 from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.provenance.crate_files import source_of
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 from pipeline.tokens.text_search import TextMatch, TextSearch, covered
 
@@ -38,19 +37,15 @@ class Quote:
     def __init__(self, run_directory: Path, model: str) -> None:
         self.audit = Audit(run_directory, model)
         self.search = TextSearch(self.audit.index, self.audit.tokenizer)
-        self._rights: dict[str, str] = {}
 
     def rights(self, source: str) -> str:
         """The holder and the basis of the rights on a source, in words, from its manifest."""
-        if source not in self._rights:
-            manifest = self.audit.run_directory / "sources" / source / "manifest.json"
-            try:
-                rights = source_of(manifest).get("rights") or {}
-                stated = [f"{key} {rights[key]}" for key in ("holder", "basis") if rights.get(key)]
-            except InputError:
-                stated = ["holder not known: its manifest is not here"]
-            self._rights[source] = ", ".join(stated) or "holder not stated"
-        return self._rights[source]
+        described = self.audit.source(source)
+        if not described:
+            return "holder not known: its manifest is not here"
+        rights = described.get("rights") or {}
+        stated = [f"{key} {rights[key]}" for key in ("holder", "basis") if rights.get(key)]
+        return ", ".join(stated) or "holder not stated"
 
     def steps(self, document: str) -> str:
         """The training steps that saw a document, in words."""
@@ -86,7 +81,7 @@ class Quote:
             yield f"  and {_number(documents - most, 'document')} more, which --all names"
 
     def _document(self, row: dict[str, Any]) -> str:
-        described = f"source {row['source']}, licence {row['license']}, {self.rights(row['source'])}"
+        described = f"source {row['source']}, licence {self.audit.license(row)}, {self.rights(row['source'])}"
         return f"{_number(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 

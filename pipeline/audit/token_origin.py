@@ -54,7 +54,7 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
         f"step {step}, sample {sample}, token {token}: {own!r}, number {tokens[place]}",
         f"  between {before!r} and {after!r}",
         f"  token {place} of the {len(tokens)} of document {row['id']}",
-        f"  source {row['source']}, language {row['language']}, licence {row['license']}",
+        f"  source {row['source']}, language {row['language']}, licence {audit.license(row)}",
         f"  shard {path} ({'proven: the bytes of the index' if is_same else 'ALTERED since it was indexed'})",
     ]
     maker = made[path][0] if path in made else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pipeline.core.settings import joined
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import load_records
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
@@ -51,6 +52,7 @@ class Audit:
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
         self._segments = found
+        self._sources: dict[str, dict[str, Any]] = {}
         if not self.index.is_file() or hashlib.sha256(self.index.read_bytes()).hexdigest() != entry.sha256:
             raise InputError(
                 f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
@@ -88,6 +90,19 @@ class Audit:
         first = min(self._segments, key=lambda record: int(record.settings["last_step"]))
         paths = [entry.path for entry in first.inputs if entry.name == "previous"]
         return paths[0].split("/")[1] if paths else "another"
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return what the manifest of a source says of it; nothing where its manifest is not there."""
+        if name not in self._sources:
+            try:
+                self._sources[name] = source_of(self.run_directory / "sources" / name / "manifest.json")
+            except InputError:
+                self._sources[name] = {}
+        return self._sources[name]
+
+    def license(self, row: Mapping[str, Any]) -> str:
+        """Return the licence of a document of the tokens: its own, or that of its source where it states none."""
+        return row["license"] or self.source(row["source"]).get("license") or "not known: its manifest is not here"
 
     def header(self) -> str:
         """What the answers rest on, in one line."""
@@ -207,7 +222,7 @@ class Audit:
 def _told(audit: Audit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
     for row in audit.sample(step, sample):
-        described = f"source {row['source']}, language {row['language']}, licence {row['license']}"
+        described = f"source {row['source']}, language {row['language']}, licence {audit.license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:
             try:

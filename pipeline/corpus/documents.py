@@ -25,7 +25,7 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("language", pa.string(), nullable=False),
         pa.field("language_score", pa.float64(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
-        pa.field("license", pa.string(), nullable=False),
+        pa.field("license", pa.string()),  # what the document says of itself; null: that of its source
         pa.field("url", pa.string()),
         pa.field("title", pa.string()),
         pa.field("date", pa.string()),
@@ -67,6 +67,7 @@ ROWS_PER_GROUP = 1000
 RANGES = 64
 BYTES_HELD = 1 << 26
 LAST_HASH = 2**64 - 1
+OF_SOURCE = ""  # counts documents without a licence of their own, which have that of their source
 
 
 def _digest(document_id: str) -> bytes:
@@ -128,6 +129,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 class DocumentWriter:
     """Writes rows that are already in order; counts documents and bytes in all, by language, by licence, and flags.
 
+    Documents without a licence of their own are counted under OF_SOURCE: no file of documents names that of a source.
+
     Args:
         schema: the columns that are written; what is counted need not be among them.
     """
@@ -151,7 +154,7 @@ class DocumentWriter:
         for column, counted in (("language", "languages"), ("license", "licenses")):
             grouped = pa.table({"name": table[column], "bytes": sizes}).group_by("name")
             for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
-                counts = self.metadata[counted].setdefault(row["name"], {"documents": 0, "bytes": 0})
+                counts = self.metadata[counted].setdefault(row["name"] or OF_SOURCE, {"documents": 0, "bytes": 0})
                 counts["documents"] += row["count_all"]
                 counts["bytes"] += row["bytes_sum"]
         for entry in pc.value_counts(pc.list_flatten(table["flags"])).to_pylist():

@@ -89,6 +89,7 @@ def blocks(
     is_part: bool = False,
     opt_out: OptOut | None = None,
     holder: str | None = None,
+    license: str | None = None,
     model: Path | None = None,
     harmful: list[Path] = NO_FILES,
     texts: RemovedTexts | None = None,
@@ -99,6 +100,7 @@ def blocks(
         names: of the files, in their order.
         is_part: whether the one file is a part of that which has the name.
         opt_out: whose texts are left out, and `holder` the holder of the source's rights.
+        license: that of the source, where records name their own and it decides nothing else.
         model: the file of the language model; None for that of py3langid.
         harmful: the files of the word lists and classifiers.
         texts: what keeps the texts of removed documents.
@@ -109,7 +111,6 @@ def blocks(
     return [
         Reader(
             settings.source,
-            settings.license,
             names,
             files,
             removed,
@@ -119,7 +120,7 @@ def blocks(
             is_part,
         ),
         *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
-        OwnLicense(settings, removed),
+        OwnLicense(settings, license, removed),
         MaskFields(fields),
         Normalise(settings.normalisation),
         IdentifyLanguage(
@@ -186,13 +187,13 @@ def run(
         is_part=content["is_part"],
     )
     opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
-    holder = listed and listed["holder"]
+    holder, license = listed and listed["holder"], content["license"]
     language_model = _checked_model(settings, model)
 
     def judge(chosen: Files) -> list[PipelineStep]:
         names, paths = [name for name, _ in chosen], [path for _, path in chosen]
         texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
-        steps = blocks(settings, names, paths, raw.is_part, opt_out, holder, language_model, harmful, texts)
+        steps = blocks(settings, names, paths, raw.is_part, opt_out, holder, license, language_model, harmful, texts)
         return execute([*steps, Collect()])
 
     executed, quarantined = raw.without_damage(judge, quarantine=settings.quarantine)
@@ -206,7 +207,7 @@ def run(
             f"{settings.source}.{number}: {reader.records_in} documents in, {collect.kept} kept, "
             f"{len(rows)} removed: the counts do not add up"
         )
-    refuse_other_licenses(settings, rows, reader.records_in)
+    refuse_other_licenses(settings, license, rows, reader.records_in)
     of_unit: dict[str, Any] = {"source": settings.source, "unit": number}
     metadata = collect.documents.write(
         documents,

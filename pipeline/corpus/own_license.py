@@ -22,15 +22,21 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
     """Gives each document its own licence where its source names the field for it, and removes what is not allowed.
 
     A licence that is not there, or that cannot be told, is allowed by nobody. Where the source names no field, a
-    document keeps the licence of its source, unless it names another one itself: it is removed rather than given a
+    document has the licence of its source, unless it names another one itself: it is removed rather than given a
     licence that it does not have. What stood there is the value that decided.
+
+    Args:
+        license: that of the source, where documents name their own.
     """
 
     name = "Own licence"
 
-    def __init__(self, settings: FilterSettings, exclusion_writer: RemovedDocuments | None = None) -> None:
+    def __init__(
+        self, settings: FilterSettings, license: str | None, exclusion_writer: RemovedDocuments | None = None
+    ) -> None:
         super().__init__(exclusion_writer)
         self.settings = settings
+        self.of_source = license
         self._read: dict[str, str | None] = {}
 
     def license(self, written: str | None) -> str | None:
@@ -48,7 +54,9 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
         written = document.metadata["own_license"]
         found = self.license(written)
         if self.settings.license_key is None:
-            is_same = written is None or (found is not None and say_the_same(found, self.settings.license))
+            if written is not None and self.of_source is None:
+                raise RuntimeError(f"{document.id} states a licence, and its unit was read as one without")
+            is_same = written is None or (found is not None and say_the_same(found, str(self.of_source)))
             reason = None if is_same else LICENSE_DIFFERS
         elif found is None:
             reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
@@ -61,16 +69,19 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
         return False, reason
 
 
-def refuse_other_licenses(settings: FilterSettings, removed: list[dict[str, Any]], documents_in: int) -> None:
+def refuse_other_licenses(
+    settings: FilterSettings, license: str | None, removed: list[dict[str, Any]], documents_in: int
+) -> None:
     """Raise InputError where more than `broken_share` of the documents of a unit name another licence than the source.
 
     Args:
+        license: that of the source.
         removed: the removed documents, mappings of the columns of REMOVED_SCHEMA.
     """
     differing = [row for row in removed if row["reason"] == LICENSE_DIFFERS]
     if len(differing) > settings.broken_share * documents_in:
         raise InputError(
-            f"source {settings.source} has the licence {settings.license}, and {len(differing)} of {documents_in} "
+            f"source {settings.source} has the licence {license}, and {len(differing)} of {documents_in} "
             f"documents name another one, first {differing[0]['id']} ({differing[0]['value']}): set license_key of the "
             "source to the field with their licence, and license_names to what its words mean"
         )

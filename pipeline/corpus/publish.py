@@ -1,7 +1,8 @@
 """The step `corpus publish`: the corpus as a data set, with a card, Croissant metadata, statistics and a page of plots.
 
 The documents stay where they are, in `final/`; the card, which lies beside that folder, names its files, and so the
-folder of the corpus is what `datasets.load_dataset` opens and what can be given to others.
+folder of the corpus is what `datasets.load_dataset` opens and what can be given to others. Licences and rights of the
+sources stand in a table of their own, `sources.parquet`, so that an edit of one changes no file of documents.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.corpus.data_set import plots
-from pipeline.corpus.data_set.croissant import metadata
+from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, metadata
 from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
@@ -57,7 +60,7 @@ def _hub_license(license: str) -> str:
     return LICENSES.get(license) or (license.lower() if SAME_LICENSES.fullmatch(license) else "other")
 
 
-def _front_matter(data: dict[str, Any]) -> str:
+def _front_matter(data: dict[str, Any], sources: str) -> str:
     """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
     paths = [file["path"] for file in data["files"]]
     documents = data["totals"]["documents_out"]
@@ -67,9 +70,23 @@ def _front_matter(data: dict[str, Any]) -> str:
         "license": sorted({_hub_license(license) for license in data["licenses"]}),
         "size_categories": [next((name for limit, name in SIZES if documents < limit), "n>100B")],
         "task_categories": ["text-generation"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": paths}]}],
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": "train", "path": paths}]},
+            {"config_name": "sources", "data_files": [{"split": "train", "path": [sources]}]},
+        ],
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _write_sources(settings: PublishSettings, path: Path) -> None:
+    """Write a row for each source: the licence of those of its documents that state none, and its rights."""
+    rows = [
+        source.model_dump(mode="json") | source.rights.model_dump(mode="json") | {"source": source.name}
+        for source in sorted(settings.sources, key=lambda source: source.name)
+    ]
+    schema = pa.schema([(name, pa.string()) for name in SOURCE_COLUMNS])
+    columns = [{name: row[name] for name in SOURCE_COLUMNS} for row in rows]
+    pq.write_table(pa.Table.from_pylist(columns, schema=schema), path)
 
 
 def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
@@ -102,12 +119,13 @@ def run(
     statistics: Path,
     removed: list[Path],
     final: list[Path],
+    sources: Path,
     card: Path,
     croissant: Path,
     dataset: Path,
     page: Path,
 ) -> dict[str, Any]:
-    """Write the card, the metadata, the counts and the page; return how much they describe.
+    """Write the table of sources, the card, the metadata, the counts and the page; return how much they describe.
 
     Raises:
         InputError: the statistics are not those of the files.
@@ -119,7 +137,8 @@ def run(
         f"Texts for pre-training language models, from {len(data['sources'])} sources with stated rights: normalised, "
         f"filtered by language and quality, without duplicates, with personal data replaced. Languages: {languages}."
     )
-    described = metadata(settings, data, description, min(final))
+    _write_sources(settings, sources)
+    described = metadata(settings, data, description, min(final), sources)
     croissant.write_text(json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     columns, matrix = _matrix(data)
     samples = groupby(data["samples"] or [], key=lambda sample: (sample["stage"], sample["reason"]))
@@ -129,7 +148,7 @@ def run(
         "bytes": data["totals"]["bytes_out"],
         "description": description,
         "funnel": _funnel(data),
-        "front_matter": Markup(_front_matter(data)),
+        "front_matter": Markup(_front_matter(data, sources.name)),
         "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
         "columns": columns,
         "matrix": matrix,

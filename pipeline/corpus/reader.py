@@ -78,7 +78,6 @@ class Reader(PipelineStep):  # type: ignore[misc]
     def __init__(
         self,
         source: str,
-        license: str,
         names: list[str],
         files: list[Path],
         removed: RemovedDocuments,
@@ -89,7 +88,6 @@ class Reader(PipelineStep):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.source = source
-        self.license = license
         self.files = sorted(zip(names, files, strict=True))
         self.removed = removed
         self.keys = keys
@@ -148,7 +146,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
             id=found.id,
             metadata={
                 "source": self.source,
-                "license": self.license,
+                "license": None,
                 "url": found.url,
                 "title": found.title,
                 "date": found.date,

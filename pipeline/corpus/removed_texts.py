@@ -56,7 +56,7 @@ class RemovedTexts:
         """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
         text = None
         if document.text and may_keep(row["reason"], document.metadata):
-            license = str(document.metadata.get("license") or "")
+            license = document.metadata.get("license")
             wanted = self._is_sample(row, license)
             if wanted or self._path is not None:
                 text = self._masked(document)
@@ -71,13 +71,13 @@ class RemovedTexts:
         copy = Document(text=document.text, id=document.id, metadata=dict(document.metadata))
         return str(next(iter(self._mask.run(iter([copy])))).text)
 
-    def _is_sample(self, row: dict[str, Any], license: str) -> bool:
-        if self._samples is None or not (self._licenses is None or is_allowed(license, self._licenses)):
+    def _is_sample(self, row: dict[str, Any], license: str | None) -> bool:
+        if self._samples is None or not (self._licenses is None or is_allowed(license or "", self._licenses)):
             return False
         found = self._samples.get(row["reason"], [])
         return len(found) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < found[-1][:2]
 
-    def _sample(self, row: dict[str, Any], license: str, text: str) -> None:
+    def _sample(self, row: dict[str, Any], license: str | None, text: str) -> None:
         assert self._samples is not None
         shown = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
         sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")}

@@ -215,7 +215,6 @@ class FilterSettings(FieldKeys):
     """How a source is read and filtered."""
 
     source: str
-    license: str
     license_key: str | None = None
     license_names: dict[str, str] = {}
     allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.documents import OF_SOURCE, read_metadata
 from pipeline.corpus.licenses import OF_LICENSE
 from pipeline.corpus.quarantine import joined, refuse_too_much
 from pipeline.corpus.removal import MIXED_LANGUAGE
@@ -201,7 +201,8 @@ def run(
         for language, sizes in last["languages"].items():
             languages.setdefault(language, Counter()).update(sizes)
         for license, sizes in last["licenses"].items():
-            licenses[source].setdefault(license, Counter()).update(sizes)
+            named = described[source].license if license == OF_SOURCE else license
+            licenses[source].setdefault(named, Counter()).update(sizes)
         read_from[source].append(gone[unit, "filter"])
         refused[source].update(_refused_licenses(gone[unit, "filter"]["path"]))
     totals = _nothing()

@@ -102,7 +102,7 @@ def _as_final(source: str, documents: Iterable[RawDocument]) -> pa.Table:
     rows = [
         {
             **{"id": one.id, "text": one.text, "language": "nl", "language_score": id_hash(one.id) / 2**64},
-            **{"source": source, "license": "", "url": one.url, "title": one.title, "date": one.date, "flags": []},
+            **{"source": source, "license": None, "url": one.url, "title": one.title, "date": one.date, "flags": []},
             **{"cluster": one.id, "cluster_size": 1, "id_hash": id_hash(one.id)},
         }
         for one in documents

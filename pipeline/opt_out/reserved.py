@@ -50,7 +50,6 @@ class _Reserved:
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = Reader(
             settings.source,
-            "",
             [name for name, _ in files],
             [path for _, path in files],
             removed,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pipeline.corpus.documents import OF_SOURCE
 from pipeline.corpus.licenses import told_licenses
 from pipeline.report.read import Json, Material
 from pipeline.report.settings import PageSettings
@@ -35,6 +38,27 @@ def sources(material: Material) -> list[Json]:
             }
         )
     return rows
+
+
+def licenses_of_sources(material: Material) -> dict[str, str]:
+    """Return the licence of each source whose documents state none of their own."""
+    described = (manifest.content["source"] | {"name": manifest.name} for manifest in material.manifests)
+    return {one["name"]: str(one.get("license") or "") for one in described if not one.get("license_key")}
+
+
+def tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Json]:
+    """Return documents and tokens by licence: the index counts those under the licence of their source together.
+
+    Args:
+        licenses: as `licenses_of_sources` returns them.
+    """
+    counted: dict[str, Json] = {name: dict(part) for name, part in (index.get("licenses") or {}).items()}
+    if counted.pop(OF_SOURCE, None):
+        for source, part in index["sources"].items():
+            if source in licenses:
+                total = counted.setdefault(licenses[source], dict.fromkeys(part, 0))
+                counted[licenses[source]] = {key: total[key] + number for key, number in part.items()}
+    return counted
 
 
 def languages(material: Material, settings: PageSettings) -> list[str]:

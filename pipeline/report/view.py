@@ -24,7 +24,7 @@ from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
-from pipeline.report.sources import languages, sources
+from pipeline.report.sources import languages, licenses_of_sources, sources, tokens_by_license
 from pipeline.report.tokenizers import compared
 from pipeline.tokens.data_order import read_times
 
@@ -300,6 +300,8 @@ def context(material: Material, settings: PageSettings, account: EnergyAccountin
         "machines": machines(material),
         "other_than_lock": differences(material),
         "sources": sources(material),
+        "source_licenses": licenses_of_sources(material),
+        "tokens_by_license": tokens_by_license,
         "languages": languages(material, settings),
         "corpora": [corpus(statistics, material.later_suites) for statistics in material.statistics],
         "tokenizers": compared(material),

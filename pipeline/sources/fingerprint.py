@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.sources.parts import part_name
 from pipeline.sources.settings import FingerprintSettings
+from pipeline.sources.stated_licenses import states_license
 
 
 def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fingerprint: Path) -> dict[str, Any]:
-    """Write name, size in bytes and sha256 of every file of the unit, sorted by name.
+    """Write name, size in bytes and sha256 of every file of the unit, sorted by name, and whether rows state licences.
 
     Args:
         listing: the unit's file of the listing, which names the files in their order.
@@ -31,10 +33,14 @@ def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fing
             raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
         entries.append({"name": entry["name"], "bytes": size, "sha256": sha256})
     is_part = any(entry["part"] is not None for entry in listed["files"])
+    names = [part_name(0) if is_part else entry["name"] for entry in listed["files"]]
     content = {
         "source": settings.source,
         "unit": listed["unit"],
         "is_part": is_part,
+        "states_license": any(
+            states_license(path, name, settings.document_bytes) for name, path in zip(names, files, strict=True)
+        ),
         "files": sorted(entries, key=lambda entry: str(entry["name"])),
     }
     fingerprint.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

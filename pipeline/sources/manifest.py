@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
 from pipeline.opt_out.entries import ListedEntries, read_entries
 from pipeline.opt_out.lists import KINDS, read_opt_out, shown
 from pipeline.sources.settings import ManifestSettings
@@ -21,7 +22,7 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
-    """Return what a unit has to leave out, with the holder of the source's rights where holders are; None if nothing.
+    """Return what a unit has to leave out, with the holder of its source where the list names it; None if nothing.
 
     Raises:
         InputError: what stands in the unit is not known.
@@ -33,7 +34,8 @@ def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, A
     opt_out = listed.relevant(read_entries(entries))
     if not any(getattr(opt_out, kind) for kind in KINDS):
         return None
-    return {kind: getattr(opt_out, kind) for kind in KINDS} | {"holder": listed.holder if opt_out.holders else None}
+    holder = listed.holder if composed(listed.holder) in opt_out.holders else None
+    return {kind: getattr(opt_out, kind) for kind in KINDS} | {"holder": holder}
 
 
 def _refuse_unmatched(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:
@@ -64,7 +66,8 @@ def run(
     """Write what the source is with the files of its units, and for each unit a file UNIT.json: all that it depends on.
 
     The filter of a unit reads that file: when its bytes stay the same, the unit is not read again. It holds the names
-    and hashes of the unit's files, and what of the opt-out list concerns it.
+    and hashes of the unit's files, what of the opt-out list concerns it, and the licence of the source where its rows
+    state licences to compare with. Other labels of the source stand in the manifest alone.
 
     Args:
         entries: what stands in each unit, UNIT.npy, where the source has a list.
@@ -88,7 +91,12 @@ def run(
     units.mkdir(mode=0o770)  # the entries stand there as they were written
     described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
-        text = _text({**fingerprint, "opt_out": _reserved(listed, known.get(str(fingerprint["unit"])))})
+        is_compared = fingerprint.pop("states_license") and settings.license_key is None
+        decided_by = {
+            "license": settings.license if is_compared else None,
+            "opt_out": _reserved(listed, known.get(str(fingerprint["unit"]))),
+        }
+        text = _text(fingerprint | decided_by)
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         described_units[str(fingerprint["unit"])] = {"sha256": sha256, "files": fingerprint["files"]}

@@ -165,6 +165,7 @@ class FingerprintSettings(Settings):
     """The source whose units are hashed."""
 
     source: str
+    document_bytes: int = 20_000_000
 
 
 class EntriesSettings(Settings):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.corpus.documents import OF_SOURCE
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
@@ -35,7 +36,8 @@ GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], index: Path) -> dict[str, Any]:
     """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
 
-    Paths in it are relative to its folder; languages, licenses and sources count both splits. `groups` are the
+    Paths in it are relative to its folder; languages, licenses and sources count both splits, documents under the
+    licence of their source under OF_SOURCE, for an edit of it makes no token set anew. `groups` are the
     sources, languages and strata of a shard in the order in which they lie in it, so each range of tokens follows from
     the ones before; those of a split are their totals over its shards. `batches` say where the record batches of a
     shard lie, so that nobody has to look for them.
@@ -108,7 +110,7 @@ def _describe(
             counts[name] += number
         for name, column in GROUPS.items():
             for value, length in zip(batch.column(column).to_pylist(), lengths, strict=True):
-                counted = groups[name].setdefault(value, {"documents": 0, "tokens": 0})
+                counted = groups[name].setdefault(value or OF_SOURCE, {"documents": 0, "tokens": 0})
                 counted["documents"] += 1
                 counted["tokens"] += length
     return metadata, {

@@ -33,7 +33,7 @@ class Strata(Settings):
     """By what the documents of a source and language are told apart besides, for `training.sampling` to mix them."""
 
     genre: bool = Field(default=False, description="that of their source")
-    license: bool = Field(default=False, description="their own")
+    license: bool = Field(default=False, description="their own, or that of their source")
     cluster_size: list[Annotated[int, Field(ge=2)]] = Field(
         default=[], description="bounds of the bins of how many copies a document stands for, itself included"
     )
@@ -81,6 +81,7 @@ class ShardSettings(Settings):
     validation_fraction: Fraction
     strata: Strata = Strata()
     genres: dict[str, str] = Field(default={}, description="of the sources, where the strata ask for it")
+    licenses: dict[str, str] = Field(default={}, description="of the sources, where the strata ask for it")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

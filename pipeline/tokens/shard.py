@@ -23,14 +23,15 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation, read_batches
+from pipeline.corpus.licenses import with_licenses
 from pipeline.corpus.merging import merge_documents
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bins
 
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
-Document = tuple[int, str, str, str, str]
-"""The id_hash, id, text, licence and cluster of a document."""
+Document = tuple[int, str, str, str | None, str]
+"""The id_hash, id, text, own licence (None: that of its source) and cluster of a document."""
 
 
 def run(
@@ -58,7 +59,7 @@ def run(
             for writer in (train_writer, validation_writer):
                 writer.start(group)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            where, told_by = is_in(group, settings.strata), columns_of(settings.strata)
+            where, told_by = is_in(group, settings.strata, settings.licenses), columns_of(settings.strata)
             for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where, told_by)):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
@@ -89,7 +90,7 @@ def _groups(
     for path in sorted(paths):
         for batch in read_batches([path], hash_range, [*columns_of(settings.strata), "id_hash"]):
             hashes.append(batch.column("id_hash").to_numpy())
-            groups = with_strata(batch, settings.strata, settings.genres).group_by(names)
+            groups = with_strata(batch, settings.strata, settings.genres, settings.licenses).group_by(names)
             for row in groups.aggregate([]).to_pylist():
                 files = found.setdefault(tuple(row[name] for name in names), [])
                 if files[-1:] != [path]:
@@ -148,7 +149,7 @@ class _ShardWriter:
         numbers = [("bytes", pa.int64()), ("id_hash", pa.uint64())]
         self._schema = pa.schema([("id", pa.string()), ("tokens", tokens), *texts, *numbers], metadata=metadata)
         self._group: dict[str, str] = {}
-        self._rows: list[tuple[int, str, str, int]] = []
+        self._rows: list[tuple[int, str, str | None, int]] = []
         self._tokens: list[list[int]] = []
         self._tokens_waiting = 0
         self._stream = pa.ipc.new_stream(os.fspath(path), self._schema)
@@ -188,9 +189,9 @@ class _ShardWriter:
         tokens = np.fromiter(chain.from_iterable(self._tokens), self._dtype, self._tokens_waiting)
         hashes, names, licenses, sizes = zip(*self._rows, strict=True)
         columns = {
-            **{name: [value] * len(names) for name, value in self._group.items()},
             "id": names,
             "license": licenses,
+            **{name: [value] * len(names) for name, value in self._group.items()},
             "bytes": sizes,
             "id_hash": hashes,
         }
@@ -214,18 +215,21 @@ def columns_of(strata: Strata) -> list[str]:
     return [*GROUP, *(name for name in strata.names() if name != "genre")]
 
 
-def with_strata(batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str]) -> pa.Table:
+def with_strata(
+    batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
+) -> pa.Table:
     """The source, language and strata of each document of a batch with the columns of `columns_of`.
 
     Args:
         genres: those of the sources that have one.
+        licenses: those of the sources, which documents have that state none of their own.
     """
     told = {name: batch.column(name) for name in GROUP}
     for name in strata.names():
         if name == "genre":
             told[name] = pa.array([genres.get(source, UNKNOWN) for source in told["source"].to_pylist()], pa.string())
         elif name == "license":
-            told[name] = batch.column(name)
+            told[name] = with_licenses(batch, licenses)
         else:
             bounds = strata.bounds(name)
             names = np.array([*bins(bounds), UNKNOWN])
@@ -235,12 +239,14 @@ def with_strata(batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str]
     return pa.table(told)
 
 
-def is_in(group: Mapping[str, str], strata: Strata) -> pc.Expression:
+def is_in(group: Mapping[str, str], strata: Strata, licenses: Mapping[str, str]) -> pc.Expression:
     """The condition on the columns of `columns_of` that the documents of a group meet."""
     condition = pc.scalar(True)
     for name, wanted in group.items():
-        if name in (*GROUP, "license"):
+        if name in GROUP:
             condition &= pc.field(name) == wanted
+        elif name == "license":
+            condition &= pc.coalesce(pc.field(name), pa.scalar(licenses.get(group["source"]), pa.string())) == wanted
         elif name != "genre":
             condition &= _within(name, wanted, strata.bounds(name))
     return condition

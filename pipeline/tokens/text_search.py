@@ -185,7 +185,7 @@ class TextSearch:
         )
 
     def documents(self, part: TextMatch) -> Iterator[dict[str, Any]]:
-        """Yield the documents that a part stands in: id, source, language, license, and how often as `occurrences`."""
+        """Yield the documents that a part stands in: id, source, language, own license, and its `occurrences` there."""
         for row, positions in zip(self.rows, part.positions, strict=True):
             at = 0
             while at < len(positions):

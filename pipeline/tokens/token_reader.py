@@ -105,8 +105,8 @@ class TokenRow:
                 tokens_BT[row] = np.concatenate(self.slices(start, length))
 
     def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
-        """The documents that start … start+length-1 touch: id, source, language, license, and the positions of their
-        first token as `start` and of one past their last as `end`.
+        """The documents that start … start+length-1 touch: id, source, language, own license (None: that of the
+        source), and the positions of their first token as `start` and of one past their last as `end`.
 
         Raises IndexError when they reach outside the row.
         """

@@ -82,7 +82,7 @@ def sources_dataset(config: Config, i: Mapping[str, str]) -> Settings:
 
 
 def sources_fingerprint(config: Config, i: Mapping[str, str]) -> Settings:
-    return FingerprintSettings(source=i["source"])
+    return FingerprintSettings(source=i["source"], document_bytes=config.source(i["source"]).document_bytes)
 
 
 def opt_out_entries(config: Config, i: Mapping[str, str]) -> Settings:

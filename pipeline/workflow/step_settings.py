@@ -67,9 +67,10 @@ def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> Settings:
 
 def tokens_shard(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.tokens[i["tokens"]]
-    sources = map(config.source, config.corpus_sources(section.corpus)) if section.strata.genre else ()
-    genres = {source.name: source.genre for source in sources if source.genre is not None}
-    return ShardSettings(shard=int(i["shard"]), genres=genres, **shared(ShardSettings, section))
+    sources = [config.source(name) for name in config.corpus_sources(section.corpus)]
+    genres = {source.name: source.genre for source in sources if section.strata.genre and source.genre is not None}
+    licenses = {source.name: source.license for source in sources if section.strata.license and not source.license_key}
+    return ShardSettings(shard=int(i["shard"]), genres=genres, licenses=licenses, **shared(ShardSettings, section))
 
 
 def tokens_index(config: Config, i: Mapping[str, str]) -> Settings:

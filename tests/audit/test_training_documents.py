@@ -37,7 +37,7 @@ def run_directory(
     (run / f"models/tiny/milestones/{STEPS}").mkdir(parents=True)
     (run / f"models/tiny/milestones/{STEPS}/state.json").write_text(json.dumps({"step": STEPS, "skips": SKIPS}))
     (run / "sources/words").mkdir(parents=True)
-    manifest = {"source": {"license": "CC0-1.0"}, "units": {}}
+    manifest = {"source": {"name": "words", "license": "CC0-1.0"}, "units": {}}
     (run / "sources/words/manifest.json").write_text(json.dumps(manifest))
     (run / "corpus/main/filtered").mkdir(parents=True)
     shutil.copy(tokens["index"].parent / "documents.parquet", run / "corpus/main/filtered/words.0.parquet")
@@ -95,6 +95,13 @@ def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) ->
     skipped = [visit for visit in audit.visits(wanted) if visit["step"] is None]
     assert (SKIPS[0], 0) in [(visit["data_step"], visit["sample"]) for visit in skipped]
     assert {visit["data_step"] for visit in skipped} <= set(SKIPS)
+
+
+def test_the_licence_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
+    audit = Audit(run_directory, "tiny")
+    assert audit.license({"source": "words", "license": None}) == "CC0-1.0"
+    assert audit.license({"source": "words", "license": "MIT"}) == "MIT"
+    assert audit.license({"source": "others", "license": None}) == "not known: its manifest is not here"
 
 
 def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

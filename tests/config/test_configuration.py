@@ -238,7 +238,9 @@ def test_a_step_is_told_only_what_it_reads() -> None:
     before = step_settings(config, "corpus.filter", instance)
     other = load(changed("models.base.training.learning_rate", 0.5))
     assert step_settings(other, "corpus.filter", instance) == before
-    other = load(changed("sources.1.license", "MIT"))
+    for label, value in (("license", "MIT"), ("rights", {"basis": "statute", "holder": "others"}), ("language", "en")):
+        assert step_settings(load(changed(f"sources.1.{label}", value)), "corpus.filter", instance) == before
+    other = load(changed("sources.1.license_key", "license"))
     assert step_settings(other, "corpus.filter", instance) != before
 
 

@@ -132,6 +132,7 @@ class Chain:
                 license="CC0-1.0",
                 rights=Rights(basis="licence", holder="someone"),
                 units=1,
+                license_key=self.reading.get("license_key"),
             ),
             fingerprints=[fingerprinted(self.folder / "hashed" / source, source, {p.name: p for p in paths})],
             entries=[],
@@ -141,7 +142,6 @@ class Chain:
         )
         settings = FilterSettings(
             source=source,
-            license="CC0-1.0",
             languages=self.corpus.languages,
             normalisation=self.corpus.normalisation,
             harmful=self.corpus.harmful,

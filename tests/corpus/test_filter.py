@@ -32,7 +32,7 @@ def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..
     kept = {row["id"].split("/")[-1]: row for row in chain.rows("s.filtered")}
     assert set(kept) == {name for name in texts if name[:3] in ("nl_", "en_")}
     assert all(row["language"] == name[:2] and row["language_score"] > 0.9 for name, row in kept.items())
-    assert all(row["text"] == texts[name] and row["license"] == "CC0-1.0" for name, row in kept.items())
+    assert all(row["text"] == texts[name] and row["license"] is None for name, row in kept.items())
     removed = {row["id"].split("/")[-1]: row for row in chain.rows("s.filter")}
     assert {name: row["value"].split()[0] for name, row in removed.items()} == {"af": "af", "fy": "fy", "de": "de"}
     assert removed["af"] == {
@@ -168,7 +168,6 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
     rules = Corpus()
     unit = FilterSettings(
         source="s",
-        license="CC0-1.0",
         languages=rules.languages,
         personal_data=rules.personal_data,
         broken_share=0.05,
@@ -206,7 +205,6 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
         raw.write_bytes(as_json_lines(texts))
         unit = FilterSettings(
             source="s",
-            license="CC0-1.0",
             languages={"nl": DUTCH},
             personal_data=rules.personal_data,
             broken_share=0.05,

@@ -32,7 +32,13 @@ from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
 from pipeline.workflow.steps import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
-OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}
+OUTPUTS = {
+    "sources": "sources.parquet",
+    "card": "README.md",
+    "croissant": "croissant.json",
+    "dataset": "dataset.json",
+    "page": "dataset.html",
+}
 
 
 class Published:
@@ -64,7 +70,6 @@ class Published:
         corpus = Corpus()
         settings = FilterSettings(
             source=source,
-            license="CC0-1.0",
             languages=corpus.languages,
             personal_data=corpus.personal_data,
             broken_share=0.05,
@@ -144,6 +149,10 @@ def test_the_loader_of_hugging_face_opens_it_offline(published: Published, offli
     assert len(opened) == len(expected) and set(opened["id"]) == expected
     front = yaml.safe_load(published.read("card").split("---\n")[1])
     assert (front["license"], front["language"], front["size_categories"]) == (["cc0-1.0"], ["en", "nl"], ["n<1K"])
+    sources = datasets.load_dataset(str(published.folder), "sources", split="train", cache_dir=str(tmp_path / "cache"))
+    licenses = {row["source"]: row["license"] for row in sources}
+    assert set(opened["license"]) == {None} and licenses == dict.fromkeys(("een", "twee"), "CC0-1.0")
+    assert set(opened["source"]) <= licenses.keys() and sources[0]["holder"] == "Iemand"
 
 
 def test_croissant_validates_and_reads_the_documents(published: Published, offline: None) -> None:
@@ -161,6 +170,10 @@ def test_croissant_validates_and_reads_the_documents(published: Published, offli
         assert hashes[f"final/{path.name}"] == hashlib.sha256(path.read_bytes()).hexdigest()
     texts = {row["text"] for path in published.final for row in pq.read_table(path).to_pylist()}
     assert {record["documents/text"].decode() for record in opened.records("documents")} == texts
+    assert {record["sources/license"] for record in opened.records("sources")} == {b"CC0-1.0"}
+    fields = {field["@id"]: field for record_set in content["recordSet"] for field in record_set["field"]}
+    assert fields["documents/source"]["references"] == {"field": {"@id": "sources/source"}}
+    assert hashes["sources.parquet"] == hashlib.sha256((published.folder / "sources.parquet").read_bytes()).hexdigest()
 
 
 def test_counts_add_up_by_source_language_licence_and_year(published: Published) -> None:
@@ -341,11 +354,11 @@ def test_domains_are_counted_by_source_and_the_largest_tenth_is_named() -> None:
     texts = [f"{'x' * (number + 1)}" for number in range(11)] + ["y" * 20, "z", "z"]
     rows = {"text": texts, "url": addresses, "source": ["web"] * 12 + ["web", "laws"]}
     columns = {"language": ["nl"] * 14, "language_score": [1.0] * 14, "license": ["CC0-1.0"] * 14}
-    counts, halves = Counts(), pa.RecordBatch.from_pydict({**rows, **columns})
+    counts, halves = Counts({}), pa.RecordBatch.from_pydict({**rows, **columns})
     for batch in (halves.slice(0, 5), halves.slice(5)):
         counts.add(batch)
     # Eleven domains, of which a tenth rounded up is two: d3.nl with 4 + 20 bytes in two documents, d10.nl with 11.
     assert counts.largest_domains() == {"web": {"domains": 11, "largest": [("d3.nl", 2, 24), ("d10.nl", 1, 11)]}}
-    counts = Counts()
+    counts = Counts({})
     counts.add(halves.drop_columns(["url"]))
     assert counts.largest_domains() == {}

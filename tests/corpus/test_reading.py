@@ -35,7 +35,7 @@ def read(folder: Path, contents: dict[str, bytes], **keywords: Any) -> tuple[lis
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = Reader("s", "CC0-1.0", list(contents), [folder / name for name in contents], removed, **keywords)
+    reader = Reader("s", list(contents), [folder / name for name in contents], removed, **keywords)
     return list(reader.run()), removed.rows, reader
 
 
@@ -69,7 +69,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
         (f"s/{name}/2", "twee €"),
         (f"s/{name}/7", "drie"),
     ]
-    shown = {"source": "s", "license": "CC0-1.0", "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
+    shown = {"source": "s", "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
     shown["withheld_id"] = f"s/{name}/withheld-1"
     assert {key: value for key, value in documents[0].metadata.items() if value is not None} == shown
     assert removed == [] and (reader.records_in, reader.bytes_in) == (3, 15)
@@ -155,7 +155,7 @@ def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match=r"looks like a decompression bomb"):
-        sum(1 for _ in Reader("s", "CC0-1.0", [name], [tmp_path / name], removed).run())
+        sum(1 for _ in Reader("s", [name], [tmp_path / name], removed).run())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kibibytes
 
 
@@ -166,7 +166,7 @@ from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-kept = sum(1 for _ in Reader("s", "CC0-1.0", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
+kept = sum(1 for _ in Reader("s", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
 status = Path("/proc/self/status").read_text().split()  # getrusage would tell the peak of the tests as well
 print(kept, [row["reason"] for row in removed.rows], status[status.index("VmHWM:") + 1])
 """

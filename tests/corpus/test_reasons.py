@@ -64,7 +64,6 @@ def told(stage: str, reason: str, value: str = "9", language: str = "nl", **chan
     corpus = Corpus.model_validate(WRITTEN)
     filtering = FilterSettings(
         source="s",
-        license="MIT",
         languages=corpus.languages,
         harmful=corpus.harmful,
         personal_data=corpus.personal_data,

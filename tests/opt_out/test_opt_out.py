@@ -114,9 +114,11 @@ class Source:
             entries=folder / "0.npy",
         )
 
-    def manifest(self, listed: str | None, unmatched: int = 0, shared: Sequence[Path] = ()) -> dict[str, Any]:
+    def manifest(
+        self, listed: str | None, unmatched: int = 0, shared: Sequence[Path] = (), holder: str = "De Krant"
+    ) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
-        rights = Rights(basis="licence", holder="De Krant")
+        rights = Rights(basis="licence", holder=holder)
         paths = [] if listed is None else [self.folder / "list.txt"]
         shutil.rmtree(self.folder / "units", ignore_errors=True)
         for path in paths:
@@ -139,7 +141,6 @@ class Source:
         """Return the kept and the removed documents."""
         settings = FilterSettings(
             source="s",
-            license="MIT",
             languages=Corpus().languages,
             personal_data=Corpus().personal_data,
             broken_share=0.0,
@@ -178,6 +179,17 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
     source.manifest("b.nl\nid: nl\nholder: De Krant\n")
     unit = json.loads((tmp_path / "units/0.json").read_text())
     assert unit["opt_out"] == {"domains": [], "ids": ["nl"], "holders": ["De Krant"], "holder": "De Krant"}
+
+
+def test_another_holder_of_the_source_is_read_again_where_the_list_names_the_one_or_the_other(tmp_path: Path) -> None:
+    source = Source(tmp_path, {"nl": "tekst"})
+
+    def of_unit(listed: str | None, holder: str) -> str:
+        return str(source.manifest(listed, holder=holder)["units"]["0"]["sha256"])
+
+    for listed in (None, "nl.nl\n", "id: nl\nholder: Niemand\n"):
+        assert of_unit(listed, "De Krant") == of_unit(listed, "De Bode")
+    assert of_unit("holder: De Krant\n", "De Krant") != of_unit("holder: De Krant\n", "De Bode")
 
 
 def test_no_address_at_all_is_on_no_domain() -> None:

@@ -52,7 +52,7 @@ def token_set(folder: Path, *sources: str) -> dict[str, Path]:
         name = f"{source}/all/{number}"
         text = " ".join(draw.choice(WORDS, size=120)).capitalize() + "."
         described = {"id": name, "text": text, "language": "nl", "language_score": 1.0, "source": source}
-        known = {"license": "CC0-1.0", "cluster": name, "cluster_size": 1, "id_hash": id_hash(name)}
+        known = {"license": None, "cluster": name, "cluster_size": 1, "id_hash": id_hash(name)}
         rows.append({**described, **known})
     rows.sort(key=lambda row: (row["id_hash"], row["id"]))
     documents = folder / "documents.parquet"

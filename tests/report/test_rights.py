@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pipeline.report.sources import tokens_by_license
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 
@@ -68,3 +69,26 @@ def test_damaged_files_are_told_loudly_and_add_up(run_folder: Run) -> None:
 
 def test_where_nothing_is_damaged_nothing_is_said(run_folder: Run) -> None:
     assert "damaged files" not in outline(made(run_folder)["page"]).text
+
+
+def test_tokens_under_the_licence_of_their_source_are_told_by_what_its_manifest_says(run_folder: Run) -> None:
+    licenses = {"laws": "MIT", "others": "CC0-1.0"}
+    sources = {
+        "laws": {"documents": 1, "tokens": 10},
+        "others": {"documents": 2, "tokens": 20},
+        "tales": {"documents": 3, "tokens": 30},
+    }
+    own = {"MIT": {"documents": 2, "tokens": 15}, "CC-BY-4.0": {"documents": 1, "tokens": 15}}
+    index = {"sources": sources, "licenses": {"": {"documents": 3, "tokens": 30}, **own}}
+    assert tokens_by_license(index, licenses) == {
+        "MIT": {"documents": 3, "tokens": 25},
+        "CC-BY-4.0": {"documents": 1, "tokens": 15},
+        "CC0-1.0": {"documents": 2, "tokens": 20},
+    }
+    assert tokens_by_license({"sources": sources, "licenses": own}, licenses) == own, "as earlier versions counted"
+    content = run_folder.read("tokens/main/index.json")
+    run_folder.write(
+        "tokens/main/index.json", content | {"sources": {"laws": sources["laws"]}, "licenses": {"": sources["laws"]}}
+    )
+    page = outline(made(run_folder)["page"])
+    assert "Tokens by licence, both splits" in page.text and "CC0-1.0 1 10 100" in page.text

@@ -77,3 +77,14 @@ def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
     run_folder.write("evaluation/tiny/samples.json", content)
     text = outline(made(run_folder)["page"]).text
     assert "What model tiny writes" in text and "the model, after" not in text
+
+
+def test_a_document_that_is_copied_has_its_own_licence_or_that_of_its_source(run_folder: Run) -> None:
+    documents = [
+        {"id": f"laws/a/{n}", "source": "laws", "language": "nl", "license": n, "occurrences": 1} for n in (None, "MIT")
+    ]
+    part = {"start": 0, "end": 4, "documents": 2, "first": documents}
+    sample = {"prompt": "Het", "language": "nl", "continuation": "water", "copied_characters": 4, "parts": [part]}
+    run_folder.write("evaluation/tiny/samples.json", written([]) | {"samples": [sample]})
+    text = outline(made(run_folder)["page"]).text
+    assert "laws/a/None, source laws, licence CC0-1.0; laws/a/MIT, source laws, licence MIT" in text

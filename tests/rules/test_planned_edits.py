@@ -8,7 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Project
-from tests.rules.test_reruns import EVALUATION, MICRO, REPORT, SUITES, TRAINING, append, rewrite_in, touch
+from tests.rules.test_reruns import (
+    EVALUATION,
+    GUIDE,
+    MICRO,
+    REPORT,
+    SUITES,
+    TRAINING,
+    append,
+    new_letter,
+    rewrite_in,
+    touch,
+)
 
 
 def newer(project: Project, *distributions: str) -> None:
@@ -83,6 +94,14 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"plan_estimate": 1, **REPORT},
     ),
     "PUE": (lambda p: append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
+    "the licence of a source": (
+        lambda p: p.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0")),
+        {"sources_manifest": 1, "sources_complete": 1, **REPORT},  # and behind them what test_reruns.py says
+    ),
+    "the holder and the address of all sources": (
+        lambda p: p.edit(MICRO, "holder: the authors of Polder", "holder: others, url: 'https://voorbeeld.nl'"),
+        {"sources_manifest": 3, "sources_complete": 1, **REPORT},
+    ),
     "the provider's name": (
         lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"),
         {"corpus_publish": 1, **REPORT},
@@ -167,6 +186,25 @@ def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: 
     change, expected = PLANNED[edit]
     change(project)
     assert dict(project.planned()) == expected
+
+
+@pytest.mark.slow
+def test_a_dry_run_after_an_edit_of_labels_says_that_no_training_may_follow(project: Project) -> None:
+    def said() -> str:
+        return project.run("--dry-run").splitlines()[-1]
+
+    may_follow = "Behind it may also run: "
+    alone = "Of the sources, labels alone have changed. Behind them runs: "
+    project.edit(MICRO, "holder: the authors of Polder", "holder: others")
+    assert said() == f"{alone}corpus_publish (1)"
+    project.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0"))
+    assert said() == f"{alone}corpus_statistics (1), corpus_publish (1)"
+    project.edit(MICRO, GUIDE.replace("CC0-1.0", "CC-BY-4.0"), f"{GUIDE}, license_key: license")
+    assert may_follow in said() and "corpus_filter (" in said(), "it decides what is allowed in"
+    project.edit(MICRO, f"{GUIDE}, license_key: license", GUIDE)
+    assert said() == f"{alone}corpus_publish (1)"
+    new_letter(project)
+    assert may_follow in said() and "corpus_filter (" in said(), "there is another text"
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from pipeline.provenance.verify import verify
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch
 
+LETTER = "config/corpus/nl_brieven/brief_aan_de_bibliotheek.txt"
+
 
 @pytest.mark.slow
 def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
@@ -34,24 +36,25 @@ def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("file", "old", "new", "expected"),
     [
-        ("language: nl, license: CC0-1.0", "language: nl, license: CC-BY-4.0", {**TOKENIZER, **TRAINING}),
+        (LETTER, "Ik besef dat dit wat laat is", "Ik weet dat het te laat is", {**TOKENIZER, **TRAINING}),
         pytest.param(
-            *("vocabulary_size: 600", "vocabulary_size: 640", {**TOKENIZER, **TRAINING, "plan_estimate": 1}),
+            *(MICRO, "vocabulary_size: 600", "vocabulary_size: 640"),
+            {**TOKENIZER, **TRAINING, "plan_estimate": 1},
             marks=pytest.mark.thorough,
         ),
     ],
-    ids=["licence", "vocabulary"],
+    ids=["text", "vocabulary"],
 )
 def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
-    project: Project, old: str, new: str, expected: dict[str, int]
+    project: Project, file: str, old: str, new: str, expected: dict[str, int]
 ) -> None:
     project.train_alone()
     for path in ("evaluation/base/8/results.json", "models/base/final", "tokenizer/main/fertility.json"):
         left = project.results / path
         shutil.rmtree(left) if left.is_dir() else left.unlink()
-    project.edit(MICRO, old, new)
+    project.edit(file, old, new)
     said = project.run("--dry-run").splitlines()[-1]
     assert "Behind it may also run: " in said and "pretrain_segment (2)" in said
     assert expected.items() <= project.ran().items()

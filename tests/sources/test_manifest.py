@@ -23,9 +23,9 @@ def hashed(folder: Path, files: dict[str, bytes], unit: int = 0) -> Path:
     return fingerprinted(folder / "hashed", "s", {name: folder / name for name in files}, unit)
 
 
-def joined(folder: Path, fingerprints: list[Path], units: int = 1) -> dict[str, Any]:
-    rights = Rights(basis="licence", holder="someone")
-    settings = ManifestSettings(source="s", language="nl", license="CC0-1.0", rights=rights, units=units)
+def joined(folder: Path, fingerprints: list[Path], units: int = 1, **changed: Any) -> dict[str, Any]:
+    described = {"license": "CC0-1.0", "rights": Rights(basis="licence", holder="someone")} | changed
+    settings = ManifestSettings(source="s", language="nl", units=units, **described)
     paths = {"manifest": folder / "manifest.json", "units": folder / "units"}
     shutil.rmtree(paths["units"], ignore_errors=True)
     manifest.run(settings, fingerprints=fingerprints, entries=[], opt_out=[], **paths)
@@ -72,3 +72,30 @@ def test_the_order_of_fingerprints_makes_no_difference(tmp_path: Path) -> None:
 def test_a_source_without_a_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="source s is empty"):
         joined(tmp_path, [hashed(tmp_path, {"a": b""})])
+
+
+LABELS: dict[str, dict[str, Any]] = {
+    "licence": {"license": "MIT"},
+    "basis": {"rights": Rights(basis="statute", holder="someone")},
+    "holder": {"rights": Rights(basis="licence", holder="another")},
+    "address": {"rights": Rights(basis="licence", holder="someone", url="https://voorbeeld.nl")},
+}
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("row", [b'{"text": "t"}', b'{"text": "t", "license": null}'])
+def test_a_label_of_the_source_is_in_its_manifest_and_not_in_its_units(tmp_path: Path, label: str, row: bytes) -> None:
+    parts = [hashed(tmp_path, {"a.jsonl": row})]
+    before, after = joined(tmp_path, parts), joined(tmp_path, parts, **LABELS[label])
+    assert before["units"] == after["units"] and before["source"] != after["source"]
+    assert json.loads((tmp_path / "units/0.json").read_text())["license"] is None
+
+
+def test_the_licence_of_the_source_concerns_the_units_whose_rows_state_licences(tmp_path: Path) -> None:
+    stated = b'{"text": "t", "license": "CC0-1.0"}'
+    parts = [hashed(tmp_path, {"a.jsonl": b"{}"}, 0), hashed(tmp_path, {"b.jsonl": stated}, 1)]
+    before, after = joined(tmp_path, parts, units=2), joined(tmp_path, parts, units=2, license="MIT")
+    assert before["units"]["0"] == after["units"]["0"] and before["units"]["1"] != after["units"]["1"]
+    assert json.loads((tmp_path / "units/1.json").read_text())["license"] == "MIT"
+    one, other = (joined(tmp_path, parts, units=2, license=name, license_key="license") for name in ("MIT", "CC0-1.0"))
+    assert one["units"] == other["units"], "where documents have their own licence that of the source gives them none"

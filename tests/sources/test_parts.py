@@ -49,7 +49,7 @@ def configured(folder: Path, **source: Any) -> Config:
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = Reader("s", "MIT", names, files, removed, broken_share=1.0, is_part=is_part)
+    reader = Reader("s", names, files, removed, broken_share=1.0, is_part=is_part)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
 

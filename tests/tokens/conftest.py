@@ -35,7 +35,7 @@ def make_rows(count: int, language: str = "nl", seed: int = 1) -> list[dict[str,
             "language": language,
             "language_score": 1.0,
             "source": f"{language}_book",
-            "license": "CC0-1.0" if language == "nl" else "CC-BY-4.0",
+            "license": "CC0-1.0" if language == "nl" else None,
             "id_hash": id_hash(name),
         }
         for name in names

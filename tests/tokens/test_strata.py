@@ -33,6 +33,7 @@ from pipeline.workflow.steps import step_settings
 
 STRATA = Strata(genre=True, license=True, cluster_size=[2, 5])
 GENRES = {"laws": "laws", "forum": "web"}
+LICENSES = {"laws": "CC0-1.0", "forum": "MIT", "other": "CC-BY-4.0"}
 SHARDS, STEPS, T, BATCH = 2, 40, 16, 4
 
 
@@ -48,7 +49,7 @@ def rows() -> list[dict[str, Any]]:
                 "language": chosen.choice(["nl", "en"]),
                 "language_score": 1.0,
                 "source": name.partition("/")[0],
-                "license": chosen.choice(["CC0-1.0", "MIT"]),
+                "license": chosen.choice(["CC0-1.0", "MIT", None]),
                 "cluster_size": chosen.choice([1, 1, 1, 2, 4, 5, 9]),
                 "id_hash": id_hash(name),
             }
@@ -71,7 +72,14 @@ def told(
         (folder / split).mkdir()
     for number in range(SHARDS):
         shard.run(
-            ShardSettings(shard=number, shards=SHARDS, validation_fraction=0.2, strata=STRATA, genres=GENRES),
+            ShardSettings(
+                shard=number,
+                shards=SHARDS,
+                validation_fraction=0.2,
+                strata=STRATA,
+                genres=GENRES,
+                licenses=LICENSES,
+            ),
             tokenizer=tokenizer,
             documents=documents,
             train=folder / "train" / f"{number}.arrow",
@@ -84,9 +92,9 @@ def told(
 
 def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
     expected = {
-        row["id"]: (row["source"], row["language"], GENRES.get(row["source"], "unknown"), row["license"], copies)
+        row["id"]: (row["source"], row["language"], GENRES.get(row["source"], "unknown"), license, copies)
         for row in rows()
-        for copies in [bin_of(row["cluster_size"])]
+        for license, copies in [(row["license"] or LICENSES[row["source"]], bin_of(row["cluster_size"]))]
     }
     found: dict[str, tuple[str, ...]] = {}
     for path in sorted(told.parent.glob("*/*.arrow")):
@@ -153,6 +161,8 @@ def bin_or_value(name: str, key: str) -> str:
     row = next(row for row in rows() if row["id"] == name)
     if key == "genre":
         return GENRES.get(row["source"], "unknown")
+    if key == "license":
+        return str(row["license"] or LICENSES[row["source"]])
     return bin_of(row["cluster_size"]) if key == "cluster_size" else str(row[key])
 
 
@@ -173,14 +183,23 @@ def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | Non
     columns = {"source": ["s"] * len(values), "language": ["nl"] * len(values)}
     batch = pa.record_batch({**columns, "quality": pa.array([*values], pa.float64())})
     assert columns_of(strata) == ["source", "language", "quality"]
-    told = with_strata(batch, strata, {}).to_pylist()
+    told = with_strata(batch, strata, {}, {}).to_pylist()
     for number, (value, group) in enumerate(zip(values, told, strict=True)):
         least = [bound for bound in bounds if value is not None and bound <= value]
         expected = "unknown" if value is None else f"from {least[-1]}" if least else f"below {bounds[0]}"
         assert group["quality"] == expected
         inside = [row for row, of in enumerate(told) if of == group]
-        assert batch.filter(is_in(group, strata)).num_rows == len(inside), f"number {number}"
+        assert batch.filter(is_in(group, strata, {})).num_rows == len(inside), f"number {number}"
     assert len({*bins(bounds)}) == len(bounds) + 1
+
+
+def test_a_document_without_a_licence_of_its_own_is_in_the_stratum_of_that_of_its_source() -> None:
+    strata = Strata(license=True)
+    columns = {"source": ["s", "s", "s", "t"], "language": ["nl"] * 4, "license": [None, "MIT", "CC0-1.0", "MIT"]}
+    batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has documents with their own licence alone
+    told = with_strata(batch, strata, {}, licenses).to_pylist()
+    assert [row["license"] for row in told] == ["MIT", "MIT", "CC0-1.0", "MIT"]
+    assert [batch.filter(is_in(group, strata, licenses)).num_rows for group in told] == [2, 2, 1, 1]
 
 
 def test_bounds_must_ascend() -> None:
@@ -214,6 +233,9 @@ def test_the_configuration_checks_the_names_of_strata() -> None:
     told: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
     assert told.strata == Strata(license=True)
     assert told.genres == {}, "what the step does not read is not told"
+    assert told.licenses == dict.fromkeys(("nl_brieven", "nl_gids", "en_guide"), "CC0-1.0")
+    plain: Any = step_settings(load(RAW), "tokens.shard", {"tokens": "main", "shard": "0"})
+    assert plain.licenses == {}, "nor is a licence by which nothing is told apart"
 
 
 def test_shards_without_strata_know_source_and_language(built: Path) -> None:

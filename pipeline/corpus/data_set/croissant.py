@@ -11,18 +11,19 @@ import mlcroissant
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus.data_set.settings import PublishSettings
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 PARQUET = "application/x-parquet"
-RECORDS, FILES = "documents", "parquet"
+RECORDS, FILES, SOURCES = "documents", "parquet", "sources"
 COLUMNS = {
     "id": "SOURCE/FILE/ORIGINAL ID of the document, the same at every stage",
     "text": "the text, normalised and with personal data replaced by markers",
     "language": "the language that was identified, ISO 639-1",
     "language_score": "the probability of that language",
     "source": "the source that the document is from",
-    "license": "the licence of the document, SPDX: that of its source, or its own where the source says so",
+    "license": "the licence that the document itself states, SPDX; null: that of its source, in the records of sources",
     "url": "the address of the document, where the source states one",
     "title": "the title of the document, where the source states one",
     "date": "the date of the document, where the source states one",
@@ -32,6 +33,16 @@ COLUMNS = {
     "quality": "how likely the text is a good one by the classifier of its language, 0 to 1, where there is one",
     "perplexity": "perplexity of the text under the model that the corpus names, where it names one",
     "flags": "what the document was flagged for",
+}
+SOURCE_COLUMNS = {
+    "source": "the name of the source, as documents have it in their column `source`",
+    "license": "the licence, SPDX, of its documents that state none of their own",
+    "license_key": "the field of the raw files in which documents state their own licence, where they do",
+    "basis": "why the source may be used",
+    "holder": "who holds the rights",
+    "contact": "whom to ask about the rights",
+    "url": "where the text, the licence, the agreement or the law is found",
+    "date": "when the rights were looked at",
 }
 
 
@@ -55,29 +66,58 @@ def _data_type(kind: pa.DataType) -> Any:
     return types.TEXT
 
 
-def _field(context: mlcroissant.Context, column: pa.Field) -> mlcroissant.Field:
+def _field(
+    context: mlcroissant.Context, column: pa.Field, records: str, texts: dict[str, str], **place: str
+) -> mlcroissant.Field:
     is_list = pa.types.is_list(column.type)
-    source = mlcroissant.Source(
-        ctx=context, file_set=FILES, extract=mlcroissant.Extract(ctx=context, column=column.name)
-    )
+    extract = mlcroissant.Extract(ctx=context, column=column.name)
+    is_joined = (records, column.name) == (RECORDS, "source")
     return mlcroissant.Field(
         ctx=context,
-        id=f"{RECORDS}/{column.name}",
+        id=f"{records}/{column.name}",
         name=column.name,
-        description=COLUMNS.get(column.name, f"the column {column.name}"),
+        description=texts.get(column.name, f"the column {column.name}"),
+        references=mlcroissant.Source(ctx=context, field=f"{SOURCES}/source") if is_joined else None,
         data_types=[_data_type(column.type.value_type if is_list else column.type)],
         is_array=True if is_list else None,
         array_shape="-1" if is_list else None,
-        source=source,
+        source=mlcroissant.Source(ctx=context, extract=extract, **place),
     )
 
 
-def metadata(settings: PublishSettings, dataset: dict[str, Any], description: str, first: Path) -> dict[str, Any]:
+def _source_records(context: mlcroissant.Context, table: Path) -> tuple[mlcroissant.FileObject, mlcroissant.RecordSet]:
+    """Return the file of the sources, and its records, which give documents the licence that they do not state."""
+    file = mlcroissant.FileObject(
+        ctx=context,
+        id=table.name,
+        name=table.name,
+        content_url=table.name,
+        content_size=f"{table.stat().st_size} B",
+        encoding_formats=[PARQUET],
+        sha256=sha256_of(table),
+    )
+    records = mlcroissant.RecordSet(
+        ctx=context,
+        id=SOURCES,
+        name=SOURCES,
+        description="one record for each source, with its licence and its rights",
+        key=[f"{SOURCES}/source"],
+        fields=[
+            _field(context, column, SOURCES, SOURCE_COLUMNS, file_object=table.name) for column in pq.read_schema(table)
+        ],
+    )
+    return file, records
+
+
+def metadata(
+    settings: PublishSettings, dataset: dict[str, Any], description: str, first: Path, sources: Path
+) -> dict[str, Any]:
     """Return the metadata as JSON-LD; `contentUrl` is relative to the folder of the corpus.
 
     Args:
         dataset: what `dataset.describe` returns.
         first: a file of documents, whose columns all of them have.
+        sources: the table of the sources.
 
     Raises:
         mlcroissant.ValidationError: the metadata break a rule of Croissant.
@@ -109,8 +149,9 @@ def metadata(settings: PublishSettings, dataset: dict[str, Any], description: st
         name=RECORDS,
         description="one record for each document",
         key=[f"{RECORDS}/id"],
-        fields=[_field(context, column) for column in pq.read_schema(first)],
+        fields=[_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)],
     )
+    table, source_records = _source_records(context, sources)
     content = hashlib.sha256("".join(file["sha256"] for file in dataset["files"]).encode()).hexdigest()
     provider = settings.provider or f"the makers of {settings.run}"
     masked = ", ".join(f"{number:,} × {kind}" for kind, number in dataset["personal_data"].items()) or "none found"
@@ -136,8 +177,8 @@ def metadata(settings: PublishSettings, dataset: dict[str, Any], description: st
         data_limitations=settings.stated.get("limitations"),
         data_release_maintenance_plan=settings.stated.get("removal"),
         personal_sensitive_information=[f"replaced by markers: {masked}"],
-        distribution=[*files, file_set],
-        record_sets=[records],
+        distribution=[*files, file_set, table],
+        record_sets=[records, source_records],
     )
     content_json: dict[str, Any] = described.to_json()
     mlcroissant.Dataset(jsonld=content_json)

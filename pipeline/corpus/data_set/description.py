@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pipeline.core.hashing import sha256_of
 from pipeline.core.hosts import split_address
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
-from pipeline.corpus.licenses import told_licenses
+from pipeline.corpus.licenses import told_licenses, with_licenses
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 
@@ -44,9 +44,14 @@ def _years(batch: pa.RecordBatch) -> pa.Array:
 
 
 class Counts:
-    """Documents and bytes by source, language, licence, year and domain; lengths and scores by language."""
+    """Documents and bytes by source, language, licence, year and domain; lengths and scores by language.
 
-    def __init__(self) -> None:
+    Args:
+        licenses: of the sources, which those of their documents have that state none of their own.
+    """
+
+    def __init__(self, licenses: Mapping[str, str]) -> None:
+        self._licenses = licenses
         self.documents: Counter[tuple[str, ...]] = Counter()
         self.bytes: Counter[tuple[str, ...]] = Counter()
         self.domains: dict[tuple[str, str], tuple[int, int]] = {}
@@ -55,8 +60,8 @@ class Counts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count rows with columns as documents have; date and url need not be there."""
-        columns = {"language": batch.column("language"), "license": batch.column("license"), "year": _years(batch)}
-        columns |= {"source": batch.column("source"), "bytes": pc.binary_length(batch.column("text"))}
+        columns = {"language": batch.column("language"), "year": _years(batch), "source": batch.column("source")}
+        columns |= {"license": with_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
         table = pa.table(columns).group_by([*GROUPS.values()]).aggregate([([], "count_all"), ("bytes", "sum")])
         for row in table.to_pylist():
             group = tuple(row[name] for name in GROUPS.values())
@@ -149,8 +154,12 @@ def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
     return [{"removed": one, "kept": other, "documents": number} for (one, other), number in sorted(pairs.items())]
 
 
-def _samples(removed: list[Path], steps: list[str]) -> list[dict[str, Any]]:
-    """Return the samples that the files hold, of each step and reason those whose ids have the least hashes."""
+def _samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the samples that the files hold, of each step and reason those whose ids have the least hashes.
+
+    Args:
+        licenses: of the sources, for samples of documents that state none of their own.
+    """
     best: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for path in removed:
         for sample in read_metadata(path).get("samples", []):
@@ -158,7 +167,11 @@ def _samples(removed: list[Path], steps: list[str]) -> list[dict[str, Any]]:
             found.append(sample)
             found.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
             del found[SAMPLES_PER_REASON:]
-    return [sample for _, found in sorted(best.items()) for sample in found]
+    return [
+        sample | {"license": sample["license"] or licenses.get(sample["source"], "")}
+        for _, found in sorted(best.items())
+        for sample in found
+    ]
 
 
 def describe(settings: PublishSettings, statistics: Path, removed: list[Path], final: list[Path]) -> dict[str, Any]:
@@ -168,7 +181,8 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         InputError: the statistics are not those of the files.
     """
     counted = json.loads(statistics.read_text(encoding="utf-8"))
-    counts = Counts()
+    licenses = {source.name: source.license for source in settings.sources}
+    counts = Counts(licenses)
     for path in final:
         for batch in _batches(path):
             counts.add(batch)
@@ -210,6 +224,6 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
         "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},
         "duplicates": _duplicates(removed, {source.name for source in settings.sources}),
-        "samples": _samples(removed, steps) if settings.keep_removed else None,
+        "samples": _samples(removed, steps, licenses) if settings.keep_removed else None,
         "files": [_described(path) for path in sorted(final, key=lambda path: path.name)],
     }

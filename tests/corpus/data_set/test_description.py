@@ -20,7 +20,7 @@ def test_years_are_the_first_four_digits_of_dates() -> None:
             "language_score": [0.5] * rows,
         }
     )
-    counts = Counts()
+    counts = Counts({})
     counts.add(batch)
     place = list(GROUPS).index("years")
     assert {group[place]: number for group, number in counts.documents.items()} == {

@@ -91,7 +91,7 @@ def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], l
     path = folder / "x.jsonl"
     path.write_bytes(LINES)
     removed = RemovedDocuments("s", "filter", FIELDS)
-    reader, block = Reader("s", "CC0-1.0", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
+    reader, block = Reader("s", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
     documents = OptOutFilter(opt_out or OptOut(), None, removed).run(reader.run())
     return list(block.run(documents)), removed.rows, dict(block.counts)
 

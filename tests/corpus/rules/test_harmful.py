@@ -159,7 +159,5 @@ def test_wrong_settings_are_refused() -> None:
 
 
 def test_the_block_stands_in_the_pipeline_of_anybody() -> None:
-    settings = FilterSettings(
-        source="s", license="MIT", languages={}, personal_data=Corpus().personal_data, broken_share=1
-    )
+    settings = FilterSettings(source="s", languages={}, personal_data=Corpus().personal_data, broken_share=1)
     assert any(isinstance(block, FlagHarmful) for block in filter.blocks(settings, [], []))

@@ -148,7 +148,6 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     unit = FilterSettings(
         source="s",
-        license="CC0-1.0",
         languages=corpus.languages,
         personal_data=corpus.personal_data,
         broken_share=0.05,
