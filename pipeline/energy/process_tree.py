@@ -20,7 +20,7 @@ def _children_of(process: int) -> list[int]:
     return [int(child) for children in shown for child in children.split()]
 
 
-def below(process: int) -> Iterator[int]:
+def descendants(process: int) -> Iterator[int]:
     """Yield the numbers of the processes below one, as Linux lists them.
 
     Raises:
@@ -33,14 +33,14 @@ def below(process: int) -> Iterator[int]:
     for child in children:
         yield child
         with contextlib.suppress(OSError):
-            yield from below(child)
+            yield from descendants(child)
 
 
 def _children() -> list[psutil.Process]:
     """Return the processes below this one; psutil itself would read the state of each process of the machine."""
     found: list[psutil.Process] = []
     try:
-        for number in below(os.getpid()):
+        for number in descendants(os.getpid()):
             with contextlib.suppress(psutil.Error):
                 found.append(psutil.Process(number))
     except OSError:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from pipeline.energy.process_tree import below, cpu_seconds_of_process_tree, memory_bytes_of_process_tree
+from pipeline.energy.process_tree import cpu_seconds_of_process_tree, descendants, memory_bytes_of_process_tree
 
 PROCESSES = Path("/proc")
 ATTEMPT = "PIPELINE_ATTEMPT"
@@ -74,7 +74,7 @@ class Processes:
         self._highest = 0.0
         self._is_linux = (PROCESSES / "self/stat").exists()
         if self._is_linux:
-            for process in (self.root, *below(self.root)):
+            for process in (self.root, *descendants(self.root)):
                 if (seen := _observed(process)) is not None:
                     self._members[process] = seen
             self._foreign = self._listed() - self._members.keys()
@@ -167,7 +167,7 @@ class Processes:
         return any(name in variables for name in self._names) and all(one in variables for one in place)
 
 
-class Past(NamedTuple):
+class PastUse(NamedTuple):
     """CPU seconds of a time that is over, between two moments."""
 
     started: float
@@ -181,7 +181,7 @@ class ProcessAccounting:
     What is used while none is open goes to the next one.
     """
 
-    def __init__(self, since: float, handed_down: Past | None = None) -> None:
+    def __init__(self, since: float, handed_down: PastUse | None = None) -> None:
         self.processes = Processes()
         self.handed_down = handed_down
         self._lock = threading.Lock()
@@ -229,11 +229,11 @@ class ProcessAccounting:
                 self._since = moment()
             return seconds
 
-    def share(self, parts: int) -> Past:
+    def share(self, parts: int) -> PastUse:
         """Return what no meter has been told, a part of it, and forget it."""
         with self._lock:
             self._advance()
-            past = Past(self._since, moment(), self._unclaimed / parts)
+            past = PastUse(self._since, moment(), self._unclaimed / parts)
             self._since, self._unclaimed = past.ended, 0.0
             return past
 
@@ -248,7 +248,7 @@ def age_seconds() -> float:
 
 
 _ledger: ProcessAccounting | None = None
-_shared: Past | None = None
+_shared: PastUse | None = None
 
 
 def process_accounting() -> ProcessAccounting:

@@ -58,7 +58,7 @@ def read_mirror(folder: Path) -> Mirror:
         ) from None
 
 
-def problem(folder: Path, files: dict[str, File]) -> str | None:
+def find_difference(folder: Path, files: dict[str, File]) -> str | None:
     """Return which file of a data set's folder is not as listed, and how; None where all are."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name in sorted(found.keys() | files.keys()):
@@ -97,7 +97,7 @@ class Mirrors:
                 if not data_set and not folder.is_dir():
                     continue  # it may be in another mirror, and where it is in none, it does not load
                 if folder not in self._problems:
-                    self._problems[folder] = problem(folder, data_set.files if data_set else {})
+                    self._problems[folder] = find_difference(folder, data_set.files if data_set else {})
                 if found := self._problems[folder]:
                     raise InputError(f"{found}; run `python -m pipeline mirror {mirror} {task}` again")
                 revisions |= {name: data_set.revision} if data_set else {}

@@ -15,7 +15,7 @@ import yaml
 from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.evaluate.mirror import LIST, DataSet, File, Mirror, data_sets_of, problem, read_mirror
+from pipeline.evaluate.mirror import LIST, DataSet, File, Mirror, data_sets_of, find_difference, read_mirror
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
@@ -45,7 +45,7 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
         listed = mirror.data_sets.get(name)
         if listed is None and (folder / name).exists():
             raise InputError(f"{folder / name} is not listed in {LIST}: move it away, and it is downloaded")
-        whole = listed.revision if listed and problem(folder / name, listed.files) is None else None
+        whole = listed.revision if listed and find_difference(folder / name, listed.files) is None else None
         asked = revisions.get(name, listed.revision if listed else None)
         found = None if whole and whole == asked else _asked_of_hub(name, asked)
         if found is None or found.sha == whole:

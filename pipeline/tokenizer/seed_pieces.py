@@ -28,7 +28,7 @@ class WordCounts(NamedTuple):
     counts: Integers
 
 
-def seeds(words: WordCounts, minimum_frequency: int, longest_bytes: int) -> tuple[Bytes, Integers, Reals]:
+def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: int) -> tuple[Bytes, Integers, Reals]:
     """Return letters, starts and frequencies of all bytes and of the substrings that are the first pieces.
 
     These are the substrings that no letter always follows, and the words themselves: as many as MOST_SEEDS, the

@@ -20,7 +20,15 @@ from tokenizers.models import WordLevel
 from tokenizers.trainers import WordLevelTrainer
 
 from pipeline.corpus.text.compiled import compiled
-from pipeline.tokenizer.seed_pieces import LEAST_EXPECTED, SEPARATOR, Bytes, Integers, Reals, WordCounts, seeds
+from pipeline.tokenizer.seed_pieces import (
+    LEAST_EXPECTED,
+    SEPARATOR,
+    Bytes,
+    Integers,
+    Reals,
+    WordCounts,
+    find_seed_pieces,
+)
 from pipeline.tokenizer.settings import BYTE_ALPHABET
 
 KEPT_SHARE = 0.75  # of the pieces, each time that some go
@@ -69,7 +77,7 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
     text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)
     counts = np.array([words[word] for word in ordered], dtype=np.int64)
     table = WordCounts(text, np.flatnonzero(text == SEPARATOR).astype(np.int64), counts)
-    letters, starts, frequencies = seeds(table, minimum_frequency, longest_bytes)
+    letters, starts, frequencies = find_seed_pieces(table, minimum_frequency, longest_bytes)
     scores = np.log(frequencies / frequencies.sum())
     while True:
         for _ in range(ROUNDS):

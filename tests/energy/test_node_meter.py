@@ -31,7 +31,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from pipeline.energy.node_meter import NodeMeter
-watch.SAMPLE_SECONDS = watch.FIRST_SECONDS = 0.01
+node_meter.SAMPLE_SECONDS = node_meter.FIRST_SECONDS = 0.01
 NodeMeter(Path(sys.argv[1]))
 burn(60)
 """
@@ -39,7 +39,7 @@ burn(60)
 
 def test_the_first_interval_begins_with_the_process(tmp_path: Path) -> None:
     path, began = tmp_path / "a@node.jsonl", time.time()
-    meter = "import sys; from pathlib import Path; watch.NodeMeter(Path(sys.argv[1])).end()"
+    meter = "import sys; from pathlib import Path; node_meter.NodeMeter(Path(sys.argv[1])).end()"
     program = f"import time; print(time.time())\n{QUICK}{meter}"  # before it imports anything that takes long
     words = [sys.executable, "-c", program, str(path)]
     told = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout

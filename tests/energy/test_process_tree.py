@@ -69,7 +69,7 @@ def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "read_text", shown)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert child.pid in [*process_tree.below(os.getpid())]
+        assert child.pid in [*process_tree.descendants(os.getpid())]
         child.communicate(b"\n")
 
 

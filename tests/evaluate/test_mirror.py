@@ -60,7 +60,7 @@ def mirror(folder: Path, *arguments: str) -> int:
 def evaluate(folder: Path, *tasks: str) -> None:
     """Begin to ask a suite that reads a mirror; no test comes to where the model answers."""
     suite = Suite(name="shipped", language="nl", tasks=[*tasks], data=str(folder))
-    suites.ask(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
+    suites.ask_suites(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
 
 
 def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(

@@ -21,14 +21,14 @@ from pipeline.energy.attribution.job_use import (
     Problems,
     Uses,
     add_lines,
-    moving,
+    drop_still_streams,
+    keep_sensible_lines,
+    list_some,
     read_job_uses,
-    sensible,
-    some_of,
     streams_of,
 )
-from pipeline.energy.attribution.meter_choice import choose
-from pipeline.energy.attribution.meter_corrections import add_unwatched, by_one_clock, names_of_machines, slurm_number
+from pipeline.energy.attribution.meter_choice import choose_readings
+from pipeline.energy.attribution.meter_corrections import add_unmetered, align_clocks, machine_names, slurm_job_number
 from pipeline.energy.attribution.node_attribution import NodeAttribution, Quantity
 from pipeline.energy.attribution.node_power import NodePower, NodePowerModel
 from pipeline.energy.attribution.node_timeline import Cuts, Floats, Stream
@@ -213,8 +213,8 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
     such as that of a power distribution unit, counts while the run is on its node.
     """
     problems = Problems()
-    jobs = by_one_clock(jobs, problems)
-    machines = names_of_machines(jobs, problems)
+    jobs = align_clocks(jobs, problems)
+    machines = machine_names(jobs, problems)
     nodes = _Nodes(jobs, machines)
     seen_books: set[ExternalReading] = set()
     for book in books:
@@ -227,7 +227,7 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
             nodes.books[machines.get(book.node, book.node)].append(book)
     for number, job in enumerate(jobs):
         nodes.add(number, job, problems)
-    add_unwatched(jobs, nodes.uses, nodes.books, problems)
+    add_unmetered(jobs, nodes.uses, nodes.books, problems)
     shares: dict[tuple[int, str, str], list[tuple[Quantity, str]]] = defaultdict(list)
     ledgers, used, seconds, covered = {}, {}, 0.0, 0.0
     for node in sorted(nodes.uses):
@@ -239,7 +239,7 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
     named = {None if number < 0 else jobs[number].name for number, _, _ in shares}
     nothing = [job.name for job in jobs if job.name not in named and not job.intervals]
     if nothing:
-        problems.add(f"No energy is known of {some_of(nothing)}: no meter and no book tells of them")
+        problems.add(f"No energy is known of {list_some(nothing)}: no meter and no book tells of them")
     found = [
         Share(
             job=None if number < 0 else jobs[number].name,
@@ -274,7 +274,7 @@ class _Nodes:
             by_node[line.node].append(line)
         last = max((line.ended for line in job.intervals), default=0.0)
         for name, lines in sorted(by_node.items()):
-            lines = sensible(job.name, name, lines, problems)
+            lines = keep_sensible_lines(job.name, name, lines, problems)
             if not lines:
                 continue
             node = self.machines[name]
@@ -294,15 +294,15 @@ class _Nodes:
     def ledger(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
         """Return the node's energy divided among its jobs, for how long they were there, and how long it was read."""
         uses, streams, books = self.uses[node], self.streams[node], self.books[node]
-        known = {slurm_number(job.slurm_job) for job in self.jobs if job.slurm_job}
-        mine = [book for book in books if book.job is not None and slurm_number(book.job) in known]
+        known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
+        mine = [book for book in books if book.job is not None and slurm_job_number(book.job) in known]
         for book in (book for book in books if book.job is None or book in mine):
             said = streams_of([(book.started, book.ended, book.readings)], node, _of(book), problems)
             for kind, stream in said.items():
                 streams[kind].append(stream)
         for kind in sorted(streams, key=str):
             what = f"{node}: {kind[2]} of {kind[0]} {kind[1]}".rstrip()
-            streams[kind] = moving(streams[kind], what, problems)
+            streams[kind] = drop_still_streams(streams[kind], what, problems)
         streams = {kind: some for kind, some in streams.items() if some}
         ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
         ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
@@ -310,7 +310,7 @@ class _Nodes:
         cuts = Cuts(ends)
         presence = Presence(uses, cuts, self.jobs, mine)
         presence.explain(node, problems)
-        chosen = choose(cuts, streams, node, problems)
+        chosen = choose_readings(cuts, streams, node, problems)
         power_model = NodePowerModel.of(model, node)
         power = NodePower(presence, cuts, chosen, power_model, cuts.painted(self.node_cpu[node]), node)
         there = float(cuts.seconds[presence.there].sum())

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.ear_rows import EarRow, rows_of
+from pipeline.energy.external_meters.ear_rows import EarRow, read_ear_rows
 from pipeline.energy.external_meters.meter_tables import (
     AGREES,
     BOARD_WATTS,
     DIFFERS,
     NODE_WATTS,
     ExternalReadings,
+    explain_stated_energy,
+    explain_wrong_watts,
     figure,
-    stated_energy,
-    text_of,
-    wrong_watts,
+    read_text,
 )
 from pipeline.energy.readings import Component, ExternalReading, Reading
 
@@ -54,7 +54,7 @@ class _Powers:
                 self.told["board", part] = self._one(f"{part.upper()}_POWER_W", watts, BOARD_WATTS)
 
     def _one(self, column: str, watts: float, most: float) -> tuple[float | None, str | None]:
-        wrong = wrong_watts(watts, most)
+        wrong = explain_wrong_watts(watts, most)
         return (None, f"{self._where}: {column} {wrong}: not measured") if wrong else (watts, None)
 
     def _node(self, watts: float, package: float, dram: float) -> tuple[float | None, str | None]:
@@ -180,9 +180,11 @@ def _against_stated(rows: list[_Powers], name: str) -> Iterator[str]:
                 continue
             said, unit = powers.row.stated
             of = f"{watts:.6g} W × {powers.seconds:.6g} s"
-            wrong = stated_energy(said, unit, watts * powers.seconds, of)
+            wrong = explain_stated_energy(said, unit, watts * powers.seconds, of)
             if wrong and len(known) == len(same) > 1:
-                wrong = stated_energy(said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes")
+                wrong = explain_stated_energy(
+                    said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes"
+                )
             if wrong:
                 yield f"{name}, line {powers.row.line}, job {powers.row.job}: {wrong}; power × time counts"
 
@@ -204,8 +206,8 @@ def read_ear(
         InputError: it is another table, is no text, or lacks a column; the sentence names file and column.
     """
     if isinstance(source, Path):
-        name, source = str(source), text_of(source)
-    rows, problems = rows_of(source, name)
+        name, source = str(source), read_text(source)
+    rows, problems = read_ear_rows(source, name)
     placed = [_Powers(row, name) for row in _placed(rows, name, started or {}, problems)]
     problems += [
         problem for powers in placed for _, problem in powers.told.values() if problem and problem[: len(name)] == name

@@ -143,7 +143,7 @@ def _since_the_one_before(rows: list[EarRow], name: str, problems: list[str]) ->
     return found
 
 
-def rows_of(text: str, name: str) -> tuple[list[EarRow], list[str]]:
+def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
     """Return the rows of a table of EAR's and a sentence for each row that could not be read.
 
     Raises:
