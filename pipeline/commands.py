@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.core.yaml_files import load_yaml
-from pipeline.evaluate.mirror_download import mirror_data_sets
+from pipeline.evaluate.mirror import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines

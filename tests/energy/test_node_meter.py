@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.energy import node_meter, process_use
 from pipeline.energy.node_meter import NodeMeter, boards_of_job, other_node_metered, processors
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
+from pipeline.energy.process_use import cpu_seconds_of_process_tree
 from pipeline.energy.readings import MeterInterval, Reading, read_intervals
 from tests.energy.programs import BURN, QUICK, ROOT, run
 

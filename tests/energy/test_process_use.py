@@ -61,7 +61,7 @@ def test_a_process_that_nobody_waits_for_keeps_what_it_used(tmp_path: Path) -> N
 SEQUENCE = """
 import sys
 from pathlib import Path
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
+from pipeline.energy.process_use import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import NodeMeter
 node_meter.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
 for number in range(5):

@@ -11,8 +11,8 @@ from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from pipeline.tokenizer import unigram
-from pipeline.tokenizer.seed_pieces import Bytes, Integers, Reals, WordCounts, find_seed_pieces
 from pipeline.tokenizer.train import pretokenizer
+from pipeline.tokenizer.unigram import Bytes, Integers, Reals, WordCounts, find_seed_pieces
 
 WORDS = {b"banaan": 5, b"bananen": 3, b"anna": 2, b"kanaal": 4, b"a": 9, "één".encode(): 1}
 

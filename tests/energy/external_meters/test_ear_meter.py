@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.ear_meter import read_ear
-from pipeline.energy.external_meters.ear_rows import read_ear_rows
+from pipeline.energy.external_meters.ear_meter import read_ear, read_ear_rows
 from pipeline.energy.readings import ExternalReading
 
 HERE = Path(__file__).parent
