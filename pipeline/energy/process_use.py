@@ -248,16 +248,16 @@ def age_seconds() -> float:
     return max(0.0, age)
 
 
-_ledger: ProcessAccounting | None = None
+_accounting: ProcessAccounting | None = None
 _shared: PastUse | None = None
 
 
 def process_accounting() -> ProcessAccounting:
-    """Return the one ledger of this process, which begins with the process."""
-    global _ledger
-    if _ledger is None:
-        _ledger = ProcessAccounting(moment() - age_seconds(), _shared)
-    return _ledger
+    """Return the accounting of this process, which begins with the process."""
+    global _accounting
+    if _accounting is None:
+        _accounting = ProcessAccounting(moment() - age_seconds(), _shared)
+    return _accounting
 
 
 def share_start(parts: int) -> None:
@@ -267,8 +267,8 @@ def share_start(parts: int) -> None:
 
 
 def _in_child() -> None:
-    global _ledger
-    _ledger = None
+    global _accounting
+    _accounting = None
 
 
 os.register_at_fork(after_in_child=_in_child)

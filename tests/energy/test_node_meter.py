@@ -169,7 +169,7 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
     tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
-    process_use._ledger = None  # as in a process of its own: what came before is without readings
+    process_use._accounting = None  # as in a process of its own: what came before is without readings
     monkeypatch.setattr(process_use, "_shared", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60
