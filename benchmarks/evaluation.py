@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
-from pipeline.evaluate.suites import prepared
+from pipeline.evaluate.suites import prepare_process
 from pipeline.evaluate.task_files import suite_files
 from pipeline.evaluate.tasks import task_sources
 
@@ -55,7 +55,7 @@ def seconds(model: Any, kind: str, asked: list[Any]) -> tuple[float, list[Any]]:
 
 def main(folder: str, data: str, examples: str = "200") -> int:
     """Print the comparison."""
-    prepared(None, 42)
+    prepare_process(None, 42)
     logging.disable(logging.WARNING)
     import torch
     from lm_eval.models.huggingface import HFLM

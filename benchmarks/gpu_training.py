@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipeline.core.machine import facts
 from pipeline.model.llama_network import Llama
-from pipeline.model.switches import prepare, set_determinism
+from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.gauges.memory import is_exceeded
@@ -121,7 +121,7 @@ class Small:
         with torch.device(device):
             self.model = Llama(settings.architecture, vocabulary_size)
         torch.set_default_dtype(torch.float32)
-        prepare(
+        set_switches(
             self.model,
             device,
             recomputation=training.recomputation,

@@ -18,10 +18,10 @@ from pathlib import Path
 import yaml
 
 from pipeline.core.errors import InputError
-from pipeline.energy.power_model import Between, Observed, fit
+from pipeline.energy.power_model import ObservedPower, WattRange, fit
 
 
-def rows(path: Path) -> list[Observed]:
+def rows(path: Path) -> list[ObservedPower]:
     """Return the rows of a table.
 
     Raises:
@@ -30,14 +30,16 @@ def rows(path: Path) -> list[Observed]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [
-                Observed(*(float(row[key]) for key in Observed._fields)) for row in csv.DictReader(file) if any(row)
+                ObservedPower(*(float(row[key]) for key in ObservedPower._fields))
+                for row in csv.DictReader(file)
+                if any(row)
             ]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except KeyError as error:
-        raise InputError(f"{path} has no column {error}: it needs {', '.join(Observed._fields)}") from None
+        raise InputError(f"{path} has no column {error}: it needs {', '.join(ObservedPower._fields)}") from None
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: {error}: each of {', '.join(Observed._fields)} must be a number") from None
+        raise InputError(f"{path}: {error}: each of {', '.join(ObservedPower._fields)} must be a number") from None
 
 
 def main() -> None:
@@ -47,7 +49,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="who measured what, for the platform's file")
     parser.add_argument("--core-watts", type=float, nargs=3, metavar=("WATTS", "LEAST", "MOST"))
     arguments = parser.parse_args()
-    core = Between(*arguments.core_watts) if arguments.core_watts else None
+    core = WattRange(*arguments.core_watts) if arguments.core_watts else None
     try:
         model = fit(rows(arguments.table), source=arguments.source, busy_core_watts=core)
     except InputError as error:

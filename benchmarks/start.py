@@ -33,7 +33,7 @@ from pipeline.pretrain.processes.turns import by_turns
 from pipeline.tokens import shard
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings
-from pipeline.tokens.shard_files import BatchPlace, encoded
+from pipeline.tokens.shard_files import BatchPlace, encode_places
 from pipeline.tokens.token_reader import TokenReader
 
 VOCABULARY = 128_256
@@ -123,7 +123,12 @@ def _write_sparse(folder: Path, tokens: int, shards: int) -> Path:
         of = [len(part) for part in np.array_split(range(batches), 4)]
         groups = [{"source": f"source_{n}", "language": "nl", "tokens": count * each} for n, count in enumerate(of)]
         places = [BatchPlace(first + n * body, first + n * body + 2**15, each) for n in range(batches)]
-        entry = {"path": path.name, "bytes_on_disk": path.stat().st_size, "groups": groups, "batches": encoded(places)}
+        entry = {
+            "path": path.name,
+            "bytes_on_disk": path.stat().st_size,
+            "groups": groups,
+            "batches": encode_places(places),
+        }
         described.append(entry)
     index = folder / "index.json"
     split = {"documents": 0, "bytes": 0, "shards": described}

@@ -15,10 +15,10 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.core.yaml_files import load_yaml
-from pipeline.evaluate.mirror_download import mirror_data_sets
+from pipeline.evaluate.mirror import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import corpus_lines, table, time_lines
+from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
 from pipeline.plan.settings import EstimateSettings
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
@@ -58,7 +58,7 @@ def plan(arguments: list[str]) -> int:
     config = read(options.configuration, **changes)
     settings = step_settings(config, "plan.estimate", {})
     estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
-    print("\n".join([table(estimated), "", *time_lines(estimated), "", *memory_lines(config)]))
+    print("\n".join([plan_table(estimated), "", *time_lines(estimated), "", *memory_lines(config)]))
     try:
         lines = corpus_lines(CorpusPlan(config).plan())
     except InputError as error:  # models can be planned where the texts are not at hand

@@ -17,7 +17,7 @@ from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
-from pipeline.tokens.text_search import TextMatch, TextSearch, covered
+from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered
 
 SHOWN_DOCUMENTS = 3
 SHOWN_STEPS = 10
@@ -64,7 +64,7 @@ class Quote:
             least = "it" if minimum == len(text) else f"no part of it of {minimum} characters or more"
             yield f"not found: {least} stands in {where}"
             return
-        share = covered(parts) / len(text)
+        share = count_covered(parts) / len(text)
         whole = parts[0].start == 0 and parts[0].end == len(text)
         what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
         yield f"found: {what} in {where}, in {_number(len(parts), 'part')} of at least {minimum} characters"

@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
-from pipeline.experiment.cells import CellContext, expanded, told, variant_name, with_values
+from pipeline.experiment.cells import CellContext, expand_experiment, experiment_page, replace_values, variant_name
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch import processes_per_node, world_size
@@ -61,9 +61,9 @@ class Config(Sections):
                 )
             base = written[experiment.base]
             try:
-                cells = [*expanded(name, experiment, base, self.model_seed(experiment.base), place)]
+                cells = [*expand_experiment(name, experiment, base, self.model_seed(experiment.base), place)]
                 corpus = self.corpus[self.tokens[base.tokens].corpus]
-                self._experiments[name] = told(experiment, base, corpus, [cell for cell, _ in cells])
+                self._experiments[name] = experiment_page(experiment, base, corpus, [cell for cell, _ in cells])
             except ValidationError as error:
                 raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
             except ValueError as error:
@@ -81,7 +81,7 @@ class Config(Sections):
         section = self.tokens[tokens]
         corpus = self.corpus[section.corpus]
         try:
-            varied = Corpus.model_validate(with_values(corpus.model_dump(exclude_unset=True), values))
+            varied = Corpus.model_validate(replace_values(corpus.model_dump(exclude_unset=True), values))
         except ValidationError as error:
             raise ValueError(sentence(error, Corpus, "vary: corpus")) from None
         if varied == corpus:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
-from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, figure, text_of
+from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, figure, read_text
 from pipeline.energy.settings import CarbonIntensitySeries
 
 GAP = 1.5  # times the usual time between two rows
@@ -56,14 +56,14 @@ def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float 
     )
 
 
-def read_series(series: CarbonIntensitySeries, path: Path) -> IntensitySeries:
+def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> IntensitySeries:
     """Return the intensity over time that a table tells; a cell that is empty tells nothing.
 
     Raises:
         InputError: the file is not there, is no table, lacks a column, has a time without a zone or that is not after
             the one before, or an intensity that cannot be.
     """
-    table = MeterTable(text_of(path), str(path), smallest=2)
+    table = MeterTable(read_text(path), str(path), smallest=2)
     time, column = table.column(series.time), table.column(series.grams_per_kwh)
     moments: list[float] = []
     grams: list[float | None] = []

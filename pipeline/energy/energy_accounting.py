@@ -64,13 +64,13 @@ def small_unit(joules: float) -> EnergyUnit:
     return next((unit for unit in SMALL_UNITS if joules >= unit.size), SMALL_UNITS[-1] if joules else JOULE)
 
 
-class AccountingPart(BaseModel):
+class AccountingEntry(BaseModel):
     """What is read from JSON; a field that a later version adds is kept out of the way."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Figure(AccountingPart):
+class Figure(AccountingEntry):
     """An amount of energy with its 95 % interval, in joules, and how much of it is known in which way.
 
     Without a meter, and without a model in a meter's place, nothing is known of it: it is told as not measured, and
@@ -148,7 +148,7 @@ def _share(part: float, whole: float) -> str:
     return ">99 %" if 99 < share < 100 else f"{share:.0f} %"
 
 
-def together(figures: Iterable[Figure]) -> Figure:
+def sum_figures(figures: Iterable[Figure]) -> Figure:
     """Return the sum of figures that the account tells apart; labels stay, and what is not known adds nothing.
 
     The ends of the intervals are added: one meter or model is wrong in the same way each time, so nothing evens out.
@@ -167,7 +167,7 @@ class JobFigure(Figure):
     fate: str
 
 
-class Moment(AccountingPart):
+class Moment(AccountingEntry):
     """The power of a node between two moments of Unix time, by component, and the joules of each job in it."""
 
     node: str
@@ -177,14 +177,14 @@ class Moment(AccountingPart):
     jobs: dict[str, float] = {}
 
 
-class Coverage(AccountingPart):
+class Coverage(AccountingEntry):
     """Seconds of nodes that jobs ran on, and how many of them a meter saw."""
 
     node_seconds: float = 0.0
     measured_node_seconds: float = 0.0
 
 
-class IntensityPeriod(AccountingPart):
+class IntensityPeriod(AccountingEntry):
     """A stretch of Unix time in which the run used electricity, and the grid's grams of CO2 equivalent per kWh then."""
 
     started: float
@@ -193,7 +193,7 @@ class IntensityPeriod(AccountingPart):
     joules: float
 
 
-class Intensity(AccountingPart):
+class Intensity(AccountingEntry):
     """The grid's intensity while the run used electricity, by a table; nothing is known where it has no grams."""
 
     name: str
@@ -217,7 +217,7 @@ class Intensity(AccountingPart):
         return weighted / self.joules if self.known else 0.0
 
 
-class EnergyAccounting(AccountingPart):
+class EnergyAccounting(AccountingEntry):
     """What `report/energy.json` holds; jobs go by the file name of their attempt without `.json`."""
 
     total: Figure
@@ -254,7 +254,7 @@ class EnergyAccounting(AccountingPart):
         `step` may be the beginning of several, up to a dot, such as `corpus.`.
         """
         wanted = instance.items()
-        return together(
+        return sum_figures(
             job
             for job in self.jobs.values()
             if (job.step.startswith(step) if step.endswith(".") else job.step == step)
@@ -262,7 +262,7 @@ class EnergyAccounting(AccountingPart):
         )
 
 
-def checked(content: object, name: str) -> EnergyAccounting:
+def validate_accounting(content: object, name: str) -> EnergyAccounting:
     """Return an account read from JSON.
 
     Raises:

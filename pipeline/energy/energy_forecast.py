@@ -69,12 +69,12 @@ class ForecastJob(NamedTuple):
     joules: float
 
 
-def account_ends(joules: float, low: float, high: float) -> tuple[float, float]:
+def accounting_interval(joules: float, low: float, high: float) -> tuple[float, float]:
     """Return the ends of the interval of joules that are known, such as by a power model, in powers of e."""
     return math.log(min(max(low / joules, 1e-3), 1.0)), math.log(max(high / joules, 1.0))
 
 
-def widened(told: Range, ends: tuple[float, float]) -> Range:
+def widen_interval(told: Range, ends: tuple[float, float]) -> Range:
     """Return a forecast whose joules, from which it was made, have such ends: the two err independently."""
     if told.value == 0:
         return told
@@ -82,7 +82,7 @@ def widened(told: Range, ends: tuple[float, float]) -> Range:
     return Range(told.value, told.value * math.exp(-down), told.value * math.exp(up))
 
 
-def student_95(freedom: float) -> float:
+def student_quantile(freedom: float) -> float:
     """Return how many standard deviations a two-sided 95 % interval has on each side with these degrees of freedom.
 
     Student's distribution by the first four terms around the normal one: Abramowitz and Stegun 1964, 26.7.5. From four
@@ -112,7 +112,7 @@ class _Spread(NamedTuple):
         squares = (self.own / self.value) ** 2, (self.bend / self.value) ** 2
         # Of a sum of variances of which one is estimated and one is not: Satterthwaite 1946.
         freedom = self.freedom * (sum(squares) / squares[0]) ** 2
-        factor = math.exp(min(student_95(freedom) * math.sqrt(sum(squares)), LARGEST_SPREAD))
+        factor = math.exp(min(student_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_SPREAD))
         return Range(self.value, self.value / factor, self.value * factor)
 
 
@@ -224,7 +224,7 @@ def _added(parts: Sequence[_Spread]) -> Range:
     return _Spread(sum(part.value for part in parts), math.sqrt(own), sum(part.bend for part in parts), freedom).range()
 
 
-def chain(forecasts: Mapping[str, Forecast], work: Mapping[str, float]) -> CostPrediction:
+def forecast_chain(forecasts: Mapping[str, Forecast], work: Mapping[str, float]) -> CostPrediction:
     """Return seconds and joules of all steps of `work` one after another, each with its 95 % interval.
 
     The steps' runs are taken to differ independently; that all bend alike, because the larger data differs from the
@@ -241,7 +241,7 @@ def chain(forecasts: Mapping[str, Forecast], work: Mapping[str, float]) -> CostP
     return CostPrediction(seconds.value, *joules, seconds.low, seconds.high)
 
 
-def remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> CostPrediction:
+def forecast_remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> CostPrediction:
     """Return seconds and joules, both summed over jobs, of the jobs of a step still to come, each of this much work.
 
     Per unit of work as in the jobs that are done, all of them together. The jobs' own scatter is pooled with JOB_ERROR.

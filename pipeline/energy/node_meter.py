@@ -163,20 +163,20 @@ class NodeMeter:
         self._process = os.getpid()
         self._lines = _Lines(path)
         self._warned = False
-        self._ledger = process_accounting()
-        self._since = self._ledger.open(self, os.environ.get(ATTEMPT))
+        self._accounting = process_accounting()
+        self._since = self._accounting.open(self, os.environ.get(ATTEMPT))
         self._began = moment()
         self._calendar = time.time() - self._began
         self._node, self._boot_id = node_name(), boot_id()
         self._node_cpu_seconds = _node_cpu_seconds()
-        self._memory = [self._ledger.look()]
+        self._memory = [self._accounting.look()]
         self._past: list[str] = []
         self._pooled = meters is None
         calendar, known = _idle.pop() if self._pooled and _idle else (0.0, [])
         self._meters: list[Meter] = known
-        if (past := self._ledger.handed_down) is not None:
+        if (past := self._accounting.handed_down) is not None:
             self._past.append(self._line(past.started, past.ended, past.cpu_seconds, is_shared_start=True))
-            self._ledger.handed_down = None
+            self._accounting.handed_down = None
             self._since = max(self._since, past.ended)
         if abs(calendar - self._calendar) > 1.0:
             self._meters = list(_meters() if meters is None else meters)
@@ -190,7 +190,7 @@ class NodeMeter:
         """Let the readings begin now; what came before, if it is worth a line, is an interval without."""
         now = moment()
         if now - self._since > SHORT_SECONDS:
-            self._past.append(self._line(self._since, now, self._ledger.take(self)))
+            self._past.append(self._line(self._since, now, self._accounting.take(self)))
             self._since, self._node_cpu_seconds = now, _node_cpu_seconds()
 
     def _stamp(self, when: float) -> float:
@@ -247,7 +247,7 @@ class NodeMeter:
     def _write(self, last: bool = False) -> None:
         """Write the interval that ends now."""
         readings, ended, node_cpu_seconds = self._take(), moment(), _node_cpu_seconds()
-        cpu_seconds = self._ledger.take(self, last)
+        cpu_seconds = self._accounting.take(self, last)
         used = node_cpu_seconds - self._node_cpu_seconds
         line = self._line(self._since, ended, cpu_seconds, used, readings)
         self._lines.add("\n".join([*self._past, line]))
@@ -257,13 +257,13 @@ class NodeMeter:
     def _sample(self) -> None:
         now = self._stamp(moment())
         self._each(lambda meter: meter.read(now))
-        self._memory.append(self._ledger.look())
+        self._memory.append(self._accounting.look())
 
     def _work(self) -> None:
         write_at, sample_at = self._began + FIRST_SECONDS, self._began + SAMPLE_SECONDS
         while True:
             next_at = min(write_at, sample_at)
-            if self._ledger.glance():
+            if self._accounting.glance():
                 next_at = min(next_at, moment() + GLANCE_SECONDS)
             if self._stop.wait(max(0.0, next_at - moment())):
                 return
@@ -282,9 +282,9 @@ class NodeMeter:
         self._stop.set()
         self._thread.join(JOIN_SECONDS)
         if self._thread.is_alive():
-            self._ledger.take(self, last=True)
+            self._accounting.take(self, last=True)
             return
-        self._memory.append(self._ledger.look())
+        self._memory.append(self._accounting.look())
         self._write(last=True)
         if self._pooled:
             _idle.append((self._calendar, self._meters))

@@ -26,7 +26,7 @@ class Watts(NamedTuple):
     high: float
 
 
-class Between(NamedTuple):
+class WattRange(NamedTuple):
     """What is known of a figure that nobody measured here: a value, and the least and the most that it may be."""
 
     value: float
@@ -34,7 +34,7 @@ class Between(NamedTuple):
     high: float
 
 
-class Observed(NamedTuple):
+class ObservedPower(NamedTuple):
     """The measured power of one node alone with one job: watts on average over so many seconds."""
 
     busy_cores: float
@@ -101,7 +101,7 @@ laptop or a virtual machine is nearer to the low end.
 """
 
 
-def fit(rows: Sequence[Observed], *, source: str, busy_core_watts: Between | None = None) -> PowerModel:
+def fit(rows: Sequence[ObservedPower], *, source: str, busy_core_watts: WattRange | None = None) -> PowerModel:
     """Return the model of a kind of node from the measured power of nodes that one job had alone.
 
     Weighted least squares: a row of less than a minute weighs less. Where the rows hold fewer than four busy cores

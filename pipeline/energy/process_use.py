@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+import sys
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-
-from pipeline.energy.process_tree import below, cpu_seconds_of_process_tree, memory_bytes_of_process_tree
 
 PROCESSES = Path("/proc")
 ATTEMPT = "PIPELINE_ATTEMPT"
@@ -74,7 +75,7 @@ class Processes:
         self._highest = 0.0
         self._is_linux = (PROCESSES / "self/stat").exists()
         if self._is_linux:
-            for process in (self.root, *below(self.root)):
+            for process in (self.root, *descendants(self.root)):
                 if (seen := _observed(process)) is not None:
                     self._members[process] = seen
             self._foreign = self._listed() - self._members.keys()
@@ -167,7 +168,7 @@ class Processes:
         return any(name in variables for name in self._names) and all(one in variables for one in place)
 
 
-class Past(NamedTuple):
+class PastUse(NamedTuple):
     """CPU seconds of a time that is over, between two moments."""
 
     started: float
@@ -181,7 +182,7 @@ class ProcessAccounting:
     What is used while none is open goes to the next one.
     """
 
-    def __init__(self, since: float, handed_down: Past | None = None) -> None:
+    def __init__(self, since: float, handed_down: PastUse | None = None) -> None:
         self.processes = Processes()
         self.handed_down = handed_down
         self._lock = threading.Lock()
@@ -229,11 +230,11 @@ class ProcessAccounting:
                 self._since = moment()
             return seconds
 
-    def share(self, parts: int) -> Past:
+    def share(self, parts: int) -> PastUse:
         """Return what no meter has been told, a part of it, and forget it."""
         with self._lock:
             self._advance()
-            past = Past(self._since, moment(), self._unclaimed / parts)
+            past = PastUse(self._since, moment(), self._unclaimed / parts)
             self._since, self._unclaimed = past.ended, 0.0
             return past
 
@@ -247,16 +248,16 @@ def age_seconds() -> float:
     return max(0.0, age)
 
 
-_ledger: ProcessAccounting | None = None
-_shared: Past | None = None
+_accounting: ProcessAccounting | None = None
+_shared: PastUse | None = None
 
 
 def process_accounting() -> ProcessAccounting:
-    """Return the one ledger of this process, which begins with the process."""
-    global _ledger
-    if _ledger is None:
-        _ledger = ProcessAccounting(moment() - age_seconds(), _shared)
-    return _ledger
+    """Return the accounting of this process, which begins with the process."""
+    global _accounting
+    if _accounting is None:
+        _accounting = ProcessAccounting(moment() - age_seconds(), _shared)
+    return _accounting
 
 
 def share_start(parts: int) -> None:
@@ -266,8 +267,78 @@ def share_start(parts: int) -> None:
 
 
 def _in_child() -> None:
-    global _ledger
-    _ledger = None
+    global _accounting
+    _accounting = None
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+def _children_of(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task")
+    shown = [(thread / "children").read_text(encoding="ascii") for thread in tasks.iterdir()]
+    return [int(child) for children in shown for child in children.split()]
+
+
+def descendants(process: int) -> Iterator[int]:
+    """Yield the numbers of the processes below one, as Linux lists them.
+
+    Raises:
+        OSError: it has ended, or this system has no such lists.
+    """
+    try:
+        children = _children_of(process)
+    except OSError:  # where a thread has just ended, another one has its children
+        children = _children_of(process)
+    for child in children:
+        yield child
+        with contextlib.suppress(OSError):
+            yield from descendants(child)
+
+
+def _children() -> list[psutil.Process]:
+    """Return the processes below this one; psutil itself would read the state of each process of the machine."""
+    found: list[psutil.Process] = []
+    try:
+        for number in descendants(os.getpid()):
+            with contextlib.suppress(psutil.Error):
+                found.append(psutil.Process(number))
+    except OSError:
+        return [*psutil.Process().children(recursive=True)]
+    return found
+
+
+def cpu_seconds_of_process_tree() -> float:
+    """User and system CPU seconds of this process, its finished children and its running descendants.
+
+    A running child is not yet in RUSAGE_CHILDREN; its own time and that of the children it waited for are added.
+    """
+    finished = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in finished)
+    for child in _children():
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
+
+
+def memory_bytes_of_process_tree() -> int:
+    """Resident memory now, summed over this process and its running descendants (pages they share count in each)."""
+    resident: int = psutil.Process().memory_info().rss
+    for child in _children():
+        with contextlib.suppress(psutil.Error):
+            resident += child.memory_info().rss
+    return resident
+
+
+def peak_memory_bytes_of_process_tree() -> int:
+    """The most resident memory known now: of the tree at this moment, or of any one process so far.
+
+    The caller samples it while the work runs and keeps the greatest; the system's own record of each process's
+    peak makes a short peak between two samples count as well.
+    """
+    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return max(memory_bytes_of_process_tree(), *(peak * MAXRSS_UNIT_BYTES for peak in peaks))

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from pipeline.core.statistics import share
-from pipeline.evaluate.differences import compared_in_all, judge
+from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import Answered, Key
 from pipeline.evaluate.verdict import holm
@@ -63,7 +63,7 @@ def compare_runs(a: Path, b: Path) -> list[str]:
             beside.append(f"  {model}: not compared, for no checkpoint of it was evaluated in both runs")
             continue
         one, other = (read_checkpoint(answers[model][max(steps)]) for answers in (answers_a, answers_b))
-        rows += compared_in_all(one, other)
+        rows += compare_checkpoints(one, other)
         alone_a, alone_b = len(_keys(one) - _keys(other)), len(_keys(other) - _keys(one))
         if alone_a or alone_b:
             beside.append(

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
-from pipeline.evaluate.suites import ask, finished_tasks, prepared, write_none, write_results
+from pipeline.evaluate.suites import ask_suites, finished_tasks, prepare_process, write_none, write_results
 from pipeline.model.huggingface import end_ids, export, read_architecture
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import outcome
@@ -51,7 +51,7 @@ def run(
     """
     if settings.untrained_seed is not None and (ended := outcome.read(model[0])):
         return write_none(settings.name, None, ended, results, answers)
-    prepared(platform, settings.seed, deterministic=settings.deterministic)
+    prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.scorer import load_model
     from pipeline.model.switches import is_deterministic
 
@@ -63,7 +63,7 @@ def run(
             folder = Path(temporary) / "untrained"
             _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
         scorer = load_model(folder, settings.batch_size)
-        asked = ask(settings, scorer, tasks, finished_tasks(settings, scorer, folder, scratch, versions))
+        asked = ask_suites(settings, scorer, tasks, finished_tasks(settings, scorer, folder, scratch, versions))
     write_items(answers, asked.measured)
     return {**write_results(results, settings.name, None, asked), "deterministic": is_deterministic()}
 

@@ -78,7 +78,7 @@ def _common(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> Iterator[tup
         yield task, keys, len(asked) - len(keys)
 
 
-def compared(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_right_and_wrong(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric of right and wrong of which both answered the same items."""
     for metric in sorted(one.right.keys() & other.right.keys()):
         first_of, second_of = one.right[metric], other.right[metric]
@@ -107,7 +107,7 @@ def compared(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[d
             }
 
 
-def compared_in_bits(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_bits(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
 
     Bits per byte of right answers are not compared: wrong answers may become likelier as well.
@@ -126,7 +126,7 @@ def compared_in_bits(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> It
         }
 
 
-def compared_in_grades(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_grades(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
     for metric in sorted(one.graded.keys() & other.graded.keys()):
         first_of, second_of = one.graded[metric], other.graded[metric]
@@ -141,7 +141,7 @@ def compared_in_grades(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> 
             }
 
 
-def compared_in_corpus(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and corpus-level metric, such as chrF, of what both wrote."""
     for metric in sorted(one.statistics.keys() & other.statistics.keys()):
         first_of, second_of = one.statistics[metric], other.statistics[metric]
@@ -169,12 +169,12 @@ def compared_in_corpus(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> 
             }
 
 
-def compared_in_all(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_checkpoints(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
-    yield from compared(one, other)
-    yield from compared_in_grades(one, other)
-    yield from compared_in_corpus(one, other)
-    yield from compared_in_bits(one, other)
+    yield from compare_right_and_wrong(one, other)
+    yield from compare_grades(one, other)
+    yield from compare_corpus_metrics(one, other)
+    yield from compare_bits(one, other)
 
 
 def _tested(
@@ -244,7 +244,7 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
         InputError: a file is no table of items.
     """
     checkpoints = [read_checkpoint(path) for path in answers]
-    rows = [row for pair in pairs(checkpoints) for row in compared_in_all(*pair)]
+    rows = [row for pair in pairs(checkpoints) for row in compare_checkpoints(*pair)]
     judge(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}

@@ -20,7 +20,7 @@ from pipeline.pretrain.processes.launch import command, launcher
 WORKER = "pipeline.evaluate.evaluation_worker"
 
 
-def answered(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:
+def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:
     """Evaluate in the processes that a launch command starts; return what the first one counts.
 
     Args:

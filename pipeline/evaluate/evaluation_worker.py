@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parent_process import die_with_parent
 from pipeline.energy.node_meter import other_node_metered
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.suites import evaluate, prepared
+from pipeline.evaluate.suites import evaluate, prepare_process
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
 def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     settings = SuitesSettings.model_validate(given.pop("settings"))
     platform, versions = given.pop("platform"), given.pop("versions")
-    prepared(platform, settings.seed, deterministic=settings.deterministic)
+    prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     import torch.distributed as dist
 
     from pipeline.pretrain.processes import rendezvous

@@ -17,7 +17,7 @@ from pipeline.core import markup
 from pipeline.core.errors import InputError
 from pipeline.evaluate.items import SCHEMA, hash_of
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.task_outcomes import blame_task
 from pipeline.evaluate.task_scores import seeded
 from pipeline.evaluate.tasks import task_sources
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEMPLATE, STYLE = "items.html.jinja", "items.css"
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """The items of one task as the page shows them; `altered` are the numbers of those whose text is another one now.
 
     `metric` is the one by which items are right or wrong; None of a task without right answers.
@@ -54,7 +54,7 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
     import datasets
 
     rows = pq.read_table(answers).to_pylist()
-    shown: list[Shown] = []
+    shown: list[ShownItem] = []
     not_read: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
@@ -63,7 +63,7 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
             files = [file.absolute() for file in given]
             for source in task_sources(suite, files, Path(scratch)) if of_suite else ():
                 try:
-                    with blamed_on(source.name, "loading it"):
+                    with blame_task(source.name, "loading it"):
                         loaded = sorted(source.load().items())
                 except InputError as error:
                     not_read.append(str(error))
@@ -100,7 +100,7 @@ def _asked(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any
     yield from (asked[place] for place in range(len(numbers)))
 
 
-def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> Shown:
+def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> ShownItem:
     rows = sorted((row for row in rows if row["item"] < len(task.eval_docs)), key=lambda row: row["item"])
     metrics = [name for name in rows[0] if name not in SCHEMA.names and rows[0][name] is not None]
     told = [name for name in metrics if isinstance(rows[0][name], bool)]
@@ -123,7 +123,7 @@ def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> Shown:
                 "metrics": {name: row[name] for name in metrics},
             }
         )
-    return Shown(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
+    return ShownItem(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
 
 
 def _choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.item_answers import rule_answers
 from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.task_outcomes import blame_task
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -39,7 +39,7 @@ def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, see
     check(task, indices)
     needed: dict[int, int] = {}
     for index in indices:
-        with blamed_on(name, "rendering it", index):
+        with blame_task(name, "rendering it", index):
             needed[index] = _tokens_needed(model, task, index)
     fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
     return ItemSample(fitting, len(needed) - len(fitting), min(needed.values()))
@@ -81,7 +81,7 @@ def check(task: Task, drawn: Sequence[int]) -> None:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):
             field_of(task, kind, example)
-        with blamed_on(task.config.task, "rendering it", index):
+        with blame_task(task.config.task, "rendering it", index):
             task.doc_to_text(example)
             target = task.doc_to_target(example)
             choices = task.doc_to_choice(example) if task.OUTPUT_TYPE == "multiple_choice" else []

@@ -38,7 +38,7 @@ def letters(text: str) -> int:
     return sum(map(str.isalnum, text))
 
 
-class Continued(NamedTuple):
+class Continuation(NamedTuple):
     """A prompt, what is written after it, both as tokens, the language, and how its document really goes on."""
 
     prompt: list[int]
@@ -47,13 +47,15 @@ class Continued(NamedTuple):
     follows: list[int] | None = None
 
 
-def measured(settings: MemorizationSettings, search: TextSearch, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
+def measure_memorization(
+    settings: MemorizationSettings, search: TextSearch, writer: Writer, harmful: list[Path]
+) -> dict[str, Any]:
     """Return what is counted of each kind of text.
 
     Raises:
         InputError: no training document is as long as a prompt and its continuation.
     """
-    count = Counter(settings, search, harmful)
+    count = HitCounter(settings, search, harmful)
     kinds: dict[str, dict[str, Any]] = {}
     for split in ("train", "validation"):
         own = list(_beginnings(settings, search, split))
@@ -67,7 +69,7 @@ def measured(settings: MemorizationSettings, search: TextSearch, writer: Writer,
     prompts: dict[str, dict[str, list[str]]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
     for kind, by_language in prompts.items():
         given = [
-            Continued(writer.request_tokenizer.encode_prompt(text), [], language)
+            Continuation(writer.request_tokenizer.encode_prompt(text), [], language)
             for language, texts in by_language.items()
             for text in texts
         ]
@@ -81,7 +83,7 @@ def measured(settings: MemorizationSettings, search: TextSearch, writer: Writer,
     }
 
 
-def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continued]:
+def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continuation]:
     """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
@@ -90,16 +92,16 @@ def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) 
     for start in starts[long[sorted(drawn)]].tolist():
         tokens = reader.known(reader.read(start, settings.tokens)).tolist()
         prompt, follows = tokens[: 1 + settings.prompt_tokens], tokens[1 + settings.prompt_tokens :]
-        yield Continued(prompt, follows, reader.document_rows(start, 1)[0]["language"], follows)
+        yield Continuation(prompt, follows, reader.document_rows(start, 1)[0]["language"], follows)
 
 
-def _written(settings: MemorizationSettings, writer: Writer, given: list[Continued]) -> list[Continued]:
+def _written(settings: MemorizationSettings, writer: Writer, given: list[Continuation]) -> list[Continuation]:
     """Return the same prompts with what the model writes after them."""
     texts = writer.after([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
     return [each._replace(written=text) for each, text in zip(given, texts, strict=True)]
 
 
-class Counter:
+class HitCounter:
     """Counts texts that are memorised, harmful, or hold personal data."""
 
     def __init__(self, settings: MemorizationSettings, search: TextSearch, harmful: list[Path]) -> None:
@@ -108,7 +110,7 @@ class Counter:
         self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))
         self.flags = FlagHarmful(settings.harmful, harmful) if harmful else None
 
-    def __call__(self, texts: Iterable[Continued]) -> dict[str, Any]:
+    def __call__(self, texts: Iterable[Continuation]) -> dict[str, Any]:
         """Return of some texts how many are what, each with its share and the share's interval.
 
         `exact` are those that go on as their document does, `in_training` those that stand whole in a training
@@ -138,13 +140,13 @@ class Counter:
         """Return the text of tokens as texts are compared."""
         return composed(self.search.whole_text(tokens))
 
-    def _is_harmful(self, words: str, text: Continued) -> bool:
+    def _is_harmful(self, words: str, text: Continuation) -> bool:
         document = Document(text=words, id="", metadata={"language": text.language})
         assert self.flags is not None
         self.flags.filter(document)
         return bool(document.metadata["flags"])
 
-    def _personal_data(self, text: Continued) -> list[str]:
+    def _personal_data(self, text: Continuation) -> list[str]:
         """Return the personal data that ends in what was written: a word for a number may stand in the prompt."""
         together, prompt = (self._text(part) for part in (text.prompt + text.written, text.prompt))
         return [

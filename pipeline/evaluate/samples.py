@@ -18,7 +18,7 @@ from pipeline.evaluate import memorization
 from pipeline.evaluate.memorization import Writer
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.pretrain import outcome
-from pipeline.tokens.text_search import TextSearch, covered
+from pipeline.tokens.text_search import TextSearch, count_covered
 from pipeline.tokens.token_reader import TokenReader
 
 PROMPTS = (
@@ -83,7 +83,7 @@ def run(
     ]
     content = _content(settings, rows, held_out)
     if settings.memorization is not None:
-        content["memorization"] = memorization.measured(settings.memorization, search, writer, harmful)
+        content["memorization"] = memorization.measure_memorization(settings.memorization, search, writer, harmful)
     samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
     return {"written": content["written"], "held_out": content["held_out"]}
@@ -122,7 +122,7 @@ def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[st
         }
         for part in parts
     ]
-    return {"copied_characters": covered(parts), "parts": listed}
+    return {"copied_characters": count_covered(parts), "parts": listed}
 
 
 def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:

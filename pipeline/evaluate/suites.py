@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline.core.disk_space import remove
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
-from pipeline.evaluate.evaluation_processes import answered
+from pipeline.evaluate.evaluation_processes import run_processes
 from pipeline.evaluate.item_answers import read_baselines
 from pipeline.evaluate.item_sampling import not_asked, print_not_asked, sample_items, too_long
 from pipeline.evaluate.items import write_items
@@ -27,7 +27,7 @@ from pipeline.evaluate.task_outcomes import (
     ProcessFailure,
     SharedFailure,
     blame_items,
-    blamed_on,
+    blame_task,
     decode,
     encode,
     exchange,
@@ -95,8 +95,8 @@ def run(
     if launch and world_size(launch) > 1:
         told = {"settings": settings.model_dump(mode="json"), "platform": platform}
         paths = {name: _absolute(path) for name, path in given.items() if path is not None}
-        return answered(launch, told | paths | {"versions": versions}, results)
-    prepared(platform, settings.seed, deterministic=settings.deterministic)
+        return run_processes(launch, told | paths | {"versions": versions}, results)
+    prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     return evaluate(settings, versions=versions, **given)
 
 
@@ -123,7 +123,9 @@ def evaluate(
 
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size, device)
-    asked = ask(settings, model, tasks, finished_tasks(settings, model, milestone / "huggingface", scratch, versions))
+    asked = ask_suites(
+        settings, model, tasks, finished_tasks(settings, model, milestone / "huggingface", scratch, versions)
+    )
     if model.place > 0:
         return {}
     failed = add_baselines(model, index, asked.measured, others)
@@ -136,7 +138,7 @@ def evaluate(
     return {**counts, "deterministic": is_deterministic()}
 
 
-def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
+def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> None:
     """Set what the libraries read once: they are imported behind this."""
     # Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
@@ -164,7 +166,9 @@ def finished_tasks(
     return FinishedTasks(scratch if model.place == 0 else None, folder, [conditions, versions, model.device.type])
 
 
-def ask(settings: AskedSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None) -> Asked:
+def ask_suites(
+    settings: AskedSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None
+) -> Asked:
     """Ask a model the suites, from the files that are given; of several processes the first one returns all results.
 
     A task that fails, in whatever way, keeps no other from being asked.
@@ -271,7 +275,7 @@ def _together(task: str, action: str, do: Callable[[], Result]) -> Result:
     """
     failure: str | None = None
     try:
-        with blamed_on(task, action):
+        with blame_task(task, action):
             result = do()
     except SharedFailure:
         raise

@@ -77,7 +77,7 @@ def description(error: BaseException) -> str:
 
 
 @contextmanager
-def blamed_on(task: str, action: str, item: int | None = None) -> Iterator[None]:
+def blame_task(task: str, action: str, item: int | None = None) -> Iterator[None]:
     """Turn what a task raises into one sentence; item 4 is that of the number 4 in items.parquet, line 5 of the data.
 
     Raises:
@@ -104,7 +104,7 @@ def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
     score, numbers = task.process_results, cycle(examples)
 
     def process_results(*given: Any, **named: Any) -> Any:
-        with blamed_on(name, "scoring it", next(numbers)):
+        with blame_task(name, "scoring it", next(numbers)):
             return score(*given, **named)
 
     task.process_results = process_results

@@ -18,7 +18,7 @@ from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
 from pipeline.evaluate.item_sampling import not_asked
 from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.task_outcomes import blame_task
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
 from pipeline.evaluate.verdict import (
     SLOR,
@@ -31,7 +31,7 @@ from pipeline.evaluate.verdict import (
     judge,
     scaled,
 )
-from pipeline.tokens.word_models import Scored, WordModels
+from pipeline.tokens.held_out import Scored, WordModels
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -277,7 +277,7 @@ def add_baselines(
     failed = []
     for one, own, of_task in zip([*measured], asked, tokens, strict=True):
         try:
-            with blamed_on(one.task, "comparing it with baselines"):
+            with blame_task(one.task, "comparing it with baselines"):
                 add(one, own, of_task)
         except InputError as error:
             measured.remove(one)

@@ -15,8 +15,8 @@ from pipeline.evaluate.items import BITS
 from pipeline.evaluate.mirror import data_sets_of, members_of, shipped_index
 from pipeline.evaluate.settings import SuiteSettings, TextSettings
 from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, included, read_rows, read_task
-from pipeline.evaluate.task_outcomes import blamed_on
-from pipeline.evaluate.text_metrics import OWN, problem, score
+from pipeline.evaluate.task_outcomes import blame_task
+from pipeline.evaluate.text_metrics import OWN, find_missing_field, score
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -61,7 +61,7 @@ def task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> 
     sources: dict[str, TaskSource] = {}
     for path in files:
         try:
-            with blamed_on(path.stem, "reading its file"):
+            with blame_task(path.stem, "reading its file"):
                 configuration = read_task(path)
         except InputError as error:
             sources[path.stem] = TaskSource(path.stem, lambda: [], partial(_refuse, error))
@@ -148,7 +148,7 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
             metadata = configuration.get("metadata") or {}
             local["process_results"] = lambda fields, results: score(results[0], fields, metrics, metadata)
             for number, row in enumerate(rows["test"], start=1):
-                if lack := problem(row, metrics, metadata):
+                if lack := find_missing_field(row, metrics, metadata):
                     raise InputError(f"task file {path}, line {number} of {data.name}: {lack}")
         task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
         _check_shots(path, task, examples)

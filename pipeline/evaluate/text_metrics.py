@@ -165,7 +165,7 @@ def _words(text: str) -> list[str]:
     return [token for token in tokens(text) if token[0].isalnum()]
 
 
-def normalised(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """Return an answer without citations, signs, articles and capitals: what two answers are compared by."""
     return " ".join(word for word in _words(CITATION.sub(" ", text)) if word not in ARTICLES)
 
@@ -205,10 +205,14 @@ def _cited(text: str, fields: Fields, abstention: str) -> dict[str, float]:
 
     Of an item that no passage answers (`passage` 0) the fixed sentence is the right answer, and no passage is right.
     """
-    is_abstained = normalised(text) == normalised(abstention)
-    right = {normalised(abstention)} if not fields["passage"] else {normalised(one) for one in fields["answers"]}
+    is_abstained = normalise_answer(text) == normalise_answer(abstention)
+    right = (
+        {normalise_answer(abstention)}
+        if not fields["passage"]
+        else {normalise_answer(one) for one in fields["answers"]}
+    )
     return {
-        "exact_answer": float(normalised(text) in right),
+        "exact_answer": float(normalise_answer(text) in right),
         "citation": float({int(number) for number in CITATION.findall(text)} == {fields["passage"]} - {0}),
         "abstention": float(is_abstained == (not fields["passage"])),
     }
@@ -233,7 +237,7 @@ def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -
     return found
 
 
-def problem(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
+def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
     """Return what an item, or its task's metadata, lack for the metrics; None of what has all."""
     asked = {*metrics}
     if other := sorted(asked - {*OWN, *OF_ALL}):

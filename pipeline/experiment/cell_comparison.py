@@ -127,7 +127,7 @@ def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedChec
         }
 
 
-def compared(
+def compare_cells(
     one: Mapping[int, EvaluatedCheckpoint], other: Mapping[int, EvaluatedCheckpoint], metrics: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """Return the rows of two combinations, by the seeds that both have; a is the first of them.
@@ -144,7 +144,7 @@ def compared(
         rows = [
             {**row, "a": row["a"]["value"], "b": row["b"]["value"]}
             for seed in seeds
-            for row in differences.compared_in_all(one[seed], other[seed])
+            for row in differences.compare_checkpoints(one[seed], other[seed])
         ]
     wanted = [row for row in rows if not metrics or f"{row['task']}/{row['metric']}" in metrics]
     return [{**row, "seeds": seeds} for row in wanted]
@@ -163,7 +163,7 @@ def judge(rows: list[dict[str, Any]], alpha: float) -> None:
             row["detectable_difference"] = min(row["most"], reach * row["error"])
 
 
-def undominated(merits_RM: Sequence[Sequence[float]]) -> list[bool]:
+def pareto_front(merits_RM: Sequence[Sequence[float]]) -> list[bool]:
     """Return of each row whether no other one is as good in all merits and better in one (Pareto); more are better."""
     table = np.array(merits_RM, dtype=np.float64)
     return [not bool(((table >= row).all(axis=1) & (table > row).any(axis=1)).any()) for row in table]

@@ -95,13 +95,13 @@ def _hash(value: Any) -> str:
 def _varied(base: Model, values: Values, seed: int, place: CellContext) -> dict[str, Any]:
     """Return the section of a cell's model as it would be written."""
     own = {key: value for key, value in values.items() if not key.startswith(CORPUS)}
-    section = with_values(base.model_dump(exclude_unset=True) | {"seed": seed}, own)
+    section = replace_values(base.model_dump(exclude_unset=True) | {"seed": seed}, own)
     if of_corpus := {key.removeprefix(CORPUS): values[key] for key in values.keys() - own.keys()}:
         section["tokens"] = place.tokens_with(section.get("tokens", base.tokens), dict(sorted(of_corpus.items())))
     return section
 
 
-def with_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
+def replace_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
     """Return a section in which each key, such as training.steps, has its value."""
     for key, value in values.items():
         *parents, last = key.split(".")
@@ -114,7 +114,7 @@ def with_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
     return section
 
 
-def expanded(
+def expand_experiment(
     name: str, experiment: Experiment, base: Model, base_seed: int, place: CellContext
 ) -> Iterator[tuple[Cell, Model]]:
     """Yield the cells of an experiment, each with its model; one that fits nowhere says so.
@@ -222,7 +222,7 @@ def reference(experiment: Experiment, base: Model, corpus: Settings) -> Values:
     return found
 
 
-def told(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
+def experiment_page(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
     """Return what the page of an experiment is told.
 
     Raises:

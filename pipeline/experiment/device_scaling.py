@@ -54,12 +54,12 @@ def main(arguments: list[str]) -> int:
     """Print how speed and joules of the same training go with the number of devices: strong and weak scaling."""
     parser = argparse.ArgumentParser(prog="python -m pipeline scaling", description=main.__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a folder that holds runs")
-    found = list(measured_below(parser.parse_args(arguments).results))
-    print("\n".join(map(printable, told(found))))
+    found = list(measure_below(parser.parse_args(arguments).results))
+    print("\n".join(map(printable, scaling_lines(found))))
     return 0
 
 
-def measured_below(results: Path) -> Iterator[ScalingMeasurement]:
+def measure_below(results: Path) -> Iterator[ScalingMeasurement]:
     """Yield the models of the runs below a folder whose steps were timed.
 
     Raises:
@@ -100,7 +100,7 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSumm
     )
 
 
-def told(found: Sequence[ScalingMeasurement]) -> list[str]:
+def scaling_lines(found: Sequence[ScalingMeasurement]) -> list[str]:
     """Return a table for each training and way of scaling.
 
     Raises:

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     rungs, left_out = rungs_below(options.results)
     try:
-        lines = told(rungs, hold_out=options.hold_out is not None)
+        lines = ladder_lines(rungs, hold_out=options.hold_out is not None)
     except InputError as error:
         raise InputError("; ".join([str(error), *left_out])) from None
     print("\n".join(map(printable, [*lines, *left_out])))
@@ -113,7 +113,7 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
     )
 
 
-def told(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
+def ladder_lines(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
     """Return the law in lines of text: its models, its parameters, the best split of compute, and the prediction.
 
     Raises:

@@ -43,13 +43,13 @@ def main(arguments: list[str]) -> int:
     if options.mlflow:
         check_installed()
     runs = runs_below(options.results)
-    print("\n".join([*side_by_side(runs), "", UNCERTAIN]))
+    print("\n".join([*runs_table(runs), "", UNCERTAIN]))
     if options.mlflow:
-        print("\n".join(map(printable, ["", *kept(options.mlflow, options.results, runs)])))
+        print("\n".join(map(printable, ["", *keep_in_mlflow(options.mlflow, options.results, runs)])))
     return 0
 
 
-def kept(store: Path, results: Path, runs: Mapping[str, RunSummary]) -> Iterator[str]:
+def keep_in_mlflow(store: Path, results: Path, runs: Mapping[str, RunSummary]) -> Iterator[str]:
     """Write the finished models of the runs below a folder into a store of MLflow; yield a line for each run.
 
     Raises:
@@ -124,7 +124,7 @@ def _by_name(value: Any) -> Any:
     return {key: _by_name(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def side_by_side(runs: Mapping[str, RunSummary]) -> list[str]:
+def runs_table(runs: Mapping[str, RunSummary]) -> list[str]:
     """Lines of a table with a column for each run: its state, settings that differ between them, and all figures."""
     every = [run.settings for run in runs.values()]
     keys = sorted({key for settings in every for key in settings})

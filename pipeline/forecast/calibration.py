@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.step_seconds import step_seconds
-from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, JobFigure, read_energy_accounting, together
+from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
 from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
 from pipeline.plan.settings import (
     CalibrationRun,
@@ -140,7 +140,7 @@ def _steps(folder: str, account: EnergyAccounting, config: Config, raw: Raw) -> 
     found = {}
     for step, of_step in jobs.items():
         amount = WORK[step].amount(config, raw)
-        figure = together(of_step.values())
+        figure = sum_figures(of_step.values())
         unknown = sum(not job.is_known for job in of_step.values())
         found[step] = StepCost(
             work=amount or 0.0,

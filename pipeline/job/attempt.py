@@ -21,8 +21,7 @@ from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
-from pipeline.energy.process_use import ATTEMPT
+from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 from pipeline.energy.readings import READINGS
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"

@@ -17,8 +17,7 @@ from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.recorded import as_written
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
-from pipeline.energy.process_use import share_start
+from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
 from pipeline.job import workers
 from pipeline.job.attempt import Attempt
 from pipeline.job.contract import Job, files_below, given_paths

@@ -2,7 +2,7 @@
 
 Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads, E head dimension,
 F feed-forward width, V vocabulary. The modules hold parameters only, no buffers, so a model can be made on the meta
-device. Parallelism and the switches of `prepare` reach the parts by the names that they have here.
+device. Parallelism and the switches of `set_switches` reach the parts by the names that they have here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FeedForward(nn.Module):
         """Return (B, T, D)."""
         if self.tiles == 1:
             return self._part(x_BTD)
-        return torch.cat([recomputed(self._part, part) for part in x_BTD.chunk(self.tiles, dim=1)], dim=1)
+        return torch.cat([checkpoint_activations(self._part, part) for part in x_BTD.chunk(self.tiles, dim=1)], dim=1)
 
     def _part(self, x_BTD: Tensor) -> Tensor:
         y_BTD: Tensor = self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
@@ -65,7 +65,7 @@ class Block(nn.Module, ABC):
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
         """Return the stream after this layer, (B, T, D)."""
-        return recomputed(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
+        return checkpoint_activations(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
     @abstractmethod
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
@@ -157,7 +157,9 @@ def _policy(context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: A
     return CheckpointPolicy.MUST_SAVE if operator in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def recomputed(function: Callable[..., Tensor], *arguments: Tensor | None, how: Recomputation = "full") -> Tensor:
+def checkpoint_activations(
+    function: Callable[..., Tensor], *arguments: Tensor | None, how: Recomputation = "full"
+) -> Tensor:
     """Return function(*arguments), its intermediate results kept or not as `how` says; it may hold no randomness."""
     if how == "none" or not torch.is_grad_enabled():
         return function(*arguments)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pipeline.core.errors import InputError
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
-from pipeline.model.networks import Network, normal
+from pipeline.model.networks import Network, draw_normal
 from pipeline.model.settings import Architecture, RopeScaling
 from pipeline.model.size import deviation_factor
 
@@ -64,7 +64,7 @@ def initial_weight(
     deviation = architecture.initial_deviation * deviation_factor(name, architecture)
     if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
         deviation /= math.sqrt(2 * architecture.layers)
-    return normal(name, shape, deviation, seed, part)
+    return draw_normal(name, shape, deviation, seed, part)
 
 
 _TOP = {

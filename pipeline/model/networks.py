@@ -102,7 +102,9 @@ def _block(name: str, elements: int, number: int, deviation: float, seed: int) -
     return torch.empty(length).normal_(0.0, deviation, generator=generator)
 
 
-def normal(name: str, shape: Sequence[int], deviation: float, seed: int, part: Sequence[slice] | None = None) -> Tensor:
+def draw_normal(
+    name: str, shape: Sequence[int], deviation: float, seed: int, part: Sequence[slice] | None = None
+) -> Tensor:
     """Return a parameter of that shape with normal elements, or a part of it: float32, on the CPU.
 
     `part` has a slice for every dimension. The same elements come out for every part: block k of the flattened

@@ -22,7 +22,7 @@ FLOAT8_CAPABILITY = (8, 9)
 FLOAT8_MULTIPLE = 16
 
 
-def prepare(
+def set_switches(
     model: Decoder,
     device: torch.device,
     *,
@@ -127,7 +127,7 @@ def is_deterministic() -> bool:
 
 
 @contextmanager
-def explained(key: str) -> Iterator[None]:
+def explain_missing_kernel(key: str) -> Iterator[None]:
     """Turn the lack of a deterministic kernel into an InputError that names the key which lets others be taken."""
     try:
         yield

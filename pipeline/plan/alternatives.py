@@ -11,7 +11,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.formulas import process_work, tensor_parallel_degrees
 from pipeline.plan.kernels import most_heads_read
-from pipeline.plan.run_time import obstacles
+from pipeline.plan.run_time import missing_figures
 from pipeline.plan.settings import MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
 
 PRESETS = ("llama3-1b", "llama3-3b", "llama3-8b", "gptnl-30b", "llama3-70b")
@@ -30,7 +30,7 @@ KEPT = (
 )
 
 
-def sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan) -> list[dict[str, Any]]:
+def plan_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan) -> list[dict[str, Any]]:
     """Return a row for each size and number of tokens; none where the platform states no peak.
 
     Each size is trained in the fastest of the ways that fit into memory by the plan: strategy, tensor parallelism
@@ -102,7 +102,7 @@ def _ways(architecture: Architecture, platform: PlatformPlan) -> Iterator[ModelP
         )
         model = ModelPlan(architecture=architecture, training=training, vocabulary_size=VOCABULARY_SIZE)
         yield model
-        if obstacles(model, platform, devices):
+        if missing_figures(model, platform, devices):
             return
 
 
@@ -118,7 +118,7 @@ UNEQUAL = 0.05
 UP_TO = "up to 39 % of the throughput, between shapes of as many parameters"
 
 
-def advice(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
+def advise_shapes(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
     """Return what could be better, each with `advice`, `gain` and `source`; `planned` is its part of the plan."""
     return [*_widths(model), *_key_value_heads(model, platform), *_stages(model, planned)]
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_forecast import CostPrediction, Forecast, Range, account_ends, chain, widened
+from pipeline.energy.energy_forecast import (
+    CostPrediction,
+    Forecast,
+    Range,
+    accounting_interval,
+    forecast_chain,
+    widen_interval,
+)
 from pipeline.plan.settings import ForecastPlan, StepCost
 
 NO_RUNS = (
@@ -20,7 +27,7 @@ SCOPE = (
 )
 
 
-def forecast(plan: ForecastPlan, platform: str) -> dict[str, Any]:
+def calibrated_forecast(plan: ForecastPlan, platform: str) -> dict[str, Any]:
     """Return the forecast as JSON: of each step seconds and joules with 95 % intervals, or why there is none."""
     fitted: dict[str, Forecast] = {}
     work: dict[str, float] = {}
@@ -70,13 +77,13 @@ def _fit(rows: Iterable[StepCost]) -> Forecast:
 
 def _account_ends(rows: Iterable[StepCost]) -> tuple[float, float]:
     """Return the widest ends of the account's own intervals: a model's mistake no scatter of the runs tells."""
-    ends = [account_ends(row.joules, row.low_joules, row.high_joules) for row in rows]
+    ends = [accounting_interval(row.joules, row.low_joules, row.high_joules) for row in rows]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def _prediction_json(prediction: CostPrediction, ends: tuple[float, float]) -> dict[str, float]:
     """Return a prediction as JSON, its joules with the ends of the account's own interval."""
-    low, high = widened(Range(prediction.joules, prediction.low, prediction.high), ends)[1:]
+    low, high = widen_interval(Range(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {
         "seconds": prediction.seconds,
         "low_seconds": prediction.seconds_low,
@@ -98,7 +105,7 @@ def _chain(
     if missing or not steps:
         words = ", ".join(missing) if len(missing) < len(steps) else "any step"
         return {"refused": f"no forecast, because there is none of {words}"}
-    whole = chain(fitted, work)
+    whole = forecast_chain(fitted, work)
     joules = {step: float(told["joules"]) for step, told in steps.items()}
     # The same meter or model is wrong alike in all steps: the ends of its intervals are added as they are.
     low, high = (

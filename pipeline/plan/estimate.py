@@ -9,15 +9,15 @@ from typing import Any
 from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
-from pipeline.plan.alternatives import advice, sizes
-from pipeline.plan.calibrated_forecast import forecast
+from pipeline.plan.alternatives import advise_shapes, plan_sizes
+from pipeline.plan.calibrated_forecast import calibrated_forecast
 from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.run_time import FORMULAS as RUN_TIME
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.strategies import node_group
 from pipeline.plan.time_notes import FORMULAS as INTERVAL
-from pipeline.plan.time_notes import notes, with_interval
+from pipeline.plan.time_notes import add_time_interval, time_notes
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
@@ -83,7 +83,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """
     platform = settings.platform
     models = {
-        name: with_interval(_model(model, platform, settings.energy), model, platform, settings.forecast)
+        name: add_time_interval(_model(model, platform, settings.energy), model, platform, settings.forecast)
         for name, model in sorted(settings.models.items())
     }
     totals: dict[str, float | None] = {}
@@ -98,15 +98,16 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "models": models,
         "totals": totals,
         "notes": {
-            name: notes(settings.models[name], platform, model, settings.forecast) for name, model in models.items()
-        },
-        "advice": {
-            name: [] if settings.models[name].pretrained else advice(settings.models[name], platform, model)
+            name: time_notes(settings.models[name], platform, model, settings.forecast)
             for name, model in models.items()
         },
-        "sizes": sizes(lambda model: _model(model, platform, settings.energy), platform),
+        "advice": {
+            name: [] if settings.models[name].pretrained else advise_shapes(settings.models[name], platform, model)
+            for name, model in models.items()
+        },
+        "sizes": plan_sizes(lambda model: _model(model, platform, settings.energy), platform),
         "not_run": settings.not_run,
-        "forecast": settings.forecast and forecast(settings.forecast, platform.name),
+        "forecast": settings.forecast and calibrated_forecast(settings.forecast, platform.name),
     }
 
 
@@ -177,7 +178,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
 
 def _expected(model: ModelPlan, tokens: int) -> dict[str, Any]:
     """Return what published laws expect of a training from the first token on, without experts; of others nothing."""
-    found = scaling_laws.expected(model.architecture, model.vocabulary_size, tokens)
+    found = scaling_laws.predict_by_published_laws(model.architecture, model.vocabulary_size, tokens)
     return dict.fromkeys(found) if model.pretrained or model.architecture.experts else found
 
 

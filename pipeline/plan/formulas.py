@@ -95,7 +95,9 @@ def output_layers(architecture: Architecture, vocabulary_size: int, sequence_len
     return output * architecture.layers / all_layers
 
 
-def division(architecture: Architecture, vocabulary_size: int, sequence_length: int, stages: int) -> tuple[range, ...]:
+def divide_layers(
+    architecture: Architecture, vocabulary_size: int, sequence_length: int, stages: int
+) -> tuple[range, ...]:
     """Return the layers of each stage, in order and at least one, so that the longest stage is as short as can be.
 
     The output counts as `output_layers` of the last stage; the embedding takes no matrix product. Of divisions as good,
@@ -118,7 +120,7 @@ def division(architecture: Architecture, vocabulary_size: int, sequence_length: 
 def process_layers(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[int]:
     """Return the number of layers of each process of a pipeline; the first has the embedding, the last the output."""
     m = training.mesh
-    parts = division(architecture, vocabulary_size, training.sequence_length, m.pipeline * m.interleaving)
+    parts = divide_layers(architecture, vocabulary_size, training.sequence_length, m.pipeline * m.interleaving)
     return [sum(map(len, parts[process :: m.pipeline])) for process in range(m.pipeline)]
 
 

@@ -29,7 +29,7 @@ def most_heads_read(heads: int, parts: int) -> int:
     return -(-(each + times - 1) // times)
 
 
-def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> DeviceMesh:
+def device_mesh(training: TrainingPlan, devices: int, devices_of_a_node: int) -> DeviceMesh:
     """Return how the strategy lays out so many devices.
 
     Where each holds all gradients, they are summed once in a step: one part of the state each changes no volume.
@@ -72,7 +72,7 @@ def _ordered(architecture: Architecture, divided: bool) -> tuple[float, float]:
     return ((7 + 4 * divided) * c + 1) * d if c else 0, ((10 + 8 * divided) * c + 3) * d if c else 0
 
 
-def work(
+def step_work(
     architecture: Architecture,
     vocabulary_size: int,
     training: TrainingPlan,

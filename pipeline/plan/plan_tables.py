@@ -23,7 +23,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
 }
 
 
-def readable(key: str, value: Any) -> str:
+def format_quantity(key: str, value: Any) -> str:
     """Return a value with three significant digits in the unit that the key's name tells."""
     if value is None:
         return "unknown"
@@ -55,7 +55,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 
-def table(plan: dict[str, Any]) -> str:
+def plan_table(plan: dict[str, Any]) -> str:
     """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
     columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
     keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
@@ -64,7 +64,7 @@ def table(plan: dict[str, Any]) -> str:
     keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
     rows = [["estimated", *columns]]
     rows += [
-        [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]
+        [_label(key), *(format_quantity(key, column[key]) if key in column else "" for column in columns.values())]
         for key in keys
     ]
     lines = in_blocks(rows)
@@ -101,8 +101,8 @@ def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
 
 def _range(key: str, values: dict[str, Any]) -> tuple[str, str]:
     """Return a figure and its interval."""
-    low, high = (readable(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
-    return readable(key, values[key]), f"{low} to {high}"
+    low, high = (format_quantity(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
+    return format_quantity(key, values[key]), f"{low} to {high}"
 
 
 COLUMNS = {
@@ -133,8 +133,8 @@ def _sizes(plan: dict[str, Any]) -> list[str]:
     devices = platform["devices"] * platform["nodes"]
     rows = [[f"{devices} devices of {platform['name']}, estimated", "tokens", *COLUMNS.values()]]
     rows += [
-        [f"{row['model']}, {row['tokens_per_parameter']:,} per parameter", readable("tokens", row["tokens"])]
-        + [readable(key, row[key]) for key in COLUMNS]
+        [f"{row['model']}, {row['tokens_per_parameter']:,} per parameter", format_quantity("tokens", row["tokens"])]
+        + [format_quantity(key, row[key]) for key in COLUMNS]
         for row in plan["sizes"]
     ]
     ways = {row["model"]: row["way"] or "fits in no way that was tried" for row in plan["sizes"]}
@@ -153,8 +153,8 @@ def corpus_lines(plan: dict[str, Any]) -> list[str]:
     for name, corpus in plan["corpora"].items():
         lines += [f"corpus {name}, estimated, as if nothing were removed", *_volumes(corpus), ""]
         lines += [*_steps(corpus["steps"]), ""]
-    free = readable("bytes", plan["free_bytes"])
-    lines.append(f"disk of the corpora and tokens: at most {readable('bytes', plan['disk_bytes'])}, free {free}")
+    free = format_quantity("bytes", plan["free_bytes"])
+    lines.append(f"disk of the corpora and tokens: at most {format_quantity('bytes', plan['disk_bytes'])}, free {free}")
     where = (
         f"{plan['cores']} cores" if plan["cores"] else "the cores that each job asks for, all jobs of a step at once"
     )
@@ -164,15 +164,17 @@ def corpus_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def _volumes(corpus: dict[str, Any]) -> list[str]:
-    rows = [["raw, as stored", f"{readable('bytes', corpus['raw_bytes'])} in {corpus['files']:,} files"]]
+    rows = [["raw, as stored", f"{format_quantity('bytes', corpus['raw_bytes'])} in {corpus['files']:,} files"]]
     if corpus["unknown_sources"]:
         rows.append(["not known before they are read", ", ".join(corpus["unknown_sources"])])
     sampled = f"by the first {corpus['sampled_documents']:,} of files"
-    rows.append(["text", f"{readable('bytes', corpus['text_bytes'])}, {sampled}"])
+    rows.append(["text", f"{format_quantity('bytes', corpus['text_bytes'])}, {sampled}"])
     rows.append(["documents", f"{corpus['documents']:,}, {sampled}"])
     allowed = f"{corpus['documents_allowed']:,}, where few are copies"
     rows.append(["documents that deduplication allows", allowed])
-    rows += [[f"disk, {name}", f"at most {readable('bytes', size)}"] for name, size in corpus["disk_bytes"].items()]
+    rows += [
+        [f"disk, {name}", f"at most {format_quantity('bytes', size)}"] for name, size in corpus["disk_bytes"].items()
+    ]
     return aligned(rows)
 
 
@@ -181,7 +183,13 @@ def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
     for name, step in steps.items():
         submissions = "–" if step["submissions"] is None else f"{step['submissions']:,}"
         rows.append(
-            [name, f"{step['jobs']:,}", submissions, f"{step['cores']:,}", readable("bytes", step["memory_bytes"])]
+            [
+                name,
+                f"{step['jobs']:,}",
+                submissions,
+                f"{step['cores']:,}",
+                format_quantity("bytes", step["memory_bytes"]),
+            ]
         )
         rows[-1] += [_hours_range(step, "core_seconds"), _hours_range(step, "seconds")]
     known = [step for step in steps.values() if "low_seconds" in step]

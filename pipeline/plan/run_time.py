@@ -60,7 +60,7 @@ STATE_BYTES = 12  # of one parameter in a recovery checkpoint: weights and Adam'
 STEP = {f"step_{field.name}": field.name for field in dataclasses.fields(StepTime)}
 
 
-def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
+def missing_figures(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
     """Return why no step can be counted, a sentence each; none where it can."""
     needed = ["peak_flops_per_second", "matrix_flops_per_second", "memory_bytes_per_second"]
     needed += ["node_bytes_per_second"] * (devices > 1 and platform.devices > 1)
@@ -78,7 +78,7 @@ def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[st
 
 
 def step_of(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: Stretch | None = None) -> StepTime:
-    """Return the parts of a step, after a ramp or of a stretch of it, of a model for which there are no `obstacles`."""
+    """Return the parts of a step, after a ramp or of a stretch of it, of a model without `missing_figures`."""
     machine = Machine(
         platform.matrix_flops_per_second or math.nan,
         platform.memory_bytes_per_second or math.nan,
@@ -86,9 +86,9 @@ def step_of(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: Str
         platform.network_bytes_per_second or math.inf,
         platform.devices,
     )
-    mesh = kernels.mesh_of(model.training, devices, platform.devices)
+    mesh = kernels.device_mesh(model.training, devices, platform.devices)
     training = _cut(model.training, stretch) if stretch else model.training
-    work = kernels.work(model.architecture, model.vocabulary_size, training, mesh, divided=model.training)
+    work = kernels.step_work(model.architecture, model.vocabulary_size, training, mesh, divided=model.training)
     return step_time(work, mesh, machine)
 
 
@@ -105,7 +105,7 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
         return found
     least, most = published_seconds(model, devices, peak)
     found |= {"published_least_seconds": least, "published_most_seconds": most}
-    if obstacles(model, platform, devices):
+    if missing_figures(model, platform, devices):
         utilization = platform.model_flops_utilization
         if utilization is not None:
             step = formulas.duration_seconds(

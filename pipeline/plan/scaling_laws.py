@@ -120,7 +120,7 @@ LAWS: tuple[tuple[ScalingLaw, StandardErrors | None], ...] = (
 DRAWS, SEED = 1000, 0
 
 
-def expected(architecture: Architecture, vocabulary_size: int, tokens: int) -> dict[str, Any]:
+def predict_by_published_laws(architecture: Architecture, vocabulary_size: int, tokens: int) -> dict[str, Any]:
     """Return what a plan tells of a model's loss and of the Step Law's advice, by the keys of `FORMULAS`.
 
     The laws of the loss count all parameters, as Hoffmann et al. do, the Step Law those without embedding and output.

@@ -108,6 +108,6 @@ def node_group(sharing: int, devices_of_a_node: int, tensor: int) -> int:
     return math.gcd(sharing, max(devices_of_a_node // tensor, 1))
 
 
-def of_backend(backend: Backend) -> tuple[str, ...]:
+def backend_strategies(backend: Backend) -> tuple[str, ...]:
     """Return the names of a backend's strategies, in their order."""
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.backend == backend)

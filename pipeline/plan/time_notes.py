@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pipeline.core.formatting import counted
-from pipeline.energy.energy_forecast import student_95
-from pipeline.plan.plan_tables import readable
-from pipeline.plan.run_time import obstacles, run_time, similar_trainings
+from pipeline.energy.energy_forecast import student_quantile
+from pipeline.plan.plan_tables import format_quantity
+from pipeline.plan.run_time import missing_figures, run_time, similar_trainings
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
 
 STEP_ERROR = 0.108
@@ -22,7 +22,7 @@ MACHINE_ERROR = 0.115
 """What comes on top where no training was measured on the machine, in the same measure: of three published speeds that
 nothing was fitted on, TinyLlama's and GPT-NL's two, it is 0.158 in all."""
 LEAST_FREEDOM = 2
-"""With one, a 95 % interval is a factor of ten and more, and `student_95` is too narrow."""
+"""With one, a 95 % interval is a factor of ten and more, and `student_quantile` is too narrow."""
 FORMULAS = {
     "low_seconds": "seconds x exp(the mean m of ln(measured / planned seconds of a step) of n trainings of calibration "
     "runs on this platform - t s sqrt(1 + 1 / n)); s, the standard deviation, is theirs pooled with 0.108 of 8 degrees "
@@ -46,7 +46,7 @@ class TimeInterval(NamedTuple):
     high: float
 
 
-def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[TimeRatio]:
+def time_ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[TimeRatio]:
     """Return what the calibration runs on the platform tell of times that are planned in the same way.
 
     Args:
@@ -56,7 +56,7 @@ def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) 
     for run in plan.runs if plan else ():
         for name, training in run.trainings.items() if run.platform == platform.name else ():
             planned = run_time(training.model, platform, training.processes)["step_seconds"]
-            if planned and is_counted == (not obstacles(training.model, platform, training.processes)):
+            if planned and is_counted == (not missing_figures(training.model, platform, training.processes)):
                 found.append(TimeRatio(f"{name} of {run.folder}", training.step_seconds / planned))
     return found
 
@@ -72,19 +72,19 @@ def time_interval(found: list[TimeRatio], is_counted: bool) -> TimeInterval | No
         return None
     variance = squares / freedom
     spread = math.sqrt(variance * (1 + 1 / number) if number else variance + MACHINE_ERROR**2)
-    reach = student_95(freedom) * spread
+    reach = student_quantile(freedom) * spread
     return TimeInterval(math.exp(mean - reach), math.exp(mean + reach))
 
 
-def with_interval(
+def add_time_interval(
     planned: dict[str, Any], model: ModelPlan, platform: PlatformPlan, plan: ForecastPlan | None
 ) -> dict[str, Any]:
     """Return a model's entry of the plan with the ends of its time."""
     none = {"low_seconds": None, "high_seconds": None}
     if planned["seconds"] is None:
         return planned | none
-    is_counted = not obstacles(model, platform, planned["devices_used"])
-    found = time_interval(ratios(plan, platform, is_counted), is_counted)
+    is_counted = not missing_figures(model, platform, planned["devices_used"])
+    found = time_interval(time_ratios(plan, platform, is_counted), is_counted)
     if found is None:
         return planned | none
     return planned | {f"{end}_seconds": planned["seconds"] * factor for end, factor in found._asdict().items()}
@@ -97,7 +97,7 @@ def interval_note(planned: Mapping[str, Any], found: list[TimeRatio]) -> str:
             "no interval of the time: three finished trainings on this platform tell one "
             "(energy: {calibration: [results/SMALL, results/LARGER]})"
         )
-    told = " to ".join(readable("seconds", planned[end]) for end in ("low_seconds", "high_seconds"))
+    told = " to ".join(format_quantity("seconds", planned[end]) for end in ("low_seconds", "high_seconds"))
     if not found:
         return f"time {told} (95 %) by the error on published trainings; none was measured on this platform"
     values = ", ".join(f"{ratio.value:.3g} ({ratio.training})" for ratio in found)
@@ -130,15 +130,15 @@ EXPERTS = (
 )
 
 
-def notes(
+def time_notes(
     model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
 ) -> list[str]:
     """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
     began = [PRETRAINED] * model.pretrained + [EXPERTS] * bool(model.architecture.experts)
-    found = obstacles(model, platform, planned["devices_used"])
+    found = missing_figures(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
         return [*began, f"no time: {'; '.join(found)}"]
-    ends = interval_note(planned, ratios(forecast, platform, is_counted=not found))
+    ends = interval_note(planned, time_ratios(forecast, platform, is_counted=not found))
     if found:
         told = f"time by the platform's model_flops_utilization {platform.model_flops_utilization:g}, steps alone"
         return [*began, f"{told}, for {'; '.join(found)}", ends, *_published(platform, planned)]
@@ -163,7 +163,7 @@ def _published(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
         f"{100 * one.utilization:.0f} % of the peak ({one.source})"
         for one in similar_trainings(planned["active_parameters"])
     ]
-    took = " to ".join(dict.fromkeys(readable("seconds", value) for value in (least, most)))
+    took = " to ".join(dict.fromkeys(format_quantity("seconds", value) for value in (least, most)))
     told = (
         f"published runs of this size took as much of their peak that this one would take {took} on "
         f"{counted(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"

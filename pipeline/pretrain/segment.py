@@ -26,11 +26,10 @@ from pipeline.pretrain.processes.launch import processes_per_node, set_variables
 from pipeline.pretrain.processes.supervise import Course
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
-from pipeline.tokens.held_out import HeldOut
+from pipeline.tokens.held_out import HeldOut, WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader, refuse_altered
-from pipeline.tokens.word_models import WordModels
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
@@ -38,7 +37,6 @@ WATCHING = (
     "pipeline.pretrain.gauges",
     "pipeline.pretrain.validation",
     "pipeline.tokens.held_out",
-    "pipeline.tokens.word_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
     "pipeline.core.lease",

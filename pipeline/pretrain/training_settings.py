@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from pipeline.core.ramp import Batches, RampStage
 from pipeline.core.settings import Settings
-from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
+from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, backend_strategies
 from pipeline.tokens.settings import Sampling
 
 HOW_NUMBERS_ARE_COMPUTED = frozenset(
@@ -187,7 +187,7 @@ class Training(Settings):
         """Check what concerns several fields."""
         strategy = STRATEGIES[self.strategy]
         if strategy.backend != self.backend:
-            choices = ", ".join(of_backend(self.backend))
+            choices = ", ".join(backend_strategies(self.backend))
             raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
         for key, value, way_out in strategy.refuses:
             if getattr(self, key) == value:

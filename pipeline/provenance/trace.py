@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted
 from pipeline.core.pretrained import Pretrained
-from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, together
+from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import (
     RECORDS,
@@ -162,12 +162,12 @@ def trace(run_directory: Path, file: str) -> list[str]:
     by_attempt = {record.computed_by: lineage.energy(record) for record in lineage.told.values()}
     unknown = sum(not lineage.energy(record).is_known for record in lineage.told.values())
     without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
-    energy = lineage.told_energy(together(by_attempt.values()))
+    energy = lineage.told_energy(sum_figures(by_attempt.values()))
     lineage.write(0, f"behind it: {counted(len(lineage.told), 'job')}, energy: {energy}{without}")
     lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
     lineage.lines += [f"not counted: {problem}" for problem in lineage.problems]
     if lost:
-        energy = lineage.told_energy(together(figure for _, figure in lost))
+        energy = lineage.told_energy(sum_figures(figure for _, figure in lost))
         lineage.write(0, f"lost on the way: {counted(len(lost), 'attempt')}, energy: {energy}")
     lineage.lines += [f"{name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines

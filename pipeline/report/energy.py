@@ -15,8 +15,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError, anonymous
 from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
-from pipeline.energy.carbon_intensity import IntensitySeries, read_series
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, checked
+from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
 from pipeline.report.consumption import attempt_of, computed_by, standing_attempts
@@ -138,7 +138,7 @@ def _series(material: Material, settings: PageSettings, problems: list[str]) -> 
         return None
     try:
         # A table that came after the report was planned is none of its inputs: the next start reads it.
-        found = [read_series(configured, path) for path in material.carbon_intensity]
+        found = [read_intensity_series(configured, path) for path in material.carbon_intensity]
     except InputError as error:
         problems.append(f"The grid's carbon intensity over time is not known: {error}")
         return None
@@ -176,11 +176,11 @@ def energy_of(material: Material, settings: PageSettings) -> Json:
     series = _series(material, settings, problems)
     try:
         made = _account(jobs, material.books, _models(material, jobs, settings.power), material, series)
-        told = checked(made, "What was summed up")
+        told = validate_accounting(made, "What was summed up")
     except (InputError, ValueError, ArithmeticError) as error:
         problems.append(f"No account of the energy could be made: {error}")
         made = nothing_known(jobs)
-        told = checked(made, "What was summed up")
+        told = validate_accounting(made, "What was summed up")
     silent = Counter(job.step for job in jobs if not told.of_attempt(job.name).is_known)
     if silent:
         steps = ", ".join(f"{step} {count:,}" for step, count in sorted(silent.items()))

@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
-from pipeline.energy.energy_accounting import EnergyAccounting, together
+from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.item_answers import read_checkpoint
-from pipeline.experiment.cell_comparison import compared, judge, undominated
+from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report.charts import STYLES, Series, lines
 from pipeline.report.consumption import computed_by
@@ -115,7 +115,7 @@ def _cell(material: Material, cell: Cell, page: ExperimentPage, account: EnergyA
         "model_flops_utilization": middle("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
-        "energy": together({name: account.of_attempt(name) for name in map(computed_by, records)}.values()),
+        "energy": sum_figures({name: account.of_attempt(name) for name in map(computed_by, records)}.values()),
     }
 
 
@@ -174,7 +174,7 @@ def _best(combinations: list[Json], key: str, alpha: float) -> None:
     for one in combinations:
         finished = [cell for cell in one["cells"] if cell["outcome"] == FINISHED]
         one |= {"finished": len(finished), "best": [], "undominated": False}
-        one["energy_label"] = together(cell["energy"] for cell in finished).label
+        one["energy_label"] = sum_figures(cell["energy"] for cell in finished).label
         for axis in AXES:
             known = [merit for cell in finished if (merit := _merit(cell, key, axis)) is not None]
             one[axis] = fmean(known) if known and len(known) == len(finished) else None
@@ -189,7 +189,7 @@ def _best(combinations: list[Json], key: str, alpha: float) -> None:
             one["best"] += [axis] * _as_good(merits[one["label"], axis], best, alpha / max(len(done) - 1, 1))
     most_of = {axis: max((one[axis] for one in done), default=0.0) for axis in axes}
     rows = [[most_of[axis] if axis in one["best"] else one[axis] for axis in axes] for one in done]
-    for one, is_undominated in zip(done, undominated(rows), strict=True):
+    for one, is_undominated in zip(done, pareto_front(rows), strict=True):
         one["undominated"] = is_undominated and len(axes) > 1
 
 
@@ -209,7 +209,7 @@ def _comparisons(material: Material, combinations: list[Json], page: ExperimentP
         {**row, "label": label}
         for label, checkpoints in answered.items()
         if label != to
-        for row in compared(checkpoints, answered[to], page.metrics)
+        for row in compare_cells(checkpoints, answered[to], page.metrics)
     ]
     judge(rows, page.alpha)
     return rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import number, percent
-from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, together
+from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, sum_figures
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import formats
 from pipeline.report.consumption import Attempt, Consumption, Use, consumption
@@ -151,7 +151,7 @@ def _strategies(models: Sequence[Json]) -> list[Unit]:
     found = []
     for strategy, trained in sorted(by_name.items()):
         what = f"{strategy} ({', '.join(model['name'] for model in trained)})"
-        figure = together(model["energy"] for model in trained)
+        figure = sum_figures(model["energy"] for model in trained)
         for key, unit in (("own_tokens", "token seen"), ("own_steps", "training step")):
             found.append(Unit("strategy", what, sum(model[key] for model in trained), unit, figure))
     return [unit for unit in found if unit.work]
@@ -323,5 +323,5 @@ def conserved(account: EnergyAccounting) -> list[tuple[str, Figure]]:
         "components": [*account.components.values()],
         "nodes": [*account.nodes.values()],
     }
-    sums = [(words, together(figures)) for words, figures in parts.items()]
+    sums = [(words, sum_figures(figures)) for words, figures in parts.items()]
     return sums if account.total.is_known or any(figure.is_known for _, figure in sums) else []

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import AccountingPart, EnergyAccounting, Figure, together
+from pipeline.energy.energy_accounting import AccountingEntry, EnergyAccounting, Figure, sum_figures
 from pipeline.report.consumption import attempt_of
 from pipeline.report.read import Material
 
 FORECAST_METER = "forecast, estimated: calibration runs"
 
 
-class Foreseen(AccountingPart):
+class Foreseen(AccountingEntry):
     """What the plan says of a step or of all: seconds and joules with 95 % intervals, or why there is no forecast."""
 
     seconds: float | None = None
@@ -26,7 +26,7 @@ class Foreseen(AccountingPart):
     refused: str | None = None
 
 
-class Calibration(AccountingPart):
+class Calibration(AccountingEntry):
     """A finished small run that the forecast was made from."""
 
     folder: str
@@ -34,7 +34,7 @@ class Calibration(AccountingPart):
     known: str
 
 
-class Plan(AccountingPart):
+class Plan(AccountingEntry):
     """The part `forecast` of plan.json."""
 
     scope: str
@@ -134,7 +134,7 @@ def comparison(material: Material, account: EnergyAccounting) -> Comparison | No
         chain = Row(
             "all of these",
             plan.chain,
-            together(row.figure for row in rows) if known else Figure(),
+            sum_figures(row.figure for row in rows) if known else Figure(),
             sum(seconds) if len(seconds) == len(rows) else None,
         )
     return Comparison(plan.scope, plan.calibration, plan.notes, rows, chain)
@@ -147,6 +147,6 @@ def _row(step: str, foreseen: Foreseen, account: EnergyAccounting, took: dict[st
     return Row(
         step,
         foreseen,
-        together(jobs.values()) if known else Figure(),
+        sum_figures(jobs.values()) if known else Figure(),
         sum(seconds) if jobs and len(seconds) == len(jobs) else None,
     )

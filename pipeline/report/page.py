@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.energy_accounting import checked
+from pipeline.energy.energy_accounting import validate_accounting
 from pipeline.evaluate.verdict import is_mostly_truncated
 from pipeline.report import charts, footprint, formats, training
 from pipeline.report.consumption import attempt_of, computed_by
@@ -197,7 +197,7 @@ def run(
     material = without_cells(everything, settings.experiments)
     _write_json(energy, account)
     words = language(settings.language)
-    checked_account = checked(account, energy.name)
+    checked_account = validate_accounting(account, energy.name)
     content = context(material, settings, checked_account, words.told)
     css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
     content |= {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.step_seconds import step_seconds
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, together
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.report.read import Json, Material
 
 ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}
@@ -118,4 +118,4 @@ def _energy(account: EnergyAccounting, name: str) -> Figure:
     """Return the joules of the same attempts; not known where those of one are not."""
     mine = _of_model(name)
     jobs = [job for job in account.jobs.values() if mine(job.step, job.instance)]
-    return together(jobs) if jobs and all(job.is_known for job in jobs) else Figure()
+    return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, together
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, lines
 from pipeline.report.consumption import computed_by
@@ -141,4 +141,4 @@ def _energy_up_to(step: int, model: str, material: Material, account: EnergyAcco
     if branch := branch_of(model, [records[end].content for end in sorted(records)]):
         figures.append(_energy_up_to(branch[1], branch[0], material, account))
     is_known = step in records and all(figure.is_known for figure in figures)
-    return together(figures) if is_known else Figure()
+    return sum_figures(figures) if is_known else Figure()

@@ -15,7 +15,7 @@ from math import ceil
 from markupsafe import Markup
 
 from pipeline.core.markup import number
-from pipeline.energy.attribution.meter_corrections import joined
+from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
 from pipeline.report.charts import POINTS, tick_texts, ticks
 from pipeline.report.consumption import attempt_of, standing_attempts
@@ -63,7 +63,7 @@ class Axis:
     """Time from left to right, without the long pauses between the spans of work."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        work = joined([*spans])
+        work = merge_spans([*spans])
         long = CUT * sum(end - start for start, end in work)
         self.pieces: list[Span] = []
         for start, end in work:
@@ -170,7 +170,7 @@ def bars(material: Material) -> list[Bar]:
         Bar(step, lost, start, end)
         for step, fates in spans.items()
         for lost, times in sorted(fates.items())
-        for start, end in _few(joined(times), max(BARS // len(spans), 1))
+        for start, end in _few(merge_spans(times), max(BARS // len(spans), 1))
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.settings import joined
 from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.removal import HARMFUL
-from pipeline.energy.energy_accounting import EnergyAccounting, together
+from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
@@ -26,7 +26,7 @@ from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
 from pipeline.report.sources import languages, licenses_of_sources, sources, tokens_by_license
 from pipeline.report.tokenizers import compared
-from pipeline.tokens.data_order import read_times
+from pipeline.tokens.data_order import count_reads
 
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
@@ -136,7 +136,7 @@ def model(material: Material, metrics: Artefact, account: EnergyAccounting, told
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.get("settings", {}), last.get("operation", {}))
     index, seed = _index_read(material, segments), recorded.get("seed")
-    energy = together({name: account.of_attempt(name) for name in map(computed_by, segments)}.values())
+    energy = sum_figures({name: account.of_attempt(name) for name in map(computed_by, segments)}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 
@@ -175,7 +175,9 @@ def model(material: Material, metrics: Artefact, account: EnergyAccounting, told
         "held_out": held_out,
         "sequence_length": (recorded.get("training") or {}).get("sequence_length"),
         "mask_documents": ((recorded.get("training") or {}).get("sampling") or {}).get("mask_documents"),
-        "read_times": read_times(index, recorded.get("training") or {}, int(last["instance"]["step"])) if index else [],
+        "read_times": count_reads(index, recorded.get("training") or {}, int(last["instance"]["step"]))
+        if index
+        else [],
         "without_held_out": training.without_held_out(index) if index else [],
         "charts": training.charts(steps, energy.label, told),
         "figures": training.figures(steps),
@@ -208,7 +210,7 @@ def evaluations(material: Material, account: EnergyAccounting, told: Callable[[s
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
-            "energy": together(account.of_attempt(computed_by(record)) for record in records),
+            "energy": sum_figures(account.of_attempt(computed_by(record)) for record in records),
             "examples": sum(asked.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

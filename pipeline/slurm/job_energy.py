@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.ear_meter import read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings
-from pipeline.energy.external_meters.slurm_energy import Allocated, plugin_of, read_slurm
+from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, energy_plugin, read_slurm
 from pipeline.energy.readings import ExternalReading, Reading
 from pipeline.slurm import sacct
 from pipeline.slurm.values import list_hosts
@@ -55,7 +55,7 @@ def query_meters(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers
     failures, plugin = [], None
     try:
         done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60)
-        plugin = plugin_of(done.stdout) if done.returncode == 0 else None
+        plugin = energy_plugin(done.stdout) if done.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired):
         pass
     if plugin is None:
@@ -75,16 +75,16 @@ def _seconds(moment: str | None) -> float | None:
     return datetime.fromisoformat(moment).timestamp() if moment else None
 
 
-def _allocated(job: sacct.AccountedJob, whole_nodes: bool | None) -> Iterator[Allocated]:
+def _allocated(job: sacct.AccountedJob, whole_nodes: bool | None) -> Iterator[AllocationEnergy]:
     """Yield the allocations of a job that lasted and had nodes."""
     for part in job.allocations:
         started, ended = _seconds(part.started), _seconds(part.ended)
         if part.node_list and part.elapsed_seconds > 0 and started is not None and ended is not None:
             nodes = list_hosts(part.node_list)
-            yield Allocated(job.job, nodes, started, ended, part.energy_said, whole_nodes)
+            yield AllocationEnergy(job.job, nodes, started, ended, part.energy_said, whole_nodes)
 
 
-def _lacking(allocations: list[Allocated], books: list[ExternalReading], told: MeterAnswers) -> Iterator[str]:
+def _lacking(allocations: list[AllocationEnergy], books: list[ExternalReading], told: MeterAnswers) -> Iterator[str]:
     """Yield which energies of a job are not there although there is a meter for them."""
     job = allocations[0].job
     if told.plugin not in (None, "none") and not any(_has_joules(book) for book in books if _is(book, "slurm")):

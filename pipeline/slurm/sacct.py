@@ -15,7 +15,7 @@ from itertools import pairwise
 from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.slurm_energy import joules_of
+from pipeline.energy.external_meters.slurm_energy import parse_joules
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause
 from pipeline.slurm.values import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 
@@ -117,7 +117,7 @@ def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
     itself is the sum of what srun has started: empty without that, without the time in between, a node twice where two
     steps ran side by side, and all of it twice where an older Slurm adds `extern` to it.
     """
-    told = {step["JobIDRaw"].rpartition(".")[2]: step for step in steps if joules_of(step["ConsumedEnergyRaw"])}
+    told = {step["JobIDRaw"].rpartition(".")[2]: step for step in steps if parse_joules(step["ConsumedEnergyRaw"])}
     for name in ("extern", *(["batch"] if row["NNodes"] == "1" else [])):
         if name in told:
             return told[name]["ConsumedEnergyRaw"]
@@ -154,7 +154,7 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAl
         peak_memory_bytes=_peak(steps),
         time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
         gpu_utilization=max(shares) / 100 if shares else None,
-        energy_joules=joules_of(energy),
+        energy_joules=parse_joules(energy),
         energy_said=energy,
     )
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
 from pipeline.tokenizer.encoder import Encoder, load_encoder, spelling
-from pipeline.tokenizer.sample import DocumentSample, draw
+from pipeline.tokenizer.sample import DocumentSample, draw_sample
 from pipeline.tokenizer.settings import FertilitySettings
 
 WORD = re.compile(r"\w+")
@@ -99,7 +99,9 @@ def _samples(settings: FertilitySettings, documents: list[Path]) -> Iterator[tup
     """Yield whether texts are held out, and the texts with their languages; at last those of languages without any."""
     fraction = settings.validation_fraction
     most = MOST_HELD_OUT / fraction if fraction else MOST_HELD_OUT
-    drawn = partial(draw, documents, sample_bytes=settings.measured_bytes, each_language=True, most_documents=most)
+    drawn = partial(
+        draw_sample, documents, sample_bytes=settings.measured_bytes, each_language=True, most_documents=most
+    )
     held_out = drawn(lambda cluster, _: is_validation(cluster, fraction))
     yield True, _texts(held_out, documents)
     found = set(held_out.rows["language"].to_pylist())

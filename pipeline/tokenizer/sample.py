@@ -64,7 +64,7 @@ class DocumentSample:
             yield from batch.filter(pc.and_(found, pc.is_in(batch["language"], languages))).to_pylist()
 
 
-def draw(
+def draw_sample(
     documents: list[Path],
     is_wanted: Callable[[str, str], bool],
     sample_bytes: int,

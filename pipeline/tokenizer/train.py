@@ -23,7 +23,7 @@ from tokenizers.trainers import BpeTrainer
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
 from pipeline.tokenizer.encoder import in_bytes, in_characters
-from pipeline.tokenizer.sample import draw
+from pipeline.tokenizer.sample import draw_sample
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokenizer.unigram import count_words, pieces
 
@@ -59,7 +59,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     def is_wanted(cluster: str, language: str) -> bool:
         return (weights is None or language in weights) and not is_validation(cluster, settings.validation_fraction)
 
-    sample = draw(documents, is_wanted, settings.sample_bytes, shares=weights)
+    sample = draw_sample(documents, is_wanted, settings.sample_bytes, shares=weights)
     if missing := sorted({*(weights or {})} - {*sample.rows["language"].to_pylist()}):
         raise InputError(f"tokenizer.sample_weights: there is no training text in {missing[0]}: leave it out")
     counts = {"documents": sample.rows.num_rows, "bytes": int(sample.rows["bytes"].to_numpy().sum())}
@@ -67,7 +67,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
 
     def training_texts() -> Iterator[str]:
         for document in sample.texts(documents):
-            yield from cut(document["text"], markers)
+            yield from split_lines(document["text"], markers)
 
     trained = new_tokenizer(settings.special_tokens, settings.digits)
     if settings.algorithm == "bpe":
@@ -115,7 +115,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     return {**counts, "vocabulary_size": reached, "sample": sample.counts()}
 
 
-def cut(text: str, markers: list[str]) -> Iterator[str]:
+def split_lines(text: str, markers: list[str]) -> Iterator[str]:
     """Yields the text without the markers, in parts that are cut into the same pieces as the whole."""
     for part in re.split("|".join(map(re.escape, markers)), text) if markers else [text]:
         begin = 0

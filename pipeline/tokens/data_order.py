@@ -225,7 +225,7 @@ def epochs(groups: Groups, sampling: Sampling, steps: int, batches: Batches, by:
     return {name: read[name] / held[name] for name in sorted(read) if held[name]}
 
 
-def read_times(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
+def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
     """Return how often a training read its tokens in so many steps: of each source, and of what its mixtures name.
 
     Args:

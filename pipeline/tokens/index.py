@@ -15,7 +15,7 @@ from pipeline.corpus.documents import OF_SOURCE
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
-from pipeline.tokens.shard_files import Group, MappedShard, encoded, group_of
+from pipeline.tokens.shard_files import Group, MappedShard, encode_places, group_of
 from pipeline.tokens.token_reader import TokenReader
 
 # They look whether the index suffices for training, and are no part of it.
@@ -119,7 +119,7 @@ def _describe(
         "bytes_on_disk": path.stat().st_size,
         **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
         "groups": list(ranges.values()),
-        "batches": encoded([place for place, _ in batches]),
+        "batches": encode_places([place for place, _ in batches]),
     }
 
 

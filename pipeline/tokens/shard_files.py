@@ -110,12 +110,12 @@ def group_of(batch: pa.RecordBatch) -> Group:
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
 
-def encoded(places: Sequence[BatchPlace]) -> str:
+def encode_places(places: Sequence[BatchPlace]) -> str:
     """The places of record batches as an index holds them: three 64-bit numbers of each, in base64."""
     return base64.b64encode(np.array(places, dtype="<i8").tobytes()).decode()
 
 
-def decoded(batches: str) -> Integers:
+def decode_places(batches: str) -> Integers:
     """The places that an index holds, (N, 3)."""
     found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
     return found

@@ -140,7 +140,7 @@ def _ending(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[
 
 
 @compiled
-def reach_of(vocabulary: TokenBytes, text: Bytes) -> Integers:
+def reachable_bytes(vocabulary: TokenBytes, text: Bytes) -> Integers:
     """Return how many bytes before each byte of a text, and before its end, are the end of some token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):

@@ -49,7 +49,7 @@ class TextMatch:
         return sum(map(len, self.positions))
 
 
-def covered(parts: list[TextMatch]) -> int:
+def count_covered(parts: list[TextMatch]) -> int:
     """Return how many characters of a text stand in its parts, each counted once."""
     found: set[int] = set()
     for part in parts:
@@ -125,7 +125,7 @@ class TextSearch:
         except UnicodeEncodeError:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
-        reach, ends = suffix_search.reach_of(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
+        reach, ends = suffix_search.reachable_bytes(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
         with _fitting():
             for shard in self._shards:
                 suffix_search.longest(shard, letters, reach, minimum, ends)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of_each
-from pipeline.tokens.shard_files import Group, Integers, MappedShard, decoded, group_of
+from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_places, group_of
 
 
 class TokenRow:
@@ -229,7 +229,7 @@ def refuse_altered(index_path: Path) -> None:
 
 def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
     """The table of a shard's record batches, as `TokenRow` has it; `numbers` are those of the groups, and grow."""
-    places = decoded(entry["batches"])
+    places = decode_places(entry["batches"])
     groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
     ends = np.cumsum([group["tokens"] for group in entry["groups"]])
     of_shard = np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)

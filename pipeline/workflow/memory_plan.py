@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import in_blocks
-from pipeline.plan.plan_tables import readable
+from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
@@ -47,7 +47,7 @@ def memory_lines(config: Config) -> list[str]:
             lines.append(f"models.{name}: {memory}")
         elif model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * fits.USABLE:
             lines.append(
-                f"models.{name}: does not fit {readable('bytes', model.capacity_bytes)}: {_advice(model, kind)}"
+                f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: {_advice(model, kind)}"
             )
     return lines
 
@@ -76,7 +76,7 @@ def _table(traced: dict[str, Memory]) -> list[str]:
     for key in Memory.model_fields:
         if key not in ("peak_in", "stage"):
             label = key.removesuffix("_bytes").replace("_", " ")
-            rows.append([label, *(readable(key, getattr(memory, key)) for memory in traced.values())])
+            rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_place(memory) for memory in traced.values())])
     return [*in_blocks(rows), BESIDE.format(share=fits.USABLE)]
 
@@ -93,8 +93,8 @@ def _advice(model: Planned, kind: Any) -> str:
     for other, needed in itertools.islice(fits.proposals(*shape, limit), PROPOSALS_TRACED):
         words = fits.in_words(model.training, other)
         if kind == "gpu" and STRATEGIES[other.strategy].offloads_optimizer:
-            return f"{words} does by formula alone, with {readable('peak_bytes', needed)}"
+            return f"{words} does by formula alone, with {format_quantity('peak_bytes', needed)}"
         memory = _traced(_request(model, other, kind))
         if isinstance(memory, Memory) and memory.peak_bytes <= limit:
-            return f"{words} does, with {readable('peak_bytes', memory.peak_bytes)}"
+            return f"{words} does, with {format_quantity('peak_bytes', memory.peak_bytes)}"
     return fits.NOTHING_FITS.format(backend=model.training.backend)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.carbon_intensity import read_series
+from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES
@@ -235,6 +235,6 @@ def _unreadable_intensity(config: Config) -> Iterator[str]:
     series = config.emissions.carbon_intensity_series
     if series and Path(series.path).is_file():
         try:
-            read_series(series, Path(series.path))
+            read_intensity_series(series, Path(series.path))
         except InputError as error:
             yield f"energy.carbon_intensity_series: {error}"

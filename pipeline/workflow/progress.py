@@ -14,13 +14,13 @@ from pathlib import Path
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, checked, energy_unit, together
-from pipeline.energy.energy_forecast import ForecastJob, Range, account_ends, remaining, widened
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit, sum_figures, validate_accounting
+from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_interval, forecast_remaining, widen_interval
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.forecast.work import WORK
 from pipeline.job.frozen import newest
 from pipeline.model.size import training_flops
-from pipeline.plan.plan_tables import readable
+from pipeline.plan.plan_tables import format_quantity
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
 from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object
@@ -148,9 +148,9 @@ def _to_come(
     if not to_do:
         return Range(0.0, 0.0, 0.0), Range(0.0, 0.0, 0.0), "done"
     if done:
-        told, known = remaining(done, to_do), together(figures)
-        ends = account_ends(known.joules, known.low_joules, known.high_joules)
-        joules = widened(Range(told.joules, told.low, told.high), ends)
+        told, known = forecast_remaining(done, to_do), sum_figures(figures)
+        ends = accounting_interval(known.joules, known.low_joules, known.high_joules)
+        joules = widen_interval(Range(told.joules, told.low, told.high), ends)
         return joules, Range(told.seconds, told.seconds_low, told.seconds_high), f"{len(done)} of its jobs"
     if "joules" in foreseen:
         joules, whole = (
@@ -190,7 +190,7 @@ def _cells(key: str, told: Range | None) -> tuple[str, str]:
     if key == "joules":
         unit = energy_unit(told.value)
         return f"{unit.told(told.value)} {unit.name}", f"{unit.told(told.low)} to {unit.told(told.high)} {unit.name}"
-    return readable(key, told.value), f"{readable(key, told.low)} to {readable(key, told.high)}"
+    return format_quantity(key, told.value), f"{format_quantity(key, told.low)} to {format_quantity(key, told.high)}"
 
 
 def main(arguments: list[str]) -> int:
@@ -204,6 +204,6 @@ def main(arguments: list[str]) -> int:
     assert isinstance(settings, PageSettings)
     material = _material(options.run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
-    account = checked(energy_of(material, joules_alone), "what was summed up")
+    account = validate_accounting(energy_of(material, joules_alone), "what was summed up")
     print("\n".join(lines(progress(config, material, account), account)))
     return 0

@@ -36,7 +36,7 @@ def made(*jobs: JobUse, books: tuple[ExternalReading, ...] = (), model: PowerMod
     found = attribute_run(jobs, books, model)
     parts = [found.idle(), found.of_fate("snakemake"), *map(found.of_step, {one.step for one in jobs})]
     assert Quantity.sum(parts).joules == pytest.approx(found.total().joules)
-    times = [entry for node in found.ledgers for entry in found.timeline(node)]
+    times = [entry for node in found.attributions for entry in found.timeline(node)]
     in_time = sum(power * (ended - started) for started, ended, watts, _ in times for power in watts.values())
     assert in_time == pytest.approx(found.total().joules)
     assert sum(sum(joules.values()) for *_, joules in times) == pytest.approx(found.total().joules)

@@ -14,13 +14,13 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from pipeline.energy.energy_forecast import Forecast
-from pipeline.energy.power_model import Between, Observed, PowerModel, fit
+from pipeline.energy.power_model import ObservedPower, PowerModel, WattRange, fit
 
 STEPS = ("data_splitting", "string_normalization", "heuristic_filtering")
 SMALL, LARGE = (1_000, 100_000), (400_000, 1_400_000)
 # Two EPYC 9654 of 360 W (AMD, data sheet) draw 222 W with one busy core (EAR, the same rows), which leaves 2.6 W for
 # each other core; a server with them draws 1,000 to 1,200 W where all 192 are busy (ServeTheHome), 3.7 to 4.8 W each.
-GENOA_CORE_WATTS = Between(4.2, 2.6, 4.9)
+GENOA_CORE_WATTS = WattRange(4.2, 2.6, 4.9)
 
 
 class EarJob(NamedTuple):
@@ -99,7 +99,7 @@ def runs(jobs: Iterable[EarJob], run: str = "size") -> list[Run]:
 def calibrated(jobs: Iterable[EarJob]) -> PowerModel:
     """Return the power model of the jobs of the small runs, each alone on its node."""
     small = [job for job in jobs if job.run == "size" and job.documents in SMALL]
-    rows = [Observed(job.busy_cores, job.watts, job.seconds) for job in small]
+    rows = [ObservedPower(job.busy_cores, job.watts, job.seconds) for job in small]
     return fit(rows, source="EAR", busy_core_watts=GENOA_CORE_WATTS)
 
 

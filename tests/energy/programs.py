@@ -16,7 +16,7 @@ def burn(seconds):
     until = time.process_time() + seconds
     while time.process_time() < until: sum(range(1000))
 """
-QUICK = "from pipeline.energy import watch; watch.SAMPLE_SECONDS = 0.1; watch.FIRST_SECONDS = 0.3\n"
+QUICK = "from pipeline.energy import node_meter; node_meter.SAMPLE_SECONDS = 0.1; node_meter.FIRST_SECONDS = 0.3\n"
 
 
 def run(program: str, *words: object, **variables: str) -> str:
@@ -35,7 +35,7 @@ def cpu_seconds(*paths: Path) -> float:
 CHILDREN = """
 import subprocess, sys, os
 from pathlib import Path
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
+from pipeline.energy.process_use import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import NodeMeter
 child = [sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < float('%s'): sum(range(1000))"]
 with NodeMeter(Path(sys.argv[1])):

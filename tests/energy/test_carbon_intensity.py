@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.energy.attribution.run_attribution import RunAttribution
-from pipeline.energy.carbon_intensity import IntensitySeries, read_series
+from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
 from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 from tests.energy.accounts import job, line, made, reading
@@ -32,7 +32,7 @@ EXPORT = """Datetime (UTC),Country,Carbon intensity gCO₂eq/kWh (Life cycle)
 def read(folder: Path, text: str, **columns: str) -> IntensitySeries:
     path = folder / "grid.csv"
     path.write_text(text, encoding="utf-8")
-    return read_series(CarbonIntensitySeries.model_validate({**SETTINGS, **columns}), path)
+    return read_intensity_series(CarbonIntensitySeries.model_validate({**SETTINGS, **columns}), path)
 
 
 def test_an_export_holds_each_row_until_the_next_and_knows_no_gap_and_no_empty_cell(tmp_path: Path) -> None:

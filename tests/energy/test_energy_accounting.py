@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, JobFigure, read_energy_accounting, together
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, JobFigure, read_energy_accounting, sum_figures
 
 KWH = 3.6e6
 
@@ -74,7 +74,7 @@ parts = st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))
 @given(st.lists(parts, min_size=1, max_size=20))
 def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> None:
     figures = [figure(sum(amount), amount[0], amount[2]) for amount in amounts]
-    total = together([*figures, Figure()])
+    total = sum_figures([*figures, Figure()])
     assert total.joules == pytest.approx(sum(map(sum, amounts)))
     assert total.measured_joules == pytest.approx(sum(amount[0] for amount in amounts))
     assert total.stated_joules == pytest.approx(sum(amount[2] for amount in amounts))
@@ -82,7 +82,7 @@ def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> N
 
 
 def test_what_is_not_known_adds_nothing_and_stays_unknown() -> None:
-    assert not together([Figure(), Figure()]).is_known and together([]).text() == "not measured"
+    assert not sum_figures([Figure(), Figure()]).is_known and sum_figures([]).text() == "not measured"
     assert not Figure().times(3).is_known
     assert figure(10, 10, low=8, high=12).times(0.5).text() == figure(5, 5, low=4, high=6).text()
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.energy import energy_forecast as module
-from pipeline.energy.energy_forecast import Forecast, ForecastJob, chain, remaining, student_95
+from pipeline.energy.energy_forecast import Forecast, ForecastJob, forecast_chain, forecast_remaining, student_quantile
 from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
 
 RUNS = runs(table(Path(__file__).with_name("ear_jobs.csv")))
@@ -93,7 +93,7 @@ def test_a_chain_holds_its_truth_in_95_percent() -> None:
             costs = [size * drawn(random, 3e3, work, sigma, bend, 1e5) for work in works]
             forecasts[step] = Forecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)])
             truth += size * drawn(random, 3e3, 8e5, sigma, bend, 1e5)
-        prediction = chain(forecasts, dict.fromkeys(forecasts, 8e5))
+        prediction = forecast_chain(forecasts, dict.fromkeys(forecasts, 8e5))
         held += prediction.low <= truth <= prediction.high
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
@@ -104,7 +104,7 @@ def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps
         for step in STEPS
     }
     large = [run for run in RUNS if run.documents == 1_400_000 and run.replicate == 1]
-    total = chain(forecasts, {run.step: BYTES(run) for run in large})
+    total = forecast_chain(forecasts, {run.step: BYTES(run) for run in large})
     assert total.low < sum(run.joules for run in large) < total.high
     assert total.seconds_low < sum(run.seconds for run in large) < total.seconds_high
     assert total.joules == pytest.approx(sum(forecasts[run.step].predict(BYTES(run)).joules for run in large))
@@ -114,12 +114,12 @@ def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps
 
 def test_jobs_to_come_cost_per_byte_what_the_done_ones_did() -> None:
     done = [ForecastJob(100, 10, 2_000), ForecastJob(300, 30, 6_000)]
-    left = remaining(done, [200, 200])
+    left = forecast_remaining(done, [200, 200])
     assert (left.seconds, left.joules) == (pytest.approx(40), pytest.approx(8_000))
     assert left.low < 8_000 < left.high and left.seconds_low < 40 < left.seconds_high
-    more = remaining(done * 20, [200, 200])
+    more = forecast_remaining(done * 20, [200, 200])
     assert more.high - more.low < left.high - left.low, "more jobs say more"
-    assert remaining(done, []) == remaining(done, [0.0]) == (0,) * 6
+    assert forecast_remaining(done, []) == forecast_remaining(done, [0.0]) == (0,) * 6
 
 
 @pytest.mark.parametrize("number", [1, 3, 30])
@@ -130,7 +130,7 @@ def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
         sigma = min(module.JOB_ERROR * math.sqrt(freedom / random.chisquare(freedom)), 0.4)
         work = random.uniform(50, 150, number + 40)
         cost = np.maximum(work * (1 + sigma * random.standard_normal(len(work))), 1e-9)
-        left = remaining(
+        left = forecast_remaining(
             [ForecastJob(w, c, c) for w, c in zip(work[:number], cost[:number], strict=True)], list(work[number:])
         )
         held += left.low <= cost[number:].sum() <= left.high
@@ -139,7 +139,7 @@ def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
 
 def test_students_distribution() -> None:
     # Tables of the 97.5 % point: 4, 8 and 30 degrees of freedom.
-    assert [student_95(n) for n in (4, 8, 30)] == pytest.approx([2.776, 2.306, 2.042], rel=0.004)
+    assert [student_quantile(n) for n in (4, 8, 30)] == pytest.approx([2.776, 2.306, 2.042], rel=0.004)
 
 
 def test_a_cold_start_of_a_small_run_does_not_tilt_the_slope() -> None:
@@ -187,8 +187,8 @@ def test_what_cannot_be_forecast_is_refused() -> None:
     with pytest.raises(InputError, match=r"^a forecast of -1 of work: give 0 or more$"):
         forecast.predict(-1)
     with pytest.raises(InputError, match=r"^no calibration runs of b: a chain needs them of each step$"):
-        chain({"a": forecast}, {"a": 1e4, "b": 1e4})
+        forecast_chain({"a": forecast}, {"a": 1e4, "b": 1e4})
     with pytest.raises(InputError, match=r"^no calibration runs of any step"):
-        chain({}, {})
+        forecast_chain({}, {})
     with pytest.raises(InputError, match=r"^no job of the step is done that did some work"):
-        remaining([], [1.0])
+        forecast_remaining([], [1.0])

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.energy import node_meter, process_use
 from pipeline.energy.node_meter import NodeMeter, boards_of_job, other_node_metered, processors
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
+from pipeline.energy.process_use import cpu_seconds_of_process_tree
 from pipeline.energy.readings import MeterInterval, Reading, read_intervals
 from tests.energy.programs import BURN, QUICK, ROOT, run
 
@@ -31,7 +31,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from pipeline.energy.node_meter import NodeMeter
-watch.SAMPLE_SECONDS = watch.FIRST_SECONDS = 0.01
+node_meter.SAMPLE_SECONDS = node_meter.FIRST_SECONDS = 0.01
 NodeMeter(Path(sys.argv[1]))
 burn(60)
 """
@@ -39,7 +39,7 @@ burn(60)
 
 def test_the_first_interval_begins_with_the_process(tmp_path: Path) -> None:
     path, began = tmp_path / "a@node.jsonl", time.time()
-    meter = "import sys; from pathlib import Path; watch.NodeMeter(Path(sys.argv[1])).end()"
+    meter = "import sys; from pathlib import Path; node_meter.NodeMeter(Path(sys.argv[1])).end()"
     program = f"import time; print(time.time())\n{QUICK}{meter}"  # before it imports anything that takes long
     words = [sys.executable, "-c", program, str(path)]
     told = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -169,7 +169,7 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
     tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
-    process_use._ledger = None  # as in a process of its own: what came before is without readings
+    process_use._accounting = None  # as in a process of its own: what came before is without readings
     monkeypatch.setattr(process_use, "_shared", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60

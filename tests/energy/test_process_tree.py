@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.energy import process_tree
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy import process_use
+from pipeline.energy.process_use import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 
 BURNING_CHILD = """
 import sys, time
@@ -53,7 +53,7 @@ def test_children_of_children_and_of_threads_are_found() -> None:
         child = pool.submit(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE).result()
         assert child.stdout is not None
         grandchild = int(child.stdout.readline())
-        found = {process.pid for process in process_tree._children()}
+        found = {process.pid for process in process_use._children()}
         assert {child.pid, grandchild} <= found == {process.pid for process in psutil.Process().children(True)}
     psutil.Process(grandchild).kill()
     child.communicate(b"\n")
@@ -69,7 +69,7 @@ def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "read_text", shown)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert child.pid in [*process_tree.below(os.getpid())]
+        assert child.pid in [*process_use.descendants(os.getpid())]
         child.communicate(b"\n")
 
 

@@ -29,7 +29,7 @@ def test_what_children_burn_is_counted_however_short_they_live(tmp_path: Path) -
 ORPHANS = """
 import os, shlex, subprocess, sys, time
 from pathlib import Path
-from pipeline.energy import uses
+from pipeline.energy import process_use
 from pipeline.energy.node_meter import NodeMeter
 done, may_end = (str(Path(sys.argv[1]).with_name(name)) for name in ("done", "may end"))
 work = "import os, sys, time\\nwhile time.process_time() < 1: sum(range(1000))\\n"
@@ -40,7 +40,7 @@ with NodeMeter(Path(sys.argv[1])):
     words = shlex.join([sys.executable, "-S", "-c", work, done, may_end])
     subprocess.run(["bash", "-c", f"sleep 0.4 & {words} & sleep 0.4"])
     while not os.path.islink(done): time.sleep(0.1)
-    uses.ledger().look()
+    process_use.process_accounting().look()
     open(may_end, "w").close()
     stat = f"/proc/{os.readlink(done)}/stat"
     while os.path.exists(stat) and ") Z " not in open(stat).read(): time.sleep(0.05)
@@ -61,9 +61,9 @@ def test_a_process_that_nobody_waits_for_keeps_what_it_used(tmp_path: Path) -> N
 SEQUENCE = """
 import sys
 from pathlib import Path
-from pipeline.energy.process_tree import cpu_seconds_of_process_tree
+from pipeline.energy.process_use import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import NodeMeter
-watch.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
+node_meter.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
 for number in range(5):
     burn(0.3)  # between two meters
     with NodeMeter(Path(sys.argv[1]) / str(number)):
@@ -88,11 +88,11 @@ def test_meters_of_one_process_share_out_each_second_once(tmp_path: Path) -> Non
 FORKED = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy import uses
+from pipeline.energy import process_use
 from pipeline.energy.node_meter import NodeMeter
-watch.SAMPLE_SECONDS = 1.0
+node_meter.SAMPLE_SECONDS = 1.0
 burn(0.8)
-uses.share_start(4)
+process_use.share_start(4)
 children = []
 for number in range(4):
     if (child := os.fork()) == 0:
@@ -125,13 +125,13 @@ def test_forked_jobs_share_what_their_start_took(tmp_path: Path) -> None:
 NAMED = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy import uses
+from pipeline.energy import process_use
 from pipeline.energy.node_meter import NodeMeter
 os.environ["PIPELINE_ATTEMPT"] = "mine"
 with NodeMeter(Path(sys.argv[1])):
     print(time.process_time(), flush=True)
     sys.stdin.readline()
-    uses.ledger().look()
+    process_use.process_accounting().look()
     print("looked", flush=True)
     sys.stdin.readline()
 print(time.process_time())

@@ -307,7 +307,7 @@ def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
         {"suites": [{"name": "own", "language": "nl", "folder": str(tmp_path / "suite")}]}
     ).resolved(None)
     settings = SuitesSettings(model="base", step=7, suites=[suite])
-    asked = suites.ask(settings, load_model(run.model, 4), suite_files(suite))
+    asked = suites.ask_suites(settings, load_model(run.model, 4), suite_files(suite))
     assert {one.task for one in asked.measured} == {"pairs", "questions", "written"}
     (left_out,) = asked.not_asked
     assert "endings, line 2 of its data: the choice 1 is empty" in left_out["reason"]

@@ -16,7 +16,7 @@ from scipy import stats
 from pipeline.core.statistics import number_clusters
 from pipeline.evaluate import corpus_level
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
-from pipeline.evaluate.differences import compared_in_all, judge
+from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.intervals import interval
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
@@ -227,17 +227,19 @@ def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path
     kinds = ("bleu", "chrf", "ter")
     one = checkpoint(tmp_path, "large", 8, items(written(60, 0.8), kinds, 3))
     other = checkpoint(tmp_path, "small", 8, items(written(60, 0.5, 7), kinds, 3))
-    rows = [*compared_in_all(one, other)]
+    rows = [*compare_checkpoints(one, other)]
     judge(rows)
     assert [row["metric"] for row in rows] == [*kinds] and all(row["better"] == "a" for row in rows)
     for row in rows:
         assert row["a"]["value"] == pytest.approx(getattr(metrics, row["metric"])(written(60, 0.8)))
         assert row["low"] < row["difference"] < row["high"] and row["items"] == 60
         assert row["higher_is_better"] == (row["metric"] != "ter") and row["detectable_difference"] > 0
-    (turned,) = (row for row in compared_in_all(other, one) if row["metric"] == "chrf")
+    (turned,) = (row for row in compare_checkpoints(other, one) if row["metric"] == "chrf")
     assert (turned["low"], turned["high"]) == (pytest.approx(-rows[1]["high"]), pytest.approx(-rows[1]["low"]))
     changed = {key: value._replace(aggregation="chrfpp") for key, value in other.statistics["chrf"].items()}
-    assert [*compared_in_all(one, other._replace(statistics={"chrf": changed}))] == [], "another metric of that name"
+    assert [*compare_checkpoints(one, other._replace(statistics={"chrf": changed}))] == [], (
+        "another metric of that name"
+    )
 
 
 def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:

@@ -16,28 +16,28 @@ from scipy import special, stats
 from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
 from pipeline.evaluate.differences import (
-    Checkpoint,
-    compared,
-    compared_in_all,
-    compared_in_bits,
-    compared_in_grades,
+    compare_bits,
+    compare_checkpoints,
+    compare_grades,
+    compare_right_and_wrong,
     detectable,
     interval,
     judge,
     p_value,
     pairs,
 )
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 
 
-def checkpoint(model: str, step: int, **right: list[bool]) -> Checkpoint:
+def checkpoint(model: str, step: int, **right: list[bool]) -> EvaluatedCheckpoint:
     """Return a checkpoint of tasks that are named with what of them is right."""
     keys = {("s", task, n, f"{task}{n}"): one for task, answers in right.items() for n, one in enumerate(answers)}
-    return Checkpoint(model, step, {"acc": keys}, {}, {})
+    return EvaluatedCheckpoint(model, step, {"acc": keys}, {}, {})
 
 
-def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
+def write(folder: Path, found: EvaluatedCheckpoint, **changes: Any) -> Path:
     rows = [
         {"suite": s, "task": task, "item": item, "prompt_sha256": prompt, "answer": 0, "acc": right, **changes}
         for (s, task, item, prompt), right in found.right["acc"].items()
@@ -74,11 +74,11 @@ def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> 
 
 def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> None:
     one, other = checkpoint("a", 1, t=[True, True, False]), checkpoint("b", 1, t=[False, True])
-    (row,) = compared(one, other)
+    (row,) = compare_right_and_wrong(one, other)
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
     asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
-    assert [*compared(differences.read(asked), differences.read(asked_otherwise))] == []
-    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
+    assert [*compare_right_and_wrong(read_checkpoint(asked), read_checkpoint(asked_otherwise))] == []
+    assert [*compare_right_and_wrong(one, EvaluatedCheckpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() ->
         for _ in range(4):  # tasks, whose items are easier and harder ones
             easy = draw.beta(2, 2, 120)
             one, other = draw.random(120) < easy, draw.random(120) < easy
-            rows += [*compared(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
+            rows += [*compare_right_and_wrong(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
         judge(rows)
         wrong += any(row["better"] for row in rows)
     assert wrong <= 50
@@ -117,18 +117,18 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path, checkpoint("a", 1, t=[True, False]))
     twice = write(tmp_path, checkpoint("b", 1, t=[True, False]), item=0, prompt_sha256="x")
     with pytest.raises(InputError, match="item 0 of the task t stands twice"):
-        differences.read(twice)
+        read_checkpoint(twice)
     good.write_bytes(good.read_bytes()[:100])
     with pytest.raises(InputError, match=r"items\.parquet is no table of items"):
-        differences.read(good)
+        read_checkpoint(good)
 
 
-def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Checkpoint:
+def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> EvaluatedCheckpoint:
     texts = {
         ("texts", "t", n, str(n)): (float(each), int(size))
         for n, (each, size) in enumerate(zip(nats, sizes, strict=True))
     }
-    return Checkpoint(model, 1, {}, {"bits_per_byte": texts}, {})
+    return EvaluatedCheckpoint(model, 1, {}, {"bits_per_byte": texts}, {})
 
 
 def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path
     sizes = draw.integers(20, 400, 50)
     nats = -sizes * draw.uniform(0.5, 0.9, 50)
     better = nats + sizes * draw.normal(0.05, 0.05, 50)
-    (row,) = compared_in_bits(reader("a", better, sizes), reader("b", nats, sizes))
+    (row,) = compare_bits(reader("a", better, sizes), reader("b", nats, sizes))
     judge([row])
     assert row["better"] == "a" and row["difference"] < 0 and row["low"] < row["difference"] < row["high"] < 0
     assert row["a"]["value"] == pytest.approx(-better.sum() / math.log(2) / sizes.sum())
     assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
-    (turned,) = compared_in_bits(reader("b", nats, sizes), reader("a", better, sizes))
+    (turned,) = compare_bits(reader("b", nats, sizes), reader("a", better, sizes))
     judge([turned])
     assert turned["better"] == "b" and turned["difference"] == pytest.approx(-row["difference"])
-    assert [*compared(reader("a", better, sizes), reader("b", nats, sizes))] == []
+    assert [*compare_right_and_wrong(reader("a", better, sizes), reader("b", nats, sizes))] == []
 
 
 @pytest.mark.slow
@@ -155,12 +155,12 @@ def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_fou
         sizes = draw.integers(50, 150, 60)
         nats = -sizes * draw.uniform(0.5, 0.9, 60)
         one, other = (nats + draw.normal(0, 4, 60) for _ in range(2))
-        (row,) = compared_in_bits(reader("a", one, sizes), reader("b", other, sizes))
+        (row,) = compare_bits(reader("a", one, sizes), reader("b", other, sizes))
         judge([row])
         wrong += row["better"] is not None
         covered += row["low"] <= 0 <= row["high"]
         lead = row["detectable_difference"] * math.log(2) * sizes
-        (ahead,) = compared_in_bits(reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes))
+        (ahead,) = compare_bits(reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes))
         found += ahead["p_value"] < 0.05
     assert wrong <= 0.1 * rounds and 0.9 <= covered / rounds <= 0.99 and 0.68 <= found / rounds <= 0.92
 
@@ -170,17 +170,19 @@ def test_items_of_one_group_count_together(tmp_path: Path) -> None:
     one = checkpoint("a", 1, t=[n < 160 for n in range(200)])
     other = checkpoint("b", 1, t=[n >= 160 for n in range(200)])
     groups = {key: str(key[2] // 20) for key in one.right["acc"]}
-    (apart,) = compared(one, other)
-    (row,) = compared(one._replace(clusters=groups), other._replace(clusters=groups))
+    (apart,) = compare_right_and_wrong(one, other)
+    (row,) = compare_right_and_wrong(one._replace(clusters=groups), other._replace(clusters=groups))
     assert apart["p_value"] < 1e-9 and row["p_value"] == pytest.approx(2 * stats.binom.sf(7, 10, 0.5))
     assert row["difference"] == apart["difference"] == pytest.approx(0.6)
     assert row["high"] - row["low"] > 3 * (apart["high"] - apart["low"])
     path = write(tmp_path, one, cluster="one")
-    assert set(differences.read(path).clusters.values()) == {"one"}
+    assert set(read_checkpoint(path).clusters.values()) == {"one"}
 
 
-def writer(model: str, grades: np.ndarray[Any, Any], metric: str = "sari") -> Checkpoint:
-    return Checkpoint(model, 1, {}, {}, {}, {metric: {("s", "t", n, str(n)): float(x) for n, x in enumerate(grades)}})
+def writer(model: str, grades: np.ndarray[Any, Any], metric: str = "sari") -> EvaluatedCheckpoint:
+    return EvaluatedCheckpoint(
+        model, 1, {}, {}, {}, {metric: {("s", "t", n, str(n)): float(x) for n, x in enumerate(grades)}}
+    )
 
 
 def permuted(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], seed: int, rounds: int) -> float:
@@ -199,7 +201,7 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
     for lead, is_better in ((4.0, True), (1.5, None), (0.0, False)):
         second = draw.gamma(4, 10, 60)
         first = second + draw.normal(lead, 8, 60)
-        (row,) = compared_in_grades(writer("a", first), writer("b", second))
+        (row,) = compare_grades(writer("a", first), writer("b", second))
         judge([row])
         expected = permuted(first, second, 6, 4000)
         assert row["p_value"] == pytest.approx(expected, abs=3 * math.sqrt(0.25 / 4000))
@@ -208,18 +210,18 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
         even = stats.ttest_rel(first, second).confidence_interval(0.95)
         assert even.low - 0.1 * lead - 0.5 < row["low"] <= even.low + 1e-9
         assert even.high - 1e-9 <= row["high"] < even.high + 0.1 * lead + 0.5
-        (turned,) = compared_in_grades(writer("b", second), writer("a", first))
+        (turned,) = compare_grades(writer("b", second), writer("a", first))
         assert turned["difference"] == pytest.approx(-row["difference"])
         assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
 
 
 def test_grades_of_other_metrics_or_items_are_not_compared_and_clusters_count_together() -> None:
     one, other = writer("a", np.arange(8.0)), writer("b", np.arange(6.0) - 1)
-    (row,) = compared_in_grades(one, other)
+    (row,) = compare_grades(one, other)
     assert (row["items"], row["items_of_one_alone"], row["difference"]) == (6, 2, 1.0)
-    assert [*compared_in_grades(one, writer("b", np.ones(8), "rouge_l"))] == []
+    assert [*compare_grades(one, writer("b", np.ones(8), "rouge_l"))] == []
     groups = {key: str(key[2] // 2) for key in one.graded["sari"]}
-    (grouped,) = compared_in_grades(one._replace(clusters=groups), other._replace(clusters=groups))
+    (grouped,) = compare_grades(one._replace(clusters=groups), other._replace(clusters=groups))
     assert row["p_value"] == pytest.approx(2 / 2**6) and grouped["p_value"] == pytest.approx(2 / 2**3)
 
 
@@ -265,7 +267,7 @@ def test_of_equal_writers_few_pages_mark_a_difference() -> None:
         for _ in range(2):
             ease = draw.gamma(4, 10, 50)
             one, other = (np.clip(ease + draw.normal(0, 12, 50), 0, 100) for _ in range(2))
-            rows += compared_in_grades(writer("a", one), writer("b", other))
+            rows += compare_grades(writer("a", one), writer("b", other))
         judge(rows)
         wrong += any(row["better"] for row in rows)
         covered += sum(row["low"] <= 0 <= row["high"] for row in rows)
@@ -277,8 +279,8 @@ def test_bits_of_right_answers_have_no_better_one() -> None:
     other = {
         "answer_bits_per_byte": {key: (2 * nats, size) for key, (nats, size) in likely["answer_bits_per_byte"].items()}
     }
-    sides = [Checkpoint(name, 1, {}, of, {}) for name, of in (("a", likely), ("b", other))]
-    assert list(compared_in_all(*sides)) == []
+    sides = [EvaluatedCheckpoint(name, 1, {}, of, {}) for name, of in (("a", likely), ("b", other))]
+    assert list(compare_checkpoints(*sides)) == []
 
 
 def test_among_many_comparisons_only_more_is_detectable() -> None:
@@ -303,7 +305,7 @@ def test_no_share_can_differ_by_more_than_one() -> None:
 def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
     right = {("s", "t", n, "x"): n % 2 == 0 for n in range(40)}
     clusters = {key: str(key[2] // 2) for key in right}
-    (row,) = compared(*(Checkpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
+    (row,) = compare_right_and_wrong(*(EvaluatedCheckpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
     assert row["detectable_difference"] is None and row["p_value"] == 1.0
     judge([row])
     assert row["better"] is None

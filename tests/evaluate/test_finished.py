@@ -45,7 +45,7 @@ IN_PROCESSES = """
 import sys
 from pathlib import Path
 from pipeline.evaluate.settings import Suite
-from tests.evaluate.test_processes import LAUNCH, evaluated
+from tests.evaluate.test_evaluation_processes import LAUNCH, evaluated
 milestone, folder, scratch = map(Path, sys.argv[1:4])
 suites = [Suite.model_validate_json(given) for given in sys.argv[4:]]
 evaluated(milestone, folder, LAUNCH.replace("=3", "=2"), suites, scratch)

@@ -22,7 +22,7 @@ from pipeline.corpus.personal_data import find, mask
 from pipeline.corpus.rules.harmful_settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import memorization, samples
-from pipeline.evaluate.memorization import Continued, Counter, Writer
+from pipeline.evaluate.memorization import Continuation, HitCounter, Writer
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
@@ -125,7 +125,7 @@ def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> Writer:
 
 
 def kinds(of: Set, writer: Writer, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
-    found: dict[str, Any] = memorization.measured(settings, of.search, writer, list(files))["kinds"]
+    found: dict[str, Any] = memorization.measure_memorization(settings, of.search, writer, list(files))["kinds"]
     return found
 
 
@@ -147,7 +147,7 @@ def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: Writer)
 
 
 def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: Writer) -> None:
-    counter = Counter(SHORT, words.search, [])
+    counter = HitCounter(SHORT, words.search, [])
     everything = "\0".join(words.texts)
     prompts = [
         learnt.request_tokenizer.encode_prompt(text)
@@ -156,13 +156,13 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
     by_hand = []
     for tokens in learnt.after(prompts, SHORT.continuation_tokens):
         text = learnt.text(tokens)
-        counted = counter([Continued([], tokens, "nl")])["in_training"]["count"]
+        counted = counter([Continuation([], tokens, "nl")])["in_training"]["count"]
         by_hand.append(len(tokens) == SHORT.continuation_tokens and text.strip("\ufffd") in everything)
         assert counted == by_hand[-1]
     assert set(by_hand) == {True, False}
     short = learnt.request_tokenizer.encode_prompt("polder")[-2:]
     assert words.search.holds(words.search.whole_text(short))
-    assert counter([Continued([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
+    assert counter([Continuation([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +177,12 @@ def signs(tmp_path_factory: pytest.TempPathFactory) -> Set:
 def test_what_says_nothing_is_counted_apart_and_is_no_copy(signs: Set) -> None:
     encoder = Tokenizer.from_file(str(signs.tokenizer))
     junk, telling = (encoder.encode(text, add_special_tokens=False).ids[:12] for text in (SIGNS, signs.texts[0]))
-    given = [Continued([], tokens, "nl", tokens) for tokens in (junk, telling, junk, [])]
+    given = [Continuation([], tokens, "nl", tokens) for tokens in (junk, telling, junk, [])]
     assert all(signs.search.holds(signs.search.whole_text(tokens)) for tokens in (junk, telling))
-    found = Counter(SHORT, signs.search, [])(given)
+    found = HitCounter(SHORT, signs.search, [])(given)
     assert (found["texts"], found["say_nothing"]) == (4, 3)
     assert found["exact"]["count"] == found["in_training"]["count"] == found["exact"]["share"] == 1
-    found = Counter(SHORT, signs.search, [])(given[:1])
+    found = HitCounter(SHORT, signs.search, [])(given[:1])
     assert found["say_nothing"] == 1 and found["exact"] is found["in_training"] is None, "a share of nothing is none"
 
 
@@ -198,16 +198,16 @@ def test_a_text_is_memorised_in_either_form_of_unicode(tmp_path: Path) -> None:
         for form in ("NFC", "NFD")
     )
     settings = SHORT.model_copy(update={"continuation_tokens": len(apart)})
-    found = Counter(settings, accents.search, [])([Continued([], apart, "nl", held)])
+    found = HitCounter(settings, accents.search, [])([Continuation([], apart, "nl", held)])
     assert held != apart and found["exact"]["count"] == found["in_training"]["count"] == 1
 
 
 def test_what_says_nothing_has_fewer_than_two_letters_or_digits_for_five_tokens(signs: Set) -> None:
-    assert Counter(MemorizationSettings(), signs.search, []).minimum_letters == 20
+    assert HitCounter(MemorizationSettings(), signs.search, []).minimum_letters == 20
     encoder = Tokenizer.from_file(str(signs.tokenizer))
     for text, is_told in (("- - " * 5 + "ab1d", False), ("- - " * 5 + "ab1de", True)):
         tokens = encoder.encode(text, add_special_tokens=False).ids
-        found = Counter(SHORT, signs.search, [])([Continued([], tokens, "nl")])
+        found = HitCounter(SHORT, signs.search, [])([Continuation([], tokens, "nl")])
         assert found["say_nothing"] == (not is_told)
 
 
@@ -275,8 +275,8 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     prompts = [writer.request_tokenizer.encode_prompt(f"De e-mail van {name} is") for name in NAMES]
     written = writer.after(prompts, 30, batch_size=4)
     none = PersonalData(**dict.fromkeys(("email", "telephone"), False))
-    counter = Counter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])
-    found = counter(Continued(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
+    counter = HitCounter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])
+    found = counter(Continuation(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
     texts = [writer.text(text) for text in written]
     if is_masked:
         assert all("<EMAIL>" in text for text in texts)
@@ -293,8 +293,8 @@ def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Write
     def counted(prompt: str, text: str, **changes: Any) -> int:
         given, written = (learnt.encoder(part, add_special_tokens=False)["input_ids"] for part in (prompt, text))
         kinds = PersonalData(**changes)
-        counter = Counter(SHORT.model_copy(update={"personal_data": kinds}), words.search, [])
-        found: int = counter([Continued(given, written, "nl")])["personal_data"]
+        counter = HitCounter(SHORT.model_copy(update={"personal_data": kinds}), words.search, [])
+        found: int = counter([Continuation(given, written, "nl")])["personal_data"]
         return found
 
     assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "it was given"
@@ -332,7 +332,7 @@ def test_the_step_writes_counts_and_no_text(words: Set, learnt: Writer, tmp_path
         samples=out,
     )
     found = json.loads(out.read_text())["memorization"]
-    assert found == memorization.measured(SHORT, words.search, learnt, [])
+    assert found == memorization.measure_memorization(SHORT, words.search, learnt, [])
     assert set(found["kinds"]) == {"train", "train_itself", "validation", "validation_itself", "neutral", "asking"}
     assert found["kinds"]["neutral"]["texts"] == 100 and found["kinds"]["asking"]["exact"] is None
     assert not any(text in json.dumps(found) for text in ("polder", "miller"))

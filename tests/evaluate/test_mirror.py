@@ -15,7 +15,7 @@ import yaml
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.evaluate import mirror_download, suites
+from pipeline.evaluate import suites
 from pipeline.evaluate.mirror import data_sets_of
 from pipeline.evaluate.settings import AskedSettings, Suite
 from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
@@ -60,7 +60,7 @@ def mirror(folder: Path, *arguments: str) -> int:
 def evaluate(folder: Path, *tasks: str) -> None:
     """Begin to ask a suite that reads a mirror; no test comes to where the model answers."""
     suite = Suite(name="shipped", language="nl", tasks=[*tasks], data=str(folder))
-    suites.ask(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
+    suites.ask_suites(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
 
 
 def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(
@@ -229,7 +229,7 @@ def test_a_command_that_is_killed_before_the_last_rename_is_found_and_mended(
         rename(old, new)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(mirror_download.os, "rename", killed)
+        patch.setattr(os, "rename", killed)
         mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main")
     with pytest.raises(InputError, match=r"is listed in mirror\.json and missing"):
         evaluate(folder, "belebele_nld_Latn")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate import differences
+from pipeline.evaluate.item_answers import read_checkpoint
 from pipeline.evaluate.items import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
-from pipeline.evaluate.text_metrics import lix, normalised, rouge_l
+from pipeline.evaluate.text_metrics import lix, normalise_answer, rouge_l
 from pipeline.evaluate.verdict import credits_of
 from tests.evaluate.test_suites import evaluate
 
@@ -168,7 +168,7 @@ def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: st
         naming = [
             number
             for number, passage in enumerate(row["passages"], start=1)
-            if any(f" {normalised(one)} " in f" {normalised(passage)} " for one in row["answers"])
+            if any(f" {normalise_answer(one)} " in f" {normalise_answer(passage)} " for one in row["answers"])
         ]
         assert naming == ([row["passage"]] if row["passage"] else []), row
         assert bool(row["answers"]) == bool(row["passage"])
@@ -216,7 +216,7 @@ def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_p
         assert {(part["part"], part["examples"]) for part in row["parts"]} >= {
             ("gender" if row["language"] == "en" else "geslacht", 10)
         }
-    assert differences.read(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
+    assert read_checkpoint(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
 
 
 def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:

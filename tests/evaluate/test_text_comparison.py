@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluate.test_trivial import asked
 
 from pipeline.core.normalization import all_composed, composed
 from pipeline.evaluate import text_metrics
@@ -17,6 +16,7 @@ from pipeline.evaluate.items import TaskItem, _right
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import OWN, score
 from pipeline.evaluate.verdict import constant_answer, majority_answer, scaled
+from tests.evaluate.test_item_answers import asked
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}

@@ -12,11 +12,11 @@ from pipeline.evaluate.text_metrics import (
     claims_found,
     dutch_syllables,
     english_syllables,
+    find_missing_field,
     flesch_douma,
     flesch_kincaid,
     lix,
-    normalised,
-    problem,
+    normalise_answer,
     rouge_l,
     sari,
     score,
@@ -52,8 +52,8 @@ def test_rouge_l_is_that_of_the_library() -> None:
 
 
 def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
-    assert normalised(" De Havenweg, [2].") == "havenweg" == normalised("havenweg")
-    assert normalised("the Hague") == "hague" and normalised("") == ""
+    assert normalise_answer(" De Havenweg, [2].") == "havenweg" == normalise_answer("havenweg")
+    assert normalise_answer("the Hague") == "hague" and normalise_answer("") == ""
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
 def test_what_an_item_lacks_is_told(
     fields: dict[str, Any], metrics: tuple[str, ...], metadata: dict[str, Any], told: str
 ) -> None:
-    assert told in (problem(fields, metrics, metadata) or "")
+    assert told in (find_missing_field(fields, metrics, metadata) or "")
 
 
 def test_an_item_with_all_that_is_needed_has_no_problem() -> None:
-    assert problem(THERE, CITED, METADATA) is problem(NOWHERE, CITED, METADATA) is None
-    assert problem({"references": ["a"], "source": "b"}, ("sari", "chrf", "lix"), {}) is None
+    assert find_missing_field(THERE, CITED, METADATA) is find_missing_field(NOWHERE, CITED, METADATA) is None
+    assert find_missing_field({"references": ["a"], "source": "b"}, ("sari", "chrf", "lix"), {}) is None
 
 
 SOURCE = "About 95 species are currently accepted ."

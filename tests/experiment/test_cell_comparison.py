@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.evaluate.differences import compared_in_all
+from pipeline.evaluate.differences import compare_checkpoints
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.experiment.cell_comparison import compared, difference, judge, undominated
+from pipeline.experiment.cell_comparison import compare_cells, difference, judge, pareto_front
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ def test_intervals_hold_the_true_difference(seeds: int, noise: tuple[float, floa
     for _ in range(times):
         lead_SC = truth + of_seed * random.normal(size=(seeds, 1)) + of_item * random.normal(size=items)
         lead_SC = lead_SC + of_both * random.normal(size=(seeds, items))
-        (row,) = compared(cells(lead_SC), cells(np.zeros((seeds, items))))
+        (row,) = compare_cells(cells(lead_SC), cells(np.zeros((seeds, items))))
         held += row["low"] <= truth <= row["high"]
         assert row["difference"] == pytest.approx(lead_SC.mean())
     assert held / times >= (0.89 if seeds == 2 else 0.925)
@@ -74,7 +74,7 @@ def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most
             return cells(of_item + noise)
 
         to = made()
-        rows = [row for _ in range(6) for row in compared(made(), to)]
+        rows = [row for _ in range(6) for row in compare_cells(made(), to)]
         judge(rows, 0.05)
         wrong += any(row["better"] for row in rows)
     assert wrong / times <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
@@ -86,7 +86,7 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
     noise = 0.05, 0.2, 0.4
     error = (noise[0] ** 2 / seeds + noise[1] ** 2 / items + noise[2] ** 2 / seeds / items) ** 0.5
     lead_SC = noise[0] * random.normal(size=(seeds, 1)) + noise[2] * random.normal(size=(seeds, items))
-    (row,) = compared(cells(lead_SC), cells(np.zeros((seeds, items))))
+    (row,) = compare_cells(cells(lead_SC), cells(np.zeros((seeds, items))))
     rows = [row, dict(row), dict(row)]
     judge(rows, 0.05)
     assert 2 * row["error"] < row["detectable_difference"] < 6 * row["error"]
@@ -96,7 +96,7 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
     truth = 3.4 * error  # Student's reach and power at about 8 degrees of freedom, of one comparison
     for _ in range(times):
         lead_SC = truth + noise[0] * random.normal(size=(seeds, 1)) + noise[1] * random.normal(size=items)
-        (row,) = compared(
+        (row,) = compare_cells(
             cells(lead_SC + noise[2] * random.normal(size=(seeds, items))), cells(np.zeros((seeds, items)))
         )
         judge([row], 0.05)
@@ -110,37 +110,37 @@ def test_seeds_that_one_side_lacks_are_left_out_and_one_seed_is_compared_by_item
     first, second = cells(one), cells(other, "y")
     second[3] = checkpoint(other[0])
     del first[0]
-    (row,) = compared(first, second)
+    (row,) = compare_cells(first, second)
     assert row["seeds"] == [1, 2] and row["difference"] == pytest.approx((one - other)[1:].mean())
     del first[1]
-    (row,) = compared(first, second)
+    (row,) = compare_cells(first, second)
     assert row["seeds"] == [2] and "freedom" not in row
-    (expected,) = compared_in_all(first[2], second[2])
+    (expected,) = compare_checkpoints(first[2], second[2])
     assert {key: row[key] for key in ("low", "high", "p_value")} == {
         key: expected[key] for key in ("low", "high", "p_value")
     }
     del first[2]
-    assert compared(first, second) == []
+    assert compare_cells(first, second) == []
 
 
 def test_items_that_are_alike_count_as_one_and_metrics_can_be_named() -> None:
     random = np.random.default_rng(6)
     lead_SI = np.repeat(random.normal(size=(3, 10)), 6, axis=1)[:, np.argsort(np.tile(np.arange(6), 10), kind="stable")]
     grouped, alone = (
-        compared(cells(lead_SI, clusters=clusters), cells(np.zeros((3, 60)), clusters=clusters))[0]
+        compare_cells(cells(lead_SI, clusters=clusters), cells(np.zeros((3, 60)), clusters=clusters))[0]
         for clusters in (10, None)
     )
     assert grouped["difference"] == pytest.approx(alone["difference"])
     assert grouped["high"] - grouped["low"] > alone["high"] - alone["low"]
-    assert compared(cells(lead_SI), cells(lead_SI), ["task/other"]) == []
-    assert len(compared(cells(lead_SI), cells(lead_SI), ["task/sari"])) == 1
+    assert compare_cells(cells(lead_SI), cells(lead_SI), ["task/other"]) == []
+    assert len(compare_cells(cells(lead_SI), cells(lead_SI), ["task/sari"])) == 1
 
 
 def test_where_nothing_varies_nothing_is_found() -> None:
-    (row,) = compared(cells(np.ones((2, 4))), cells(np.zeros((2, 4))))
+    (row,) = compare_cells(cells(np.ones((2, 4))), cells(np.zeros((2, 4))))
     judge([row], 0.05)
     assert (row["difference"], row["p_value"], row["better"], row["detectable_difference"]) == (1.0, 1.0, None, None)
-    assert compared(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
+    assert compare_cells(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
 
 
 def test_the_level_is_the_one_that_is_asked_for() -> None:
@@ -163,7 +163,7 @@ def test_shares_differ_by_one_at_most() -> None:
 
     one = {0: answers(1, 1, 1, 1, 1, 1), 1: answers(1, 0, 0, 0, 0, 0)}
     other = {0: answers(0, 0, 0, 0, 1, 0), 1: answers(1, 1, 0, 0, 0, 0)}
-    (row,) = compared(one, other)
+    (row,) = compare_cells(one, other)
     judge([row], 0.05)
     assert row["difference"] == pytest.approx(1 / 3)
     assert (row["low"], row["high"], row["detectable_difference"]) == (-1.0, 1.0, 1.0)
@@ -179,12 +179,12 @@ def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
 
     one = {0: reader([1, 2, 3, 5]), 1: reader([1, 2, 4, 4])}
     other = {0: reader([3, 6, 9, 12]), 1: reader([3, 6, 9, 13])}
-    (row,) = compared(one, other)
+    (row,) = compare_cells(one, other)
     assert row["a"] == pytest.approx(22 / 2 / 10 / np.log(2)) and row["b"] == pytest.approx(61 / 2 / 10 / np.log(2))
     judge([row], 0.05)
     assert row["better"] == "a" and not row["higher_is_better"] and row["difference"] < 0
 
 
 def test_undominated_rows_are_those_of_the_front() -> None:
-    assert undominated([(1, 5), (2, 4), (2, 3), (0, 6), (2, 4)]) == [True, True, False, True, True]
-    assert undominated([]) == []
+    assert pareto_front([(1, 5), (2, 4), (2, 3), (0, 6), (2, 4)]) == [True, True, False, True, True]
+    assert pareto_front([]) == []

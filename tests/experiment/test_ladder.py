@@ -13,7 +13,7 @@ import yaml
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.ladder import main, rungs_below, told
+from pipeline.experiment.ladder import ladder_lines, main, rungs_below
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 
@@ -127,15 +127,15 @@ def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:
     rungs, _ = rungs_below(results)
     worse = [*rungs[:-1], rungs[-1]._replace(point=rungs[-1].point._replace(loss=9.0))]
     laws = [
-        [line for line in told(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
+        [line for line in ladder_lines(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
         for some in (rungs, worse)
     ]
     assert laws[0] == laws[1] and len(laws[0]) == 3
-    assert "measured 9.0000" in told(worse, hold_out=True)[-2]
+    assert "measured 9.0000" in ladder_lines(worse, hold_out=True)[-2]
 
 
 def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(results: Path) -> None:
-    lines = told(rungs_below(results)[0], hold_out=False)
+    lines = ladder_lines(rungs_below(results)[0], hold_out=False)
     assert not any("held out" in line for line in lines)
     (split,) = [line for line in lines if "spent best" in line]
     flops, best_parameters, best_tokens = (float(n) for n in re.findall(r"([\d.]+e[+-]\d+)", split)[:3])
@@ -166,7 +166,7 @@ def test_models_with_experts_are_left_out(results: Path) -> None:
 def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
     rungs, _ = rungs_below(results)
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
-    assert "the law does not fall with parameters, so that no split of compute is best: vary them more" in told(
+    assert "the law does not fall with parameters, so that no split of compute is best: vary them more" in ladder_lines(
         flat, hold_out=False
     )
 
@@ -174,7 +174,7 @@ def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Pat
 def test_energy_that_is_not_known_is_said(results: Path) -> None:
     file = results / "one/report/figures.json"
     file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
-    lines = told(rungs_below(results)[0], hold_out=False)
+    lines = ladder_lines(rungs_below(results)[0], hold_out=False)
     assert [line.endswith("not known") for line in lines[1:8]].count(True) == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.experiment.mlflow_store import VARIABLES
-from pipeline.experiment.runs import main, runs_below, side_by_side
+from pipeline.experiment.runs import main, runs_below, runs_table
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
@@ -60,7 +60,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
 
 
 def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(results: Path) -> None:
-    lines = side_by_side(runs_below(results))
+    lines = runs_table(runs_below(results))
     assert lines[0].split() == ["a", "c", "deeper/b"]
     assert cells(lines) == {
         "jobs": ["2 jobs, with a report", "2 jobs, no report", "1 job, with a report"],
@@ -77,7 +77,7 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
     (results / "a/report/figures.json").write_text('[{"figure": 1}]')
     (results / "c/provenance/frozen/10.json").write_text("{")
     (results / "c").rename(results / "c\x1b[31m")
-    told = cells(lines := side_by_side(runs_below(results)))
+    told = cells(lines := runs_table(runs_below(results)))
     assert lines[0].split()[1] == "c\\x1b[31m"
     assert told["jobs"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "1 job, with a report"]
     assert told["run.seed"] == ["7", "", "8"] and told["energy.total, J"] == ["", "", "123.5 estimated"]
@@ -86,8 +86,8 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
 def test_a_long_text_makes_no_column_wide(results: Path) -> None:
     for name, letter in (("d", "x"), ("e", "y")):
         write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
-    assert max(map(len, side_by_side(runs_below(results)))) < 300
-    told = cells(side_by_side(runs_below(results)))["use"]
+    assert max(map(len, runs_table(runs_below(results)))) < 300
+    told = cells(runs_table(runs_below(results)))["use"]
     assert [cell for cell in told if cell] == [f'"{letter * 58}…' for letter in "xy"]
 
 

@@ -17,7 +17,7 @@ from pipeline.energy.energy_forecast import Forecast
 from pipeline.forecast.calibration import forecast_plan
 from pipeline.forecast.work import WORK
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import table
+from pipeline.plan.plan_tables import plan_table
 from pipeline.plan.settings import EstimateSettings
 from pipeline.workflow.steps import REPORTED, STEPS, chapter, step_settings
 
@@ -138,7 +138,7 @@ def test_what_the_account_does_not_know_widens_the_forecast(tmp_path: Path, pilo
 
 
 def test_the_table_has_a_line_per_step_and_one_for_all(tmp_path: Path, pilots: list[Path]) -> None:
-    text = table(plan_of(planned(tmp_path, pilots)))
+    text = plan_table(plan_of(planned(tmp_path, pilots)))
     (line,) = [line for line in text.splitlines() if line.startswith("corpus.filter")]
     assert line.split()[1:3] == ["1,010", "J"] and "1.68 minutes" in line
     assert "whole chain" in text and f"{pilots[0]} (local; energy measured)" in text
@@ -149,7 +149,7 @@ def test_one_size_is_refused_in_the_words_of_the_forecast(tmp_path: Path, pilots
     assert all(
         "joules" not in told and "all of one size" in told["refused"] for told in plan["forecast"]["steps"].values()
     )
-    text = table(plan)
+    text = plan_table(plan)
     assert text.count("the calibration runs are all of one size") == 1 and "there is none of any step" in text
 
 

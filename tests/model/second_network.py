@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
-from pipeline.model.networks import Network, normal
+from pipeline.model.networks import Network, draw_normal
 from pipeline.model.settings import Architecture
 
 SIZES = {"layers": "n_layer", "width": "n_embd", "heads": "n_head", "key_value_heads": "n_group"}
@@ -37,7 +37,7 @@ def initial_weight(
 ) -> Tensor:
     if len(shape) == 1:
         return torch.ones(shape)[part[0] if part else slice(None)]
-    return normal(name, shape, 0.1, seed, part)
+    return draw_normal(name, shape, 0.1, seed, part)
 
 
 def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pipeline.model.loss import LEAST_ROWS, PARTS
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
-from pipeline.model.switches import prepare
+from pipeline.model.switches import set_switches
 
 VOCABULARY = 96
 SHAPES = [
@@ -71,7 +71,7 @@ def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> N
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_flops_with_recomputation_equal_the_counted_ones(architecture: Architecture) -> None:
     model = native(architecture)
-    prepare(model, torch.device("cpu"), recomputation="full")
+    set_switches(model, torch.device("cpu"), recomputation="full")
     tokens = torch.zeros((2, 16), dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(tokens).sum().backward()

@@ -33,7 +33,7 @@ def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor
 @pytest.mark.parametrize("shape", [(5, 8), (7, 9), (10, 15), (3, 14), (4, 6, 10), (121, 1)])
 def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
     expected = by_the_rule("a.weight", math.prod(shape), 0.3, 11)
-    assert torch.equal(networks.normal("a.weight", shape, 0.3, 11), expected.view(shape))
+    assert torch.equal(networks.draw_normal("a.weight", shape, 0.3, 11), expected.view(shape))
     assert len(expected) <= BLOCK or not torch.equal(expected[:10], expected[BLOCK : BLOCK + 10])
 
 
@@ -49,8 +49,8 @@ def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
-    whole = networks.normal("a", (9, 7, 5), 1.0, 3)
-    found = networks.normal("a", (9, 7, 5), 1.0, 3, part)
+    whole = networks.draw_normal("a", (9, 7, 5), 1.0, 3)
+    found = networks.draw_normal("a", (9, 7, 5), 1.0, 3, part)
     assert torch.equal(found, whole[part]) and found.is_contiguous()
 
 
@@ -68,12 +68,12 @@ def test_only_the_blocks_that_a_part_meets_are_drawn(
 ) -> None:
     drew, block = [], networks._block
     monkeypatch.setattr(networks, "_block", lambda *given: drew.append(given[2]) or block(*given))
-    networks.normal("a", (100, 20), 1.0, 3, part)
+    networks.draw_normal("a", (100, 20), 1.0, 3, part)
     assert drew == numbers
 
 
 def test_all_elements_have_one_deviation() -> None:
-    found = networks.normal("a", (400, 1000), 0.02, 1)
+    found = networks.draw_normal("a", (400, 1000), 0.02, 1)
     assert float(found.std()) == pytest.approx(0.02, rel=0.01) and abs(float(found.mean())) < 0.0002
 
 

@@ -23,7 +23,7 @@ from pipeline.model.qwen3_moe import PRESETS
 from pipeline.model.qwen3_moe_network import Qwen3Moe, configuration, their_name
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, active_parameter_count, flops_per_token, parameter_count
-from pipeline.model.switches import prepare
+from pipeline.model.switches import set_switches
 
 VOCABULARY, EXPERTS, CHOSEN = 96, 6, 2
 SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "layers": 2, "width": 32, "heads": 4, "key_value_heads": 2}
@@ -47,7 +47,7 @@ def state_of(architecture: Architecture) -> dict[str, Tensor]:
 def native(architecture: Architecture, **switches: Any) -> Qwen3Moe:
     model = Qwen3Moe(architecture, VOCABULARY)
     model.load_state_dict(state_of(architecture), strict=not architecture.tie_embeddings)
-    prepare(model, torch.device("cpu"), **switches)
+    set_switches(model, torch.device("cpu"), **switches)
     return model
 
 
@@ -226,7 +226,7 @@ def test_parameters_and_operations_are_the_counted_ones(architecture: Architectu
     tokens = torch.zeros((2, 6), dtype=torch.long)
     grouped = {torch.ops.aten._grouped_mm: lambda left, right, *_, **__: 2 * left[-2] * left[-1] * right[-1]}
     for recomputed in (False, True):
-        prepare(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
+        set_switches(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
             model(tokens).sum().backward()
         told = flops_per_token(architecture, VOCABULARY, 6, recomputation=recomputed)
@@ -245,7 +245,7 @@ def test_a_block_keeps_what_is_counted(precision: Any, norm_bytes: int, recomput
     saved, estimated = [], []
     for a in (architecture, architecture.model_copy(update={"layers": 1})):
         model = Qwen3Moe(a, VOCABULARY).to(torch.bfloat16 if precision == "bf16" else torch.float32)
-        prepare(model, torch.device("cpu"), recomputation=recomputation)
+        set_switches(model, torch.device("cpu"), recomputation=recomputation)
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         found: dict[int, int] = {}
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.model.switches import prepare
+from pipeline.model.switches import set_switches
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def worker(rank: int, folder: str) -> None:
         for precision in (torch.float32, torch.bfloat16):
             for switches in SWITCHES:
                 model = Llama(shape, VOCABULARY)
-                prepare(model, CPU, **switches)  # type: ignore[arg-type]
+                set_switches(model, CPU, **switches)  # type: ignore[arg-type]
                 policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
                 for part in (*model.blocks, model):
                     fully_shard(part, mesh=mesh, mp_policy=policy)

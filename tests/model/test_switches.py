@@ -11,7 +11,7 @@ from pipeline.model.attention import attention_limits, best_kernels
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.model.switches import explained, is_deterministic, prepare, set_determinism
+from pipeline.model.switches import explain_missing_kernel, is_deterministic, set_determinism, set_switches
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ SWITCHES += [{**first, "tiled_feed_forward": 4} for first in SWITCHES[:2]]
 def drawn(shape: Architecture = SHAPE, **switches: object) -> Llama:
     model = Llama(shape, VOCABULARY)
     model.load_state_dict({name: weight * 4 for name, weight in initial_state(shape, VOCABULARY, seed=3).items()})
-    prepare(model, CPU, **switches)  # type: ignore[arg-type]
+    set_switches(model, CPU, **switches)  # type: ignore[arg-type]
     return model
 
 
@@ -128,8 +128,8 @@ def test_recorded_blocks_compute_the_same() -> None:
     device = torch.device("cuda")
     tokens, target, _ = (part.to(device) for part in batch())
     plain, recorded = drawn().to(device), drawn().to(device)
-    prepare(plain, device)
-    prepare(recorded, device, compile=True, cuda_graphs=True)
+    set_switches(plain, device)
+    set_switches(recorded, device, compile=True, cuda_graphs=True)
     for step in range(5):
         with torch.set_grad_enabled(step > 1):
             expected, found = plain(tokens, target), recorded(tokens, target)
@@ -152,7 +152,7 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
         documents = limits_of(document) if masked else None
         expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
-        prepare(half, device)
+        set_switches(half, device)
         found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
 
@@ -176,7 +176,7 @@ def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() ->
     set_determinism(True)
     assert is_deterministic()
     match = r"put_ has no kernel .*: set training\.deterministic to false"
-    with pytest.raises(InputError, match=match), explained("training.deterministic"):
+    with pytest.raises(InputError, match=match), explain_missing_kernel("training.deterministic"):
         without_a_fixed_order()
 
 
@@ -191,5 +191,5 @@ def test_a_warning_alone_is_not_determinism() -> None:
 
 
 def test_another_error_stays_what_it_is() -> None:
-    with pytest.raises(RuntimeError, match="must match"), explained("training.deterministic"):
+    with pytest.raises(RuntimeError, match="must match"), explain_missing_kernel("training.deterministic"):
         torch.ones(2) + torch.ones(3)

@@ -17,7 +17,7 @@ from pipeline.model.attention import attention_limits
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
-from pipeline.model.switches import prepare
+from pipeline.model.switches import set_switches
 from tests.model.documents import limits_of
 
 VOCABULARY, LENGTH, WINDOW = 96, 50, 7
@@ -39,7 +39,7 @@ def state_of(architecture: Architecture) -> dict[str, Tensor]:
 def native(architecture: Architecture, **switches: Any) -> Any:
     model = network(architecture.name).model(architecture, VOCABULARY)
     model.load_state_dict(state_of(architecture), strict=not architecture.tie_embeddings)
-    prepare(model, torch.device("cpu"), **switches)
+    set_switches(model, torch.device("cpu"), **switches)
     return model
 
 
@@ -180,6 +180,6 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
     with torch.no_grad():
         expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
-        prepare(half, device)
+        set_switches(half, device)
         found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()

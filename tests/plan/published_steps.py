@@ -161,8 +161,8 @@ def reached(row: Throughput, machine: Machine = H100) -> float:
     training = TrainingPlan(
         **row._asdict() | {"precision": "bf16", "steps": 1, "strategy": "full_shard", "gradient_reduction": "bf16"}
     )
-    mesh = kernels.mesh_of(training, row.devices, machine.devices)
-    step = step_time(kernels.work(architecture, 50_368, training, mesh), mesh, machine)
+    mesh = kernels.device_mesh(training, row.devices, machine.devices)
+    step = step_time(kernels.step_work(architecture, 50_368, training, mesh), mesh, machine)
     return row.batch_size * row.sequence_length / step.seconds / row.devices
 
 

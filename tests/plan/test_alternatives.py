@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.plan.alternatives import advice
+from pipeline.plan.alternatives import advise_shapes
 from pipeline.plan.settings import ModelPlan, PlatformPlan
 
 GOOD = {"layers": 32, "width": 4096, "feed_forward_width": 14336, "heads": 32, "key_value_heads": 8}
@@ -17,7 +17,7 @@ def told(
     model = ModelPlan.model_validate(
         {"architecture": GOOD | dict(shape), "training": written, "vocabulary_size": vocabulary_size}
     )
-    return advice(model, PlatformPlan(devices=devices), {"devices_used": 16})
+    return advise_shapes(model, PlatformPlan(devices=devices), {"devices_used": 16})
 
 
 def test_a_good_shape_needs_none():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plan.estimate import estimate, run
-from pipeline.plan.plan_tables import readable, table
+from pipeline.plan.plan_tables import format_quantity, plan_table
 from pipeline.plan.settings import EstimateSettings
 
 SHAPE = {"layers": 60, "width": 6656, "feed_forward_width": 17920, "heads": 52, "key_value_heads": 13}
@@ -82,7 +82,7 @@ def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
         assert model[key] is None
     assert plan["totals"]["carbon_grams"] is None
     assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
-    assert "peak_flops_per_second" in table(plan).splitlines()[-3]
+    assert "peak_flops_per_second" in plan_table(plan).splitlines()[-3]
 
 
 def test_nodes_multiply_the_devices_and_a_hybrid_strategy_keeps_a_copy_of_the_state_on_each():
@@ -118,11 +118,11 @@ def test_whole_allocations_are_billed_whether_all_of_them_compute_or_not():
     assert billed({"gpu": whole}, **three) == [48, 4] and billed({"cpu": cores}) == [16, 0]
     plan = estimate(settings({**PLATFORM, "partitions": {}}, one={}))
     assert plan["models"]["one"]["billed_core_hours"] is None and plan["totals"]["billed_core_hours"] is None
-    assert "billed core hours" in table(plan)
+    assert "billed core hours" in plan_table(plan)
 
 
 def test_the_table_names_every_model_and_its_units():
-    text = table(estimate(settings(PLATFORM, one={}, two={"steps": 100})))
+    text = plan_table(estimate(settings(PLATFORM, one={}, two={"steps": 100})))
     head, *rows = text.splitlines()
     assert head.split() == ["estimated", "one", "two", "total"]
     (row,) = [row for row in rows if row.startswith("time 8nd")]
@@ -134,20 +134,20 @@ def test_the_table_names_every_model_and_its_units():
 
 def test_the_table_says_where_the_published_laws_were_not_fitted():
     changes = {"steps": 55_000}  # 198 billion tokens
-    text = table(estimate(settings(PLATFORM, one=changes)))
+    text = plan_table(estimate(settings(PLATFORM, one=changes)))
     (row,) = [row for row in text.splitlines() if row.startswith("expected loss outside range")]
     assert row.split("range")[1].split() == ["parameters", "1.86", "x", "above"]
-    assert readable("expected_loss_outside_range", []) == "no"
+    assert format_quantity("expected_loss_outside_range", []) == "no"
 
 
 def test_readable_values():
-    assert readable("energy_joules", 2_792_619) == "776 Wh"
-    assert readable("carbon_grams", 14e6) == "14 t"
-    assert readable("water_liters", 2_540.0) == "2.54 m³"
-    assert readable("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
-    assert readable("general_purpose_share_8nd", 1.08) == "108 %"
-    assert readable("parameters", 8_030_261_248) == "8.03e+09"
-    assert readable("memory_fits", None) == "unknown"
+    assert format_quantity("energy_joules", 2_792_619) == "776 Wh"
+    assert format_quantity("carbon_grams", 14e6) == "14 t"
+    assert format_quantity("water_liters", 2_540.0) == "2.54 m³"
+    assert format_quantity("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
+    assert format_quantity("general_purpose_share_8nd", 1.08) == "108 %"
+    assert format_quantity("parameters", 8_030_261_248) == "8.03e+09"
+    assert format_quantity("memory_fits", None) == "unknown"
 
 
 def test_a_mesh_splits_the_state_and_the_activations():

@@ -14,7 +14,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
-from pipeline.plan.kernels import mesh_of, work
+from pipeline.plan.kernels import device_mesh, step_work
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, StepWork, step_time
 from pipeline.pretrain.parallel.muon import orthogonalised
@@ -53,8 +53,8 @@ def test_what_is_not_known_is_said() -> None:
 
 def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tuple[DeviceMesh, StepWork]:
     training = TrainingPlan.model_validate({**TRAINING, "strategy": "full_shard", **changes})
-    mesh = mesh_of(training, devices, 8)
-    return mesh, work(architecture, VOCABULARY, training, mesh)
+    mesh = device_mesh(training, devices, 8)
+    return mesh, step_work(architecture, VOCABULARY, training, mesh)
 
 
 def test_a_step_has_the_operations_of_what_tokens_visit() -> None:

@@ -140,7 +140,7 @@ def test_no_division_has_a_shorter_longest_stage(layers: int, number: int, vocab
     def longest(parts: list[int]) -> float:
         return max(*parts[:-1], parts[-1] + output, 0)
 
-    found = formulas.division(shape, vocabulary, length, number)
+    found = formulas.divide_layers(shape, vocabulary, length, number)
     assert len(found) == number and all(found) and [layer for part in found for layer in part] == list(range(layers))
     every = (
         [stop - start for start, stop in pairwise((0, *cuts, layers))]

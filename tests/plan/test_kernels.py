@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
-from pipeline.plan.kernels import mesh_of, work
+from pipeline.plan.kernels import device_mesh, step_work
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 
@@ -21,8 +21,8 @@ def training(**changes: Any) -> TrainingPlan:
 
 def counted(devices: int = 16, **changes: Any) -> tuple[DeviceMesh, StepWork]:
     plan = training(**changes)
-    mesh = mesh_of(plan, devices, 4)
-    return mesh, work(EIGHT, VOCABULARY, plan, mesh)
+    mesh = device_mesh(plan, devices, 4)
+    return mesh, step_work(EIGHT, VOCABULARY, plan, mesh)
 
 
 def flops(kernels: tuple[Kernel, ...]) -> float:
@@ -41,7 +41,7 @@ def test_operations_are_those_of_the_model_but_for_attention_that_leaves_half_of
 def test_a_window_takes_the_scores_in_it_alone():
     plan = training(batch_size=32, micro_batch_size=1)
     windowed = EIGHT.model_copy(update={"window": 1000, "full_attention_layers": tuple(range(8))})
-    found, whole = (work(shape, VOCABULARY, plan, mesh_of(plan, 16, 4)) for shape in (windowed, EIGHT))
+    found, whole = (step_work(shape, VOCABULARY, plan, device_mesh(plan, 16, 4)) for shape in (windowed, EIGHT))
     scores = [min(position + 1, 1000) for position in range(4096)]
     share = (8 + 24 * sum(scores) / (4096 * 4097 / 2)) / 32
     for ours, full in zip(
@@ -93,7 +93,7 @@ def test_sequence_devices_exchange_queries_keys_values_and_the_output():
 
 def test_sequence_devices_that_do_not_divide_the_heads_get_keys_and_values_of_all():
     plan = training(sequence_length=8192, mesh={"context": 8})  # of which four divide 52 heads
-    split = work(Architecture(preset="gptnl-30b"), VOCABULARY, plan, mesh_of(plan, 8, 4))
+    split = step_work(Architecture(preset="gptnl-30b"), VOCABULARY, plan, device_mesh(plan, 8, 4))
     queries, keys = 52 * 128, 52 * 128  # of 13 key-value heads that four divide, 52
     sent = 2 * queries * 3 / 4 + 2 * keys / 4 * 7  # to three with other heads; a quarter of keys and values to all
     assert split.context_bytes == 2 * 2 * (2 * 8192 / 8) * sent
@@ -133,7 +133,7 @@ def test_a_mesh_is_laid_out_innermost_first():
     assert (split.layers, split.most_layers, split.last_layers, split.micro_batches) == (8, 9, 6, 8)
     # Gradients of every micro-batch, and weights once for all eight of them.
     assert math.isclose(split.data_bytes, fullest / 2 * 3 / 4 * (4 + 2 / 8))
-    assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == DeviceMesh(sharing=4, replicas=4)
+    assert device_mesh(training(strategy="hybrid_shard"), 16, 4) == DeviceMesh(sharing=4, replicas=4)
 
 
 def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():
@@ -146,7 +146,7 @@ def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():
         (1, 2, 13, 26),
     ):
         plan = training(mesh={"tensor": tensor, "context": context})
-        split = work(thirty, VOCABULARY, plan, mesh_of(plan, 52, 4))
+        split = step_work(thirty, VOCABULARY, plan, device_mesh(plan, 52, 4))
         tokens = 2 * 4096 / context
         assert split.forward[0].flops == 2 * tokens * 6656 * (6656 / tensor + 2 * computed * 128)
         assert split.forward[-2].bytes == 2 * tokens * (2 * 6656 + 2 * repeated * 128) / tensor

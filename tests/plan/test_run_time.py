@@ -10,8 +10,8 @@ from pipeline.core.platform_files import PLATFORMS
 from pipeline.core.ramp import Stretch
 from pipeline.model.settings import Architecture
 from pipeline.plan.estimate import estimate
-from pipeline.plan.kernels import mesh_of, work
-from pipeline.plan.run_time import MEASURE, TRAININGS, _cut, obstacles, run_time, similar_trainings, step_of
+from pipeline.plan.kernels import device_mesh, step_work
+from pipeline.plan.run_time import MEASURE, TRAININGS, _cut, missing_figures, run_time, similar_trainings, step_of
 from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.step_time import Machine, step_time
 
@@ -98,12 +98,12 @@ def test_a_shorter_stage_of_a_ramp_runs_on_the_stages_of_the_whole_training():
     deep = model(mesh={"pipeline": 4}, ramp=[{"to_step": 300, "sequence_length": 1024}])
     short = Stretch(300, 512, 1024)
     own, alone = (
-        work(deep.architecture, 128_256, _cut(deep.training, short), mesh_of(deep.training, 16, 4), divided)
+        step_work(deep.architecture, 128_256, _cut(deep.training, short), device_mesh(deep.training, 16, 4), divided)
         for divided in (deep.training, None)
     )
     assert (own.most_layers, own.last_layers) == (9, 7) and (alone.most_layers, alone.last_layers) == (9, 6)
     seconds = step_of(deep, platform(), 16, short).pipeline_seconds
-    mesh, machine = mesh_of(deep.training, 16, 4), Machine(575e12, 3.35e12, 450e9, 25e9, 4)
+    mesh, machine = device_mesh(deep.training, 16, 4), Machine(575e12, 3.35e12, 450e9, 25e9, 4)
     assert seconds == step_time(own, mesh, machine).pipeline_seconds
     assert seconds != step_time(alone, mesh, machine).pipeline_seconds
 
@@ -159,7 +159,7 @@ def test_what_nothing_states_is_left_out_and_failures_come_as_published():
 @pytest.mark.parametrize("key", MEASURE)
 def test_a_platform_that_lacks_a_figure_is_told_which_and_how_to_measure_it(key: str):
     machine = platform(**{key: None}, model_flops_utilization=0.4)
-    (sentence,) = obstacles(model(), machine, 16)
+    (sentence,) = missing_figures(model(), machine, 16)
     assert sentence == f"the platform cluster does not state {key}: {MEASURE[key]}"
     told = run_time(model(), machine, 16)
     if key == "peak_flops_per_second":
@@ -174,12 +174,12 @@ def test_a_platform_that_lacks_a_figure_is_told_which_and_how_to_measure_it(key:
 
 def test_a_figure_that_is_not_needed_is_not_asked_for():
     alone = platform(devices=1, nodes=1, node_bytes_per_second=None, network_bytes_per_second=None)
-    assert obstacles(model(), alone, 1) == [] and run_time(model(), alone, 1)["step_exchange_seconds"] == 0
+    assert missing_figures(model(), alone, 1) == [] and run_time(model(), alone, 1)["step_exchange_seconds"] == 0
     node = platform(nodes=1, network_bytes_per_second=None)
-    assert obstacles(model(), node, 4) == []
+    assert missing_figures(model(), node, 4) == []
     assert run_time(model(mesh={"tensor": 4}), node, 4)["step_exchange_seconds"] > 0
-    assert "bf16" in obstacles(model(precision="fp32"), platform(), 16)[0]
-    assert "main memory" in obstacles(model(strategy="zero3_offload_all"), platform(), 16)[0]
+    assert "bf16" in missing_figures(model(precision="fp32"), platform(), 16)[0]
+    assert "main memory" in missing_figures(model(strategy="zero3_offload_all"), platform(), 16)[0]
 
 
 def test_muon_takes_its_products_and_what_is_told_of_updates_longer_than_adamw():

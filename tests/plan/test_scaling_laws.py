@@ -20,7 +20,7 @@ from pipeline.plan.scaling_laws import (
     LAWS,
     MUENNIGHOFF,
     ScalingLaw,
-    expected,
+    predict_by_published_laws,
 )
 
 LAW = ScalingLaw(*(2.0, 400.0, 1000.0, 0.5, 0.25), unit="nats per token", parameters=(1e6, 1e8), tokens=(1e8, 1e10))
@@ -75,19 +75,22 @@ def test_each_law_gives_back_what_its_authors_tell() -> None:
 
 def test_a_model_as_large_as_chinchilla_is_expected_between_the_laws_and_their_errors() -> None:
     tokens = 160_000_000_000
-    told = expected(SHAPE, VOCABULARY, tokens)
+    told = predict_by_published_laws(SHAPE, VOCABULARY, tokens)
     low, loss, high = (told[f"{end}expected_loss_nats_per_token"] for end in ("low_", "", "high_"))
     losses = sorted(law.loss(parameter_count(SHAPE, VOCABULARY), tokens) for law, _ in LAWS)
     assert loss == losses[1] == pytest.approx(2.16, abs=0.01), "the middle one"
     assert low < losses[0] and losses[2] <= high
     assert 0.045 < loss - low < 0.07, "twice the published error of E, 0.0257, in the middle of the runs"
     assert told["expected_loss_outside_range"] == []
-    assert expected(SHAPE, VOCABULARY, tokens) == told, "the draws have a seed"
+    assert predict_by_published_laws(SHAPE, VOCABULARY, tokens) == told, "the draws have a seed"
 
 
 def test_outside_of_the_runs_the_interval_grows_and_the_range_is_named() -> None:
     small = Architecture(layers=2, width=256, heads=4, key_value_heads=4)
-    within, without = expected(SHAPE, VOCABULARY, 10**11), expected(small, 4096, 10**9)
+    within, without = (
+        predict_by_published_laws(SHAPE, VOCABULARY, 10**11),
+        predict_by_published_laws(small, 4096, 10**9),
+    )
     reach = [
         told["high_expected_loss_nats_per_token"] - told["low_expected_loss_nats_per_token"]
         for told in (within, without)
@@ -98,24 +101,29 @@ def test_outside_of_the_runs_the_interval_grows_and_the_range_is_named() -> None
 
 def test_laws_that_expect_less_than_a_uniform_guess_tell_nothing() -> None:
     tiny = Architecture(layers=2, width=32, heads=4, key_value_heads=2)
-    told = expected(tiny, 600, 10**5)  # about 40 nats by the laws
+    told = predict_by_published_laws(tiny, 600, 10**5)  # about 40 nats by the laws
     assert [told[f"{end}expected_loss_nats_per_token"] for end in ("low_", "", "high_")] == [None] * 3
     assert len(told["expected_loss_outside_range"]) == 2
 
 
 def test_the_step_law_counts_parameters_without_embedding() -> None:
     # By hand, with logarithms to the base 10: log 1.79 - 0.713 x 9.8438 + 0.307 x 11 and log 0.58 + 0.571 x 11.
-    told = expected(SHAPE, VOCABULARY, 10**11)
+    told = predict_by_published_laws(SHAPE, VOCABULARY, 10**11)
     assert math.log10(parameter_count(SHAPE, 0)) == pytest.approx(9.8438, abs=1e-4)
     assert math.log10(told["step_law_learning_rate"]) == pytest.approx(0.2529 - 7.0186 + 3.377, abs=1e-3)
     assert math.log10(told["step_law_batch_tokens"]) == pytest.approx(-0.2366 + 6.281, abs=1e-3)
     larger = Architecture(**{**SHAPE.model_dump(exclude_none=True), "layers": 64})
-    assert expected(larger, VOCABULARY, 10**11)["step_law_batch_tokens"] == told["step_law_batch_tokens"]
-    assert expected(SHAPE, 4096, 10**11)["step_law_learning_rate"] == told["step_law_learning_rate"]
+    assert (
+        predict_by_published_laws(larger, VOCABULARY, 10**11)["step_law_batch_tokens"] == told["step_law_batch_tokens"]
+    )
+    assert predict_by_published_laws(SHAPE, 4096, 10**11)["step_law_learning_rate"] == told["step_law_learning_rate"]
 
 
 def test_every_figure_has_its_formula_in_the_plan() -> None:
-    assert set(expected(SHAPE, VOCABULARY, 10**11)) == set(FORMULAS) and FORMULAS.items() <= PLANNED.items()
+    assert (
+        set(predict_by_published_laws(SHAPE, VOCABULARY, 10**11)) == set(FORMULAS)
+        and FORMULAS.items() <= PLANNED.items()
+    )
 
 
 def test_the_errors_of_alpha_and_beta_give_back_the_published_ones_of_A_and_B() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.plan.alternatives import KEPT, sizes
+from pipeline.plan.alternatives import KEPT, plan_sizes
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import table, time_lines
+from pipeline.plan.plan_tables import plan_table, time_lines
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, ModelPlan, PlatformPlan
 from pipeline.plan.time_notes import MACHINE_ERROR, STEP_ERROR, TimeRatio, time_interval
@@ -151,7 +151,7 @@ def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
     unknown = [key for key, value in plan["models"]["one"].items() if value is None]
     assert {"expected_loss_nats_per_token", "step_law_learning_rate"} <= {*unknown}
     assert plan["models"]["one"]["seconds"] == alone["models"]["one"]["seconds"]
-    assert table(plan) and time_lines(plan)
+    assert plan_table(plan) and time_lines(plan)
 
 
 def test_a_plan_that_is_faster_than_all_published_runs_says_so():
@@ -173,7 +173,9 @@ def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them()
     assert ends.startswith("no interval of the time: three finished trainings on this platform tell one")
     bare = planned_notes({"name": "bare"}, one=model())
     assert "peak_flops_per_second" in bare["notes"]["one"][0] and bare["sizes"] == []
-    assert "step compute time" not in table(bare) and "step compute time" in table(planned_notes(CLUSTER, one=model()))
+    assert "step compute time" not in plan_table(bare) and "step compute time" in plan_table(
+        planned_notes(CLUSTER, one=model())
+    )
     lines = time_lines(bare)
     assert lines[0].startswith("one: no time: ") and not any("per parameter" in line for line in lines)
 
@@ -207,7 +209,7 @@ def test_the_fastest_way_is_taken():
         fits = {"memory_fits": True, "memory_fits_with_recomputation": True}
         return {**dict.fromkeys(KEPT, 1.0), **fits, "step_seconds": 1.0 if fast else 2.0}
 
-    ways = {row["way"] for row in sizes(told, platform())}
+    ways = {row["way"] for row in plan_sizes(told, platform())}
     assert ways == {"shard_grad_op, tensor 1, micro-batch 2, recomputation none"}
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_hidden
-from pipeline.evaluate.differences import Checkpoint, compared, judge
+from pipeline.evaluate.differences import compare_right_and_wrong, judge
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run, task
@@ -201,10 +202,10 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
         }
 
     one, other = (
-        Checkpoint("base", 1000, {"acc": answers(16)}, {}, {}),
-        Checkpoint("base", 500, {"acc": answers(4)}, {}, {}),
+        EvaluatedCheckpoint("base", 1000, {"acc": answers(16)}, {}, {}),
+        EvaluatedCheckpoint("base", 500, {"acc": answers(4)}, {}, {}),
     )
-    rows = [*compared(one, other)][::-1]
+    rows = [*compare_right_and_wrong(one, other)][::-1]
     judge(rows)
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     page = made(run_folder, language=language)["page"]

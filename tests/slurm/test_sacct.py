@@ -8,7 +8,7 @@ from pipeline.core.errors import InputError
 from pipeline.slurm import sacct
 from pipeline.slurm.accounting import describe_job
 from pipeline.slurm.job_energy import JobEnergy
-from pipeline.slurm.sacct import FIELDS, joules_of, parse_sacct
+from pipeline.slurm.sacct import FIELDS, parse_joules, parse_sacct
 
 NO_ENERGY = JobEnergy([], [], True)
 
@@ -59,7 +59,7 @@ def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
     assert found.allocations[0].energy_joules is None
     assert describe_job(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
-    assert joules_of(said) is None
+    assert parse_joules(said) is None
 
 
 @pytest.mark.parametrize(

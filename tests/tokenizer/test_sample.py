@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer import sample
-from pipeline.tokenizer.sample import DocumentSample, draw
+from pipeline.tokenizer.sample import DocumentSample, draw_sample
 
 Write = Callable[..., Path]
 
@@ -53,30 +53,30 @@ def small_ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("limit", [1, 1234, 12_000, 10**9])
 def test_the_documents_of_least_hash_up_to_the_limit(write_documents: Write, limit: int) -> None:
     paths = [write_documents(str(n), ROWS[n::3]) for n in range(3)]
-    drawn = draw(paths, wanted, limit)
+    drawn = draw_sample(paths, wanted, limit)
     assert ids(drawn) == (by_hand(ROWS, limit) or [min(ROWS, key=lambda row: row["id_hash"])["id"]])
-    assert drawn.rows.equals(draw([write_documents("all", ROWS)], wanted, limit).rows)
-    assert drawn.rows.equals(draw(paths[::-1], wanted, limit).rows)
+    assert drawn.rows.equals(draw_sample([write_documents("all", ROWS)], wanted, limit).rows)
+    assert drawn.rows.equals(draw_sample(paths[::-1], wanted, limit).rows)
     assert {text["id"]: text["text"] for text in drawn.texts(paths)} == {
         one["id"]: one["text"] for one in ROWS if one["id"] in set(ids(drawn))
     }
 
 
 def test_weights_are_shares_of_the_sample(write_documents: Write) -> None:
-    drawn = draw([write_documents("all", ROWS)], wanted, 4000, shares={"nl": 3, "en": 1})
+    drawn = draw_sample([write_documents("all", ROWS)], wanted, 4000, shares={"nl": 3, "en": 1})
     assert ids(drawn, "nl") == by_hand([one for one in ROWS if one["language"] == "nl"], 3000)
     assert ids(drawn, "en") == by_hand([one for one in ROWS if one["language"] == "en"], 1000)
 
 
 def test_weights_hold_where_a_language_has_too_little(write_documents: Write) -> None:
-    drawn = draw([write_documents("all", ROWS)], wanted, 10**9, shares={"nl": 1, "en": 1})
+    drawn = draw_sample([write_documents("all", ROWS)], wanted, 10**9, shares={"nl": 1, "en": 1})
     english = [one for one in ROWS if one["language"] == "en"]
     assert ids(drawn, "en") == by_hand(english, 10**9), "all of it"
     assert ids(drawn, "nl") == by_hand([one for one in ROWS if one["language"] == "nl"], 60 * 90)
 
 
 def test_each_language_has_a_limit_of_its_own_where_it_is_asked(write_documents: Write) -> None:
-    drawn = draw([write_documents("all", ROWS)], wanted, 2000, each_language=True)
+    drawn = draw_sample([write_documents("all", ROWS)], wanted, 2000, each_language=True)
     for language in ("nl", "en"):
         assert ids(drawn, language) == by_hand([one for one in ROWS if one["language"] == language], 2000)
 
@@ -85,16 +85,16 @@ def test_no_more_is_read_than_is_needed(write_documents: Write, monkeypatch: pyt
     monkeypatch.setattr(sample, "FIRST_DOCUMENTS", 3)
     seen: list[str] = []
     path = write_documents("all", ROWS)
-    draw([path], lambda name, language: bool(seen.append(name)) or True, 300)
+    draw_sample([path], lambda name, language: bool(seen.append(name)) or True, 300)
     assert len(seen) < 30
     seen.clear()
-    draw([path], lambda name, language: bool(seen.append(name)) or False, 300, most_documents=20)
+    draw_sample([path], lambda name, language: bool(seen.append(name)) or False, 300, most_documents=20)
     assert 5 < len(seen) < 60
 
 
 def test_the_record_counts_sources_and_languages_and_hashes_the_ids(write_documents: Write) -> None:
     rows = [row("a", "nl", 10), row("b", "en", 20), row("c", "nl", 30, source="law"), row("d", "nl", 40)]
-    counts = draw([write_documents("all", rows)], wanted, 10**9).counts()
+    counts = draw_sample([write_documents("all", rows)], wanted, 10**9).counts()
     assert counts["sources"] == {
         "book": {"en": {"documents": 1, "bytes": 20}, "nl": {"documents": 2, "bytes": 50}},
         "law": {"nl": {"documents": 1, "bytes": 30}},
@@ -105,9 +105,9 @@ def test_the_record_counts_sources_and_languages_and_hashes_the_ids(write_docume
 
 def test_nothing_is_drawn_from_nothing(write_documents: Write) -> None:
     path = write_documents("none", [])
-    drawn = draw([path], wanted, 100)
+    drawn = draw_sample([path], wanted, 100)
     assert drawn.rows.num_rows == 0 and list(drawn.texts([path])) == []
-    assert draw([write_documents("all", ROWS)], lambda name, language: False, 100).rows.num_rows == 0
+    assert draw_sample([write_documents("all", ROWS)], lambda name, language: False, 100).rows.num_rows == 0
 
 
 def test_a_document_where_two_ranges_meet_is_drawn_once(
@@ -116,4 +116,4 @@ def test_a_document_where_two_ranges_meet_is_drawn_once(
     monkeypatch.setattr(sample, "FIRST_DOCUMENTS", 3)
     hashes = [0, 5, (3 << 64) // 8, (3 << 64) // 8 + 1, 2**63, (6 << 64) // 8, 2**64 - 2, 2**64 - 1]
     rows = [{**row(f"{n}", "nl", 10), "id_hash": value} for n, value in enumerate(hashes)]
-    assert ids(draw([write_documents("edges", rows)], wanted, 10**6)) == list("01234567")
+    assert ids(draw_sample([write_documents("edges", rows)], wanted, 10**6)) == list("01234567")

@@ -185,13 +185,13 @@ def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "TEXT_CHARACTERS", 3)
         whole = [piece for part in text.split("<EMAIL>") for piece in pieces(part)]
-        assert [piece for part in train.cut(text, MARKERS) for piece in pieces(part)] == whole
-        assert "".join(train.cut(text, [])) == text
+        assert [piece for part in train.split_lines(text, MARKERS) for piece in pieces(part)] == whole
+        assert "".join(train.split_lines(text, [])) == text
 
 
 def test_long_texts_are_cut_at_line_ends() -> None:
     text = "regel één.\n" * 20_000
-    parts = list(train.cut(text, []))
+    parts = list(train.split_lines(text, []))
     assert "".join(parts) == text and len(parts) == 4
     assert all(train.TEXT_CHARACTERS <= len(part) <= train.TEXT_CHARACTERS + 11 for part in parts[:-1])
 

@@ -11,8 +11,8 @@ from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from pipeline.tokenizer import unigram
-from pipeline.tokenizer.seed_pieces import Bytes, Integers, Reals, WordCounts, seeds
 from pipeline.tokenizer.train import pretokenizer
+from pipeline.tokenizer.unigram import Bytes, Integers, Reals, WordCounts, find_seed_pieces
 
 WORDS = {b"banaan": 5, b"bananen": 3, b"anna": 2, b"kanaal": 4, b"a": 9, "één".encode(): 1}
 
@@ -41,7 +41,7 @@ def occurrences(words: dict[bytes, int], longest: int) -> dict[bytes, int]:
     st.integers(1, 4),
 )
 def test_seeds_are_substrings_with_their_frequencies(words: dict[bytes, int], longest: int, minimum: int) -> None:
-    letters, starts, frequencies = seeds(table(words), minimum, longest)
+    letters, starts, frequencies = find_seed_pieces(table(words), minimum, longest)
     found = {
         letters[begin:end].tobytes(): frequency
         for (begin, end), frequency in zip(pairwise(starts.tolist()), frequencies.tolist(), strict=True)

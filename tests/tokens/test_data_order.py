@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.ramp import Batches, RampStage
-from pipeline.tokens.data_order import StreamOrder, StreamShares, batch_hash, batch_words, epochs, permute, read_times
+from pipeline.tokens.data_order import StreamOrder, StreamShares, batch_hash, batch_words, count_reads, epochs, permute
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling
 from pipeline.tokens.token_reader import TokenReader
@@ -200,7 +200,7 @@ INDEX = {"train": {"groups": HELD}}
 
 def shown(sampling: dict[str, Any], steps: int = 60) -> dict[tuple[str, str], tuple[int, float]]:
     training = {"batch_size": 2, "sequence_length": 50, "sampling": sampling}
-    return {(row["column"], row["name"]): (row["tokens"], row["times"]) for row in read_times(INDEX, training, steps)}
+    return {(row["column"], row["name"]): (row["tokens"], row["times"]) for row in count_reads(INDEX, training, steps)}
 
 
 def test_without_a_mixture_all_is_read_alike_and_told_by_source() -> None:
@@ -220,8 +220,8 @@ def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
 
 
 def test_of_an_index_without_groups_nothing_is_told() -> None:
-    assert read_times({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
-    assert read_times(INDEX, {}, 10) == []
+    assert count_reads({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
+    assert count_reads(INDEX, {}, 10) == []
 
 
 def test_it_is_the_sum_of_what_its_definition_says() -> None:

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import OF_SOURCE
 from pipeline.tokens import index
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
-from pipeline.tokens.shard_files import MappedShard, decoded, open_shard
+from pipeline.tokens.shard_files import MappedShard, decode_places, open_shard
 from tests.tokens.conftest import build, make_rows, write_documents
 
 
@@ -53,7 +53,7 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
             lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
             assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
             sources = [row for batch in open_shard(path)[1] for row in batch.column("source").to_pylist()]
-            places, batches = decoded(entry["batches"]).tolist(), open_shard(path)[1]
+            places, batches = decode_places(entry["batches"]).tolist(), open_shard(path)[1]
             for (position, values_position, tokens), batch in zip(places, batches, strict=True):
                 flat = batch.column("tokens").flatten().to_numpy()
                 assert path.read_bytes()[values_position : values_position + 2 * tokens] == flat.tobytes()

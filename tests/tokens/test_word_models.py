@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.held_out import HeldOut
+from pipeline.tokens.held_out import PAIR_WEIGHT, HeldOut, WordModels
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.word_models import PAIR_WEIGHT, WordModels
 from tests.tokens.test_held_out import seen
 
 
@@ -99,7 +98,7 @@ def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: P
 
 def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = TokenReader(built, "train")
-    monkeypatch.setattr("pipeline.tokens.word_models.COUNTED_TOKENS", reader.tokens // 3)
+    monkeypatch.setattr("pipeline.tokens.held_out.COUNTED_TOKENS", reader.tokens // 3)
     models = WordModels(built, [])
     sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.views]
     assert models.tokens == sum(sizes) < reader.tokens // 3 + len(sizes) + 1

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, checked
-from pipeline.energy.energy_forecast import ForecastJob, Range, remaining
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
+from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
 from pipeline.workflow.progress import _material, configuration, jobs_of, lines, main, progress
 from tests.forecast.test_calibration import MODEL, figure, raw, write
 
@@ -28,7 +28,7 @@ def finished(run: Path, step: str, name: str, joules: float, seconds: float, *, 
 
 def account_of(jobs: dict[str, Any]) -> EnergyAccounting:
     sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), figure(1.0, 1.0))
-    return checked({**sums, "steps": {}, "jobs": jobs, "components": {}, "nodes": {}}, "made up")
+    return validate_accounting({**sums, "steps": {}, "jobs": jobs, "components": {}, "nodes": {}}, "made up")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_is_to_come_of_a_step_is_told_by_its_jobs_that_are_done(run: Path) 
     steps = of(run, config, account_of(jobs))
     shards = steps["tokens.shard"]
     assert (shards.done, shards.jobs, shards.so_far.joules) == (2, 4, 20.0)
-    told = remaining([ForecastJob(1, 1.0, 8.0), ForecastJob(1, 3.0, 12.0)], [1, 1])
+    told = forecast_remaining([ForecastJob(1, 1.0, 8.0), ForecastJob(1, 3.0, 12.0)], [1, 1])
     assert shards.joules.value == 20.0 and shards.seconds.value == 4.0
     assert shards.joules == pytest.approx((told.joules, told.low, told.high))
     assert shards.told_by == "2 of its jobs"

@@ -80,12 +80,12 @@ class Problems:
         for sentence in sorted(self._times):
             times, seconds = self._times[sentence], self._seconds[sentence]
             words = [f"{times} times"] * (times > 1) + [f"{seconds:,.1f} s"] * (seconds > 0)
-            told = sentence.replace(JOBS, some_of(self._jobs[sentence])) if self._jobs[sentence] else sentence
+            told = sentence.replace(JOBS, list_some(self._jobs[sentence])) if self._jobs[sentence] else sentence
             found.append(f"{told} ({', '.join(words)})." if words else f"{told}.")
         return found
 
 
-def some_of(names: Iterable[str], most: int = 3) -> str:
+def list_some(names: Iterable[str], most: int = 3) -> str:
     """Return the first names in the order of the alphabet, and how many more there are."""
     names = sorted(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
@@ -146,7 +146,7 @@ class Uses:
         return np.array(getattr(self, name), dtype=np.int64)
 
 
-def sensible(job: str, node: str, lines: Sequence[MeterInterval], problems: Problems) -> list[MeterInterval]:
+def keep_sensible_lines(job: str, node: str, lines: Sequence[MeterInterval], problems: Problems) -> list[MeterInterval]:
     """Return the lines of a job on a node in the order of time, without those that cannot be."""
     kept: list[MeterInterval] = []
     known = [line for line in lines if math.isfinite(line.started) and math.isfinite(line.ended)]
@@ -265,7 +265,7 @@ def streams_of(
     return {kind: Stream(origin, *(np.array(column) for column in columns)) for kind, columns in found.items()}
 
 
-def moving(streams: Sequence[Stream], what: str, problems: Problems) -> list[Stream]:
+def drop_still_streams(streams: Sequence[Stream], what: str, problems: Problems) -> list[Stream]:
     """Return streams of one part by one meter without what they say while its counter stands still.
 
     In an interval shorter than a counter's own, 0 J is true. In several of them, one after another, it is not.

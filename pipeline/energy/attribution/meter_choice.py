@@ -27,7 +27,7 @@ METHODS = ("counter", "power", "table")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenReading:
     """A series of readings where it is the one that is taken: watts in each cut, 0 where it is not."""
 
     component: str
@@ -161,13 +161,15 @@ def _families(series: Sequence[_Series]) -> list[list[_Series]]:
     return sorted(families, key=order)
 
 
-def choose(cuts: Cuts, streams: Mapping[Kind, Sequence[Stream]], node: str, problems: Problems) -> list[Chosen]:
+def choose_readings(
+    cuts: Cuts, streams: Mapping[Kind, Sequence[Stream]], node: str, problems: Problems
+) -> list[ChosenReading]:
     """Return what is taken of each part in each cut: measured by a counter, else by power, else what is stated.
 
     Meters that differ are named. What Slurm or somebody else states is called measured only where a second meter of
     the same thing agrees within 5 %.
     """
-    chosen: list[Chosen] = []
+    chosen: list[ChosenReading] = []
     for component in COMPONENTS:
         kinds = sorted((kind for kind in streams if kind[0] == component), key=str)
         series = [_Series(kind, cuts.painted(streams[kind]), streams[kind], False) for kind in kinds]
@@ -190,11 +192,11 @@ def choose(cuts: Cuts, streams: Mapping[Kind, Sequence[Stream]], node: str, prob
     return chosen
 
 
-def _chosen(one: _Series, watts: Floats) -> Chosen:
+def _chosen(one: _Series, watts: Floats) -> ChosenReading:
     component, part, meter, plugin, _, method = one.kind
     how = f"{method}, stated by it and borne out by a second meter" if one.checked else method
     known = accuracy(meter, component=component, method=method, label=one.label, plugin=plugin)
-    return Chosen(
+    return ChosenReading(
         component=component,
         part=part,
         meter=meter,

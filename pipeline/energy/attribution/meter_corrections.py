@@ -22,7 +22,7 @@ SET_SECONDS = 1.0
 """A clock that differs by no more from the next one has been kept in step, not set."""
 
 
-def names_of_machines(jobs: Sequence[JobUse], problems: Problems) -> dict[str, str]:
+def machine_names(jobs: Sequence[JobUse], problems: Problems) -> dict[str, str]:
     """Return for each node the name that its machine goes by: its own, or, of several, one that Slurm calls it."""
     names: dict[str, set[str]] = defaultdict(set)
     in_slurm: set[str] = set()
@@ -44,7 +44,7 @@ def names_of_machines(jobs: Sequence[JobUse], problems: Problems) -> dict[str, s
     return found
 
 
-def by_one_clock(jobs: Sequence[JobUse], problems: Problems) -> list[JobUse]:
+def align_clocks(jobs: Sequence[JobUse], problems: Problems) -> list[JobUse]:
     """Return the jobs with the times of a machine by the calendar that most of its lines go by."""
     seconds: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for job in jobs:
@@ -93,7 +93,7 @@ UNKNOWN_CPU = 1.0
 Span = tuple[float, float]
 
 
-def joined(spans: Sequence[Span]) -> list[Span]:
+def merge_spans(spans: Sequence[Span]) -> list[Span]:
     """Return spans of time that do not overlap and cover the same."""
     found: list[Span] = []
     for started, ended in sorted(spans):
@@ -104,7 +104,7 @@ def joined(spans: Sequence[Span]) -> list[Span]:
     return found
 
 
-def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+def subtract_spans(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
     """Return what is left of joined spans outside other joined ones."""
     found, number = [], 0
     for started, ended in spans:
@@ -121,12 +121,12 @@ def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
     return [span for span in found if span[1] - span[0] > LEAST_SECONDS]
 
 
-def slurm_number(job: str) -> str:
+def slurm_job_number(job: str) -> str:
     """Return Slurm's number of a job, without that of a step."""
     return job.partition(".")[0]
 
 
-def add_unwatched(
+def add_unmetered(
     jobs: Sequence[JobUse], uses: Mapping[str, Uses], books: Mapping[str, list[ExternalReading]], problems: Problems
 ) -> None:
     """Put each Slurm job of the books where no meter saw it, as its attempt that is nearest in time.
@@ -137,12 +137,12 @@ def add_unwatched(
     attempts: dict[str, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
         if job.slurm_job is not None and job.fate != "snakemake":
-            attempts[slurm_number(job.slurm_job)].append(number)
+            attempts[slurm_job_number(job.slurm_job)].append(number)
     for node in sorted(books):
         spans: dict[str, list[Span]] = defaultdict(list)
         for book in books[node]:
             if book.job is not None:
-                spans[slurm_number(book.job)].append((book.started, book.ended))
+                spans[slurm_job_number(book.job)].append((book.started, book.ended))
         seen: dict[int, list[Span]] = defaultdict(list)
         rows: dict[int, list[int]] = defaultdict(list)
         for row, of in enumerate(uses[node].job if spans and node in uses else ()):
@@ -153,12 +153,12 @@ def add_unwatched(
             if slurm_job not in attempts:
                 problems.add(
                     f"{node}: the books tell of Slurm's job {slurm_job}, of which the run has no attempt: left out",
-                    sum(ended - started for started, ended in joined(told)),
+                    sum(ended - started for started, ended in merge_spans(told)),
                 )
                 continue
-            whole, mine = joined(told), attempts[slurm_job]
-            found = joined([span for number in mine for span in seen[number]])
-            for span in without(whole, found):
+            whole, mine = merge_spans(told), attempts[slurm_job]
+            found = merge_spans([span for number in mine for span in seen[number]])
+            for span in subtract_spans(whole, found):
                 _add(span, mine, jobs, uses[node], rows, node, whole=span in whole)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.energy.attribution.job_use import Problems
-from pipeline.energy.attribution.meter_choice import Chosen
+from pipeline.energy.attribution.meter_choice import ChosenReading
 from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats
 from pipeline.energy.attribution.presence import Presence
 from pipeline.energy.power_model import PowerModel, Watts
@@ -75,7 +75,7 @@ class NodePowerModel(NamedTuple):
         return watts, low - watts, high - watts
 
 
-def _measured(one: Chosen, where: Flags, way: str, component: str) -> Channel:
+def _measured(one: ChosenReading, where: Flags, way: str, component: str) -> Channel:
     watts = np.where(where, one.watts, 0.0)
     error = Error(one.source, watts, -one.accuracy.below, one.accuracy.above)
     return Channel(component, one.label, one.sentence, watts, [error], way)
@@ -88,7 +88,7 @@ class NodePower:
         self,
         presence: Presence,
         cuts: Cuts,
-        chosen: Sequence[Chosen],
+        chosen: Sequence[ChosenReading],
         model: NodePowerModel,
         node_cpu: Floats,
         node: str,
@@ -108,10 +108,10 @@ class NodePower:
         self.naming = {one.meter for one in self.boards if one.part in self.held_boards}
         self.missing_boards, self.hidden_boards = self._unread_boards()
 
-    def _sum(self, some: Sequence[Chosen]) -> Floats:
+    def _sum(self, some: Sequence[ChosenReading]) -> Floats:
         return sum((one.watts for one in some), np.zeros(len(self.cuts)))
 
-    def way(self, one: Chosen) -> str:
+    def way(self, one: ChosenReading) -> str:
         """Return how the energy of a board is divided: by who had it, or among all who had boards of other names."""
         return f"board {one.part}" if one.meter in self.naming or not self.held_boards else HOLDERS
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import JobUse, Problems, Uses, some_of
+from pipeline.energy.attribution.job_use import JobUse, Problems, Uses, list_some
 from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats, Integers
 from pipeline.energy.readings import ExternalReading
 
@@ -141,7 +141,7 @@ class Presence:
         if not names:
             return
         problems.add(
-            f"{node}: work of others ran beside {some_of(names)}: there the run's share is time × the "
+            f"{node}: work of others ran beside {list_some(names)}: there the run's share is time × the "
             "power of the model for what it used, an estimate, and not the node's energy",
             float(seconds[-1]),
         )

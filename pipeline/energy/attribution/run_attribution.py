@@ -1,8 +1,8 @@
 """Attribute the energy of a run's nodes to its jobs: the only place that sums joules.
 
-Meters and books say what nodes used, jobs say what they did there. A node counts once, whatever ran on it; each moment
-of it is divided among the jobs that were there, or is idle. What nothing measured is told by the power model, with the
-model's error, and never as 0 J.
+Meters and external meters say what nodes used, jobs say what they did there. A node counts once, whatever ran on it;
+each moment of it is divided among the jobs that were there, or is idle. What nothing measured is told by the power
+model, with the model's error, and never as 0 J.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pipeline.energy.attribution.job_use import (
     Problems,
     Uses,
     add_lines,
-    moving,
+    drop_still_streams,
+    keep_sensible_lines,
+    list_some,
     read_job_uses,
-    sensible,
-    some_of,
     streams_of,
 )
-from pipeline.energy.attribution.meter_choice import choose
-from pipeline.energy.attribution.meter_corrections import add_unwatched, by_one_clock, names_of_machines, slurm_number
+from pipeline.energy.attribution.meter_choice import choose_readings
+from pipeline.energy.attribution.meter_corrections import add_unmetered, align_clocks, machine_names, slurm_job_number
 from pipeline.energy.attribution.node_attribution import NodeAttribution, Quantity
 from pipeline.energy.attribution.node_power import NodePower, NodePowerModel
 from pipeline.energy.attribution.node_timeline import Cuts, Floats, Stream
@@ -68,7 +68,7 @@ class RunAttribution:
     seconds: float
     seconds_covered: float
     models: Mapping[str, PowerModel]
-    ledgers: Mapping[str, NodeAttribution]
+    attributions: Mapping[str, NodeAttribution]
 
     def _sum(self, wanted: Callable[[Share], bool]) -> Quantity:
         return Quantity.sum(share.quantity for share in self.shares if wanted(share))
@@ -104,7 +104,9 @@ class RunAttribution:
     ) -> list[tuple[float, float, dict[str, float], dict[str | None, float]]]:
         """Return (started, ended, watts by component, joules by job), in at most so many entries that keep energy."""
         found = []
-        for started, ended, watts, joules in self.ledgers[node].timeline(at_most) if node in self.ledgers else ():
+        for started, ended, watts, joules in (
+            self.attributions[node].timeline(at_most) if node in self.attributions else ()
+        ):
             by_name: dict[str | None, float] = defaultdict(float)
             for job, amount in joules.items():
                 by_name[self.jobs[job].name if job >= 0 else None] += amount
@@ -120,8 +122,10 @@ class RunAttribution:
         joules, seconds = np.zeros(len(started)), np.zeros(len(started))
         for number in (number for number, job in enumerate(self.jobs) if job.name in names):
             least = np.full(len(started), np.inf)
-            for ledger in (ledger for ledger in self.ledgers.values() if number in ledger.numbers):
-                used, there = ledger.before(number, np.stack([started, ended]))
+            for attribution in (
+                attribution for attribution in self.attributions.values() if number in attribution.numbers
+            ):
+                used, there = attribution.before(number, np.stack([started, ended]))
                 joules += used[1] - used[0]
                 least = np.minimum(least, there[1] - there[0])
             seconds = np.maximum(seconds, np.where(np.isinf(least), 0.0, least))
@@ -130,9 +134,9 @@ class RunAttribution:
     def joules_in_stretches(self, moments: Sequence[float]) -> list[float]:
         """Return what everybody used, and idle nodes did, between each two of the moments of Unix time."""
         found = np.zeros(len(moments) - 1)
-        for ledger in self.ledgers.values():
-            for channel in ledger.channels:
-                found += np.diff(np.interp(moments, ledger.cuts.edges, ledger.cuts.running(channel.watts)))
+        for attribution in self.attributions.values():
+            for channel in attribution.channels:
+                found += np.diff(np.interp(moments, attribution.cuts.edges, attribution.cuts.running(channel.watts)))
         return [float(joules) for joules in found]
 
     def _by(self, field: str) -> dict[str, list[Share]]:
@@ -194,7 +198,7 @@ class RunAttribution:
                     "watts": {name: round(power, 3) for name, power in sorted(watts.items())},
                     "jobs": {name: round(some, 3) for name, some in sorted(joules.items(), key=str) if name},
                 }
-                for node in sorted(self.ledgers)
+                for node in sorted(self.attributions)
                 for started, ended, watts, joules in self.timeline(node)
             ],
         }
@@ -207,14 +211,14 @@ def _model_of(models: Models, node: str) -> PowerModel:
 
 
 def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], model: Models) -> RunAttribution:
-    """Return the account of a run: of its attempts and Snakemake's processes, and of the meters that were read later.
+    """Return the attribution of a run: of its attempts, of Snakemake's processes, and of the meters read afterwards.
 
     `model` is the power model of all nodes, or by the node's name: a mapping or a function. A meter that knows no jobs,
     such as that of a power distribution unit, counts while the run is on its node.
     """
     problems = Problems()
-    jobs = by_one_clock(jobs, problems)
-    machines = names_of_machines(jobs, problems)
+    jobs = align_clocks(jobs, problems)
+    machines = machine_names(jobs, problems)
     nodes = _Nodes(jobs, machines)
     seen_books: set[ExternalReading] = set()
     for book in books:
@@ -227,19 +231,19 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
             nodes.books[machines.get(book.node, book.node)].append(book)
     for number, job in enumerate(jobs):
         nodes.add(number, job, problems)
-    add_unwatched(jobs, nodes.uses, nodes.books, problems)
+    add_unmetered(jobs, nodes.uses, nodes.books, problems)
     shares: dict[tuple[int, str, str], list[tuple[Quantity, str]]] = defaultdict(list)
-    ledgers, used, seconds, covered = {}, {}, 0.0, 0.0
+    attributions, used, seconds, covered = {}, {}, 0.0, 0.0
     for node in sorted(nodes.uses):
         used[node] = _model_of(model, node)
-        ledger, there, seen = nodes.ledger(node, used[node], problems)
-        ledgers[node], seconds, covered = ledger, seconds + there, covered + seen
-        for part in ledger.parts():
+        attribution, there, seen = nodes.attribution(node, used[node], problems)
+        attributions[node], seconds, covered = attribution, seconds + there, covered + seen
+        for part in attribution.parts():
             shares[part.job, node, part.component].append((part.quantity, part.sentence))
     named = {None if number < 0 else jobs[number].name for number, _, _ in shares}
     nothing = [job.name for job in jobs if job.name not in named and not job.intervals]
     if nothing:
-        problems.add(f"No energy is known of {some_of(nothing)}: no meter and no book tells of them")
+        problems.add(f"No energy is known of {list_some(nothing)}: no meter and no book tells of them")
     found = [
         Share(
             job=None if number < 0 else jobs[number].name,
@@ -250,7 +254,7 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
         )
         for (number, node, component), parts in sorted(shares.items())
     ]
-    return RunAttribution(jobs, found, problems.sentences(), seconds, covered, used, ledgers)
+    return RunAttribution(jobs, found, problems.sentences(), seconds, covered, used, attributions)
 
 
 def _of(book: ExternalReading) -> str:
@@ -274,7 +278,7 @@ class _Nodes:
             by_node[line.node].append(line)
         last = max((line.ended for line in job.intervals), default=0.0)
         for name, lines in sorted(by_node.items()):
-            lines = sensible(job.name, name, lines, problems)
+            lines = keep_sensible_lines(job.name, name, lines, problems)
             if not lines:
                 continue
             node = self.machines[name]
@@ -291,18 +295,18 @@ class _Nodes:
             for kind, stream in streams_of(readings, node, job.name, problems).items():
                 self.streams[node][kind].append(stream)
 
-    def ledger(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
+    def attribution(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
         """Return the node's energy divided among its jobs, for how long they were there, and how long it was read."""
         uses, streams, books = self.uses[node], self.streams[node], self.books[node]
-        known = {slurm_number(job.slurm_job) for job in self.jobs if job.slurm_job}
-        mine = [book for book in books if book.job is not None and slurm_number(book.job) in known]
+        known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
+        mine = [book for book in books if book.job is not None and slurm_job_number(book.job) in known]
         for book in (book for book in books if book.job is None or book in mine):
             said = streams_of([(book.started, book.ended, book.readings)], node, _of(book), problems)
             for kind, stream in said.items():
                 streams[kind].append(stream)
         for kind in sorted(streams, key=str):
             what = f"{node}: {kind[2]} of {kind[0]} {kind[1]}".rstrip()
-            streams[kind] = moving(streams[kind], what, problems)
+            streams[kind] = drop_still_streams(streams[kind], what, problems)
         streams = {kind: some for kind, some in streams.items() if some}
         ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
         ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
@@ -310,9 +314,9 @@ class _Nodes:
         cuts = Cuts(ends)
         presence = Presence(uses, cuts, self.jobs, mine)
         presence.explain(node, problems)
-        chosen = choose(cuts, streams, node, problems)
+        chosen = choose_readings(cuts, streams, node, problems)
         power_model = NodePowerModel.of(model, node)
         power = NodePower(presence, cuts, chosen, power_model, cuts.painted(self.node_cpu[node]), node)
         there = float(cuts.seconds[presence.there].sum())
-        ledger = NodeAttribution(node, presence, cuts, power.channels(problems), power_model)
-        return ledger, there, power.covered_seconds()
+        attribution = NodeAttribution(node, presence, cuts, power.channels(problems), power_model)
+        return attribution, there, power.covered_seconds()

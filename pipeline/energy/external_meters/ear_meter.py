@@ -1,31 +1,188 @@
-"""What EAR has measured of jobs: mean power × time of each node, from `eacct -c` or the files of `--ear-user-db`.
-
-EAR writes a row for each job, step, task and node (job files), or for each signature of a loop (loop files), with
-semicolons; tables that were made of them have commas and small letters. Columns are found by their names. Power is
-that of the whole node: where a node is shared, the neighbours' is in it. EAR's manuals do not agree on the unit of the
-same energy, so joules are power × time here, and an energy that a row states is only compared with them.
-"""
+"""What EAR has measured of jobs: the rows of its tables, and the energy of nodes by them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.ear_rows import EarRow, rows_of
 from pipeline.energy.external_meters.meter_tables import (
     AGREES,
     BOARD_WATTS,
     DIFFERS,
     NODE_WATTS,
     ExternalReadings,
+    MeterTable,
+    MeterTableRow,
+    explain_stated_energy,
+    explain_wrong_watts,
     figure,
-    stated_energy,
-    text_of,
-    wrong_watts,
+    read_text,
 )
 from pipeline.energy.readings import Component, ExternalReading, Reading
+
+GPU = re.compile(r"gpu(\d+)_", re.IGNORECASE)
+ENERGY = re.compile(r"(?:dc_)?(?:node_)?energy(?:[_ (]+(m?j|kj|k?wh)\)?)?", re.IGNORECASE)
+UNIT_NAMES = {"j": "J", "kj": "kJ", "wh": "Wh", "kwh": "kWh"}  # mj is left out: milli or mega, in capitals
+
+
+class EarRow(NamedTuple):
+    """A row: watts of one node, on average over some seconds; `started` is None where the table has no times.
+
+    `ended` is what the table says, in whole seconds; the joules are those of `seconds`. `manager_watts` and
+    `manager_seconds` are those of EAR's daemon, which measures also where its library is not loaded; else 0.
+    """
+
+    line: int
+    job: str
+    step: str
+    task: str
+    node: str
+    seconds: float
+    started: float | None
+    ended: float | None
+    node_watts: float
+    package_watts: float
+    dram_watts: float
+    board_watts: dict[str, float]
+    manager_watts: tuple[float, float, float]  # of the node, its packages, its memory
+    manager_seconds: float
+    most_watts: float
+    stated: tuple[float, str | None] | None
+
+
+class _Columns:
+    """Where the columns of one table are."""
+
+    def __init__(self, table: MeterTable) -> None:
+        self.job = table.column("JOBID", "JOB_ID")
+        self.node = table.column("NODENAME")
+        self.seconds = table.find("ITER_TIME_SEC") or table.column("TIME_SEC")
+        self.watts = [table.column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
+        self.step, self.task = table.find("STEPID", "STEP_ID"), table.find("APPID")
+        self.started, self.ended = self._times(table)
+        gpus = sorted({match[1] for name in table.header if (match := GPU.match(name))}, key=int)
+        self.boards = {f"gpu{number}": table.column(f"GPU{number}_POWER_W") for number in gpus}
+        parts = ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W", "TIME_SEC")
+        self.manager = [column for part in parts if (column := table.find(f"NODEMGR_{part}"))]
+        self.most = table.find("NODEMGR_MAX_DC_POWER_W")
+        self.timestamp = None
+        if table.find("ITER_TIME_SEC") or table.find("LOOPID"):
+            if not table.find("TIMESTAMP"):
+                raise InputError(
+                    f"{table.name} is a file of loops without the column TIMESTAMP, so nobody knows when its powers "
+                    "were: give the file of jobs instead"
+                )
+            self.timestamp = table.find("TIMESTAMP")
+        self.energy = next((name for name in table.header if ENERGY.fullmatch(name)), None)
+
+    @staticmethod
+    def _times(table: MeterTable) -> tuple[list[str], list[str]]:
+        """Return the columns of starts and ends, the best first: those of EAR's library, else those of the job."""
+        ends: list[list[str]] = [[], []]
+        for number, end in enumerate(("START", "END")):
+            ends[number] = [name for kind in ("JOB_EARL", "JOB") if (name := table.find(f"{kind}_{end}_TIME"))]
+        if any("START" in name.upper() or "END_" in name.upper() for name in table.header) and not all(ends):
+            table.column("JOB_START_TIME" if not ends[0] else "JOB_END_TIME")
+        return ends[0], ends[1]
+
+
+def _first(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
+    """Return the first of some times that is there: EAR writes 0 where it has none."""
+    return next((time for column in columns if (time := table.number(row, column)) > 0), None)
+
+
+def _stated(table: MeterTable, row: MeterTableRow, column: str | None) -> tuple[float, str | None] | None:
+    """Return the energy that a row states, with its unit where the column's name has one."""
+    if column is None or not row.cells[column]:
+        return None
+    match = ENERGY.fullmatch(column)
+    return table.number(row, column), UNIT_NAMES.get((match[1] or "").lower()) if match else None
+
+
+def _row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
+    """Return a row.
+
+    Raises:
+        InputError: a cell is not what its column says.
+    """
+    job, node = row.cells[columns.job], row.cells[columns.node]
+    if not re.fullmatch(r"\d+", job) or not node:
+        field = columns.node if job.isdigit() else columns.job
+        raise InputError(f"{table.name}, line {row.line}: {field} is {row.cells[field]!r}, which names none")
+    node_watts, package_watts, dram_watts = (table.number(row, column) for column in columns.watts)
+    manager = [table.number(row, column) for column in columns.manager] if len(columns.manager) == 4 else [0.0] * 4
+    started, ended = _first(table, row, columns.started), _first(table, row, columns.ended)
+    if columns.timestamp:
+        ended = table.number(row, columns.timestamp)
+    return EarRow(
+        line=row.line,
+        job=job,
+        step=row.cells[columns.step] if columns.step else "",
+        task=row.cells[columns.task] if columns.task else "",
+        node=node,
+        seconds=table.number(row, columns.seconds),
+        started=started,
+        ended=ended,
+        node_watts=node_watts,
+        package_watts=package_watts,
+        dram_watts=dram_watts,
+        board_watts={part: table.number(row, column) for part, column in columns.boards.items()},
+        manager_watts=(manager[0], manager[1], manager[2]),
+        manager_seconds=manager[3],
+        most_watts=table.number(row, columns.most) if columns.most else 0.0,
+        stated=_stated(table, row, columns.energy),
+    )
+
+
+def _since_the_one_before(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
+    """Return the rows of a file of loops, each with the seconds since the one before it on the same node.
+
+    A row says the mean power since then, and how long one iteration took: that is all that is known of the first one.
+    """
+    found: list[EarRow] = []
+    last: dict[tuple[str, str, str, str], float] = {}
+    for row in rows:
+        key, ended = (row.job, row.step, row.task, row.node), row.ended or 0.0
+        started = last.get(key, ended - row.seconds)
+        if ended < started:
+            problems.append(
+                f"{name}, line {row.line}: the clock of {row.node} goes back from {started:.0f} to {ended:.0f}: what "
+                "was in between is not measured"
+            )
+        elif ended > started:
+            found.append(row._replace(started=started, seconds=ended - started))
+        last[key] = ended
+    return found
+
+
+def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
+    """Return the rows of a table of EAR's and a sentence for each row that could not be read.
+
+    Raises:
+        InputError: it is another table, or a column has another name.
+    """
+    table = MeterTable(text, name, smallest=6)
+    columns = _Columns(table)
+    rows, problems = [], []
+    for row in table:
+        try:
+            rows.append(_row(table, columns, row))
+        except InputError as error:
+            problems.append(f"{error}; the row is left out")
+    problems += table.problems
+    return (_since_the_one_before(rows, name, problems) if columns.timestamp else rows), problems
+
+
+# What EAR has measured of jobs: mean power × time of each node, from `eacct -c` or the files of `--ear-user-db`.
+#
+# EAR writes a row for each job, step, task and node (job files), or for each signature of a loop (loop files), with
+# semicolons; tables that were made of them have commas and small letters. Columns are found by their names. Power is
+# that of the whole node: where a node is shared, the neighbours' is in it. EAR's manuals do not agree on the unit of
+# the same energy, so joules are power × time here, and an energy that a row states is only compared with them.
+
 
 METER = "ear"
 LIBRARY, DAEMON = "EAR library", "EAR daemon"
@@ -54,7 +211,7 @@ class _Powers:
                 self.told["board", part] = self._one(f"{part.upper()}_POWER_W", watts, BOARD_WATTS)
 
     def _one(self, column: str, watts: float, most: float) -> tuple[float | None, str | None]:
-        wrong = wrong_watts(watts, most)
+        wrong = explain_wrong_watts(watts, most)
         return (None, f"{self._where}: {column} {wrong}: not measured") if wrong else (watts, None)
 
     def _node(self, watts: float, package: float, dram: float) -> tuple[float | None, str | None]:
@@ -180,9 +337,11 @@ def _against_stated(rows: list[_Powers], name: str) -> Iterator[str]:
                 continue
             said, unit = powers.row.stated
             of = f"{watts:.6g} W × {powers.seconds:.6g} s"
-            wrong = stated_energy(said, unit, watts * powers.seconds, of)
+            wrong = explain_stated_energy(said, unit, watts * powers.seconds, of)
             if wrong and len(known) == len(same) > 1:
-                wrong = stated_energy(said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes")
+                wrong = explain_stated_energy(
+                    said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes"
+                )
             if wrong:
                 yield f"{name}, line {powers.row.line}, job {powers.row.job}: {wrong}; power × time counts"
 
@@ -204,8 +363,8 @@ def read_ear(
         InputError: it is another table, is no text, or lacks a column; the sentence names file and column.
     """
     if isinstance(source, Path):
-        name, source = str(source), text_of(source)
-    rows, problems = rows_of(source, name)
+        name, source = str(source), read_text(source)
+    rows, problems = read_ear_rows(source, name)
     placed = [_Powers(row, name) for row in _placed(rows, name, started or {}, problems)]
     problems += [
         problem for powers in placed for _, problem in powers.told.values() if problem and problem[: len(name)] == name

@@ -135,7 +135,7 @@ class MeterTable:
         return moment.timestamp()
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
@@ -167,7 +167,7 @@ def figure(number: float) -> str:
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
-def wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
+def explain_wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
     """Return what is wrong with a power in watts, in words that follow its name; None for a power that can be."""
     if watts < 0:
         return f"is {figure(watts)} W, and no power is negative"
@@ -179,18 +179,18 @@ def wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
     return None
 
 
-def units_of(said: float, joules: float) -> list[str]:
+def fitting_units(said: float, joules: float) -> list[str]:
     """Return the units in which a stated energy agrees with these joules within 2 %."""
     return [unit for unit, factor in ENERGY_UNITS.items() if abs(said * factor - joules) <= AGREES * abs(joules)]
 
 
-def stated_energy(said: float, unit: str | None, joules: float, of: str) -> str | None:
+def explain_stated_energy(said: float, unit: str | None, joules: float, of: str) -> str | None:
     """Compare an energy that somebody states with power × time in joules, and return what is wrong with it.
 
     `unit` is None where no unit is stated; `of` says how the joules came about, such as `381.5 W × 3660 s × 2 nodes`.
     Manuals of EAR call the same figure once joules and once kilowatt-hours, so the unit is never believed.
     """
-    fits = units_of(said, joules)
+    fits = fitting_units(said, joules)
     if unit in fits or (unit is None and "J" in fits):
         return None
     truth = f"{of} = {figure(joules)} J = {figure(joules / ENERGY_UNITS['kWh'])} kWh"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.energy.external_meters.meter_tables import wrong_watts
+from pipeline.energy.external_meters.meter_tables import explain_wrong_watts
 from pipeline.energy.readings import Component, ExternalReading, Label, Reading
 
 METER = "slurm"
@@ -20,7 +20,7 @@ NOT_KNOWN = 1 << 62  # of joules; where Slurm has no meter, its counter shows nu
 SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # sacct divides energies by 1000, not by 1024
 
 
-class Allocated(NamedTuple):
+class AllocationEnergy(NamedTuple):
     """An allocation of a job: its nodes, when it had them (seconds of Unix time), what sacct says of its energy."""
 
     job: str
@@ -31,14 +31,14 @@ class Allocated(NamedTuple):
     whole_nodes: bool | None = None
 
 
-def joules_of(said: str) -> float | None:
+def parse_joules(said: str) -> float | None:
     """Return the joules of 900, 1.2K or 900M; None where none were measured: nothing, 0, or a number near 2**64."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", said.strip())
     joules = float(match[1]) * SUFFIXES[match[2]] if match else 0.0
     return joules if 0 < joules < NOT_KNOWN else None
 
 
-def plugin_of(configuration: str) -> str | None:
+def energy_plugin(configuration: str) -> str | None:
     """Return the plugin of energy in what `scontrol show config` prints, such as ipmi; None where it names none."""
     match = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", configuration, re.MULTILINE)
     if not match or match[1] == "(null)":
@@ -46,27 +46,27 @@ def plugin_of(configuration: str) -> str | None:
     return ",".join(part.rpartition("/")[2] for part in match[1].split(","))
 
 
-def _why_none(allocated: Allocated, plugin: str | None) -> str:
+def _why_none(allocated: AllocationEnergy, plugin: str | None) -> str:
     if plugin == "none":
         return "this cluster's Slurm has no meter of energy (AcctGatherEnergyType is none)"
     said = f"says {allocated.said!r}" if allocated.said.strip() else "says nothing"
     return f"sacct {said} of the energy of job {allocated.job}: it was not measured"
 
 
-def read_slurm(allocated: Allocated, plugin: str | None) -> list[ExternalReading]:
-    """Return a book for each node of an allocation; `plugin` is that of `plugin_of`.
+def read_slurm(allocated: AllocationEnergy, plugin: str | None) -> list[ExternalReading]:
+    """Return a book for each node of an allocation; `plugin` is that of `energy_plugin`.
 
     sacct has one number for all nodes of an allocation. Where there are several, each gets an equal share, which is
     stated and not measured. Labels: measured for the node's own meters (ipmi, xcc, pm_counters), else stated.
     """
-    joules, nodes, problem = joules_of(allocated.said), len(allocated.nodes), None
+    joules, nodes, problem = parse_joules(allocated.said), len(allocated.nodes), None
     seconds = allocated.ended - allocated.started
     label: Label = "measured" if plugin in NODE_METERS and nodes == 1 else "stated"
     if joules is None or plugin == "none":
         joules, problem = None, _why_none(allocated, plugin)
     elif seconds <= 0:
         joules, problem = None, f"job {allocated.job} ends before it starts: its energy by sacct is not counted"
-    elif wrong := wrong_watts(joules / seconds / max(nodes, 1)):
+    elif wrong := explain_wrong_watts(joules / seconds / max(nodes, 1)):
         joules, problem = (
             None,
             f"sacct's {allocated.said} J of job {allocated.job}: power per node {wrong}: not measured",

@@ -20,9 +20,9 @@ from pipeline.energy.external_meters.meter_tables import (
     ExternalReadings,
     MeterTable,
     MeterTableRow,
+    explain_wrong_watts,
     figure,
-    text_of,
-    wrong_watts,
+    read_text,
 )
 from pipeline.energy.readings import ExternalReading, Reading
 from pipeline.energy.settings import SmartMeter
@@ -85,7 +85,7 @@ def _moments(table: MeterTable, meter: SmartMeter) -> list[_Moment]:
 
 def _too_much(watts: float, meter: SmartMeter) -> str | None:
     """Return what is wrong with a mean power, with the unit that would make sense where the declared one does not."""
-    wrong = wrong_watts(watts)
+    wrong = explain_wrong_watts(watts)
     if wrong is None or watts <= NODE_WATTS:
         return wrong
     units = POWER_UNITS if meter.is_power else ENERGY_UNITS
@@ -172,7 +172,7 @@ def read_smart_meter(
         InputError: the file is not there, is no table, lacks a column, or has a time without a zone or that goes back.
     """
     name = meter.path
-    table = MeterTable(text if text is not None else text_of(Path(name)), name, smallest=2)
+    table = MeterTable(text if text is not None else read_text(Path(name)), name, smallest=2)
     moments = _moments(table, meter)
     books = [
         book

@@ -10,7 +10,7 @@ from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
 from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.strategies import of_backend
+from pipeline.plan.strategies import backend_strategies
 from pipeline.pretrain.parallel.layout import Layout, layout
 from pipeline.pretrain.training_settings import Training
 
@@ -77,7 +77,7 @@ def proposals(
 
     share = training.batch_size // layout(training, processes, per_node).data
     sizes = [size for size in range(now, 0, -1) if share % size == 0]
-    others = [name for name in of_backend(training.backend) if name != training.strategy]
+    others = [name for name in backend_strategies(training.backend) if name != training.strategy]
     possible = [kept, "full"] if kept != "full" else [kept]
     mesh = training.mesh.model_copy(update={"shard": None})
     limit = min(limit_bytes, needed(training.model_copy(update={"mesh": mesh})) * (1 - 1e-9))

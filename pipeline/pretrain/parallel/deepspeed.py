@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.size import parameter_count
-from pipeline.model.switches import prepare
+from pipeline.model.switches import set_switches
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
@@ -91,7 +91,7 @@ class DeepSpeedBackend:
         with self._making(config):
             model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
-        prepare(
+        set_switches(
             model,
             device,
             recomputation=training.recomputation,

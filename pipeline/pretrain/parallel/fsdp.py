@@ -20,8 +20,8 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.size import head_parts
-from pipeline.model.switches import prepare
-from pipeline.plan.formulas import division
+from pipeline.model.switches import set_switches
+from pipeline.plan.formulas import divide_layers
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
@@ -55,7 +55,7 @@ class FsdpBackend:
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
-        prepare(
+        set_switches(
             self.model,
             device,
             recomputation=self.training.recomputation,
@@ -75,7 +75,7 @@ class FsdpBackend:
         if self.layout.pipeline == 1:
             return model(settings.architecture, vocabulary_size)
         rank, size, length = self.stages.get_local_rank(), self.layout.pipeline, self.training.sequence_length
-        layers = division(settings.architecture, vocabulary_size, length, size * self.training.mesh.interleaving)
+        layers = divide_layers(settings.architecture, vocabulary_size, length, size * self.training.mesh.interleaving)
         is_first, is_last = rank == 0, rank == size - 1
         return stages_of(model)(
             settings.architecture, vocabulary_size, layers[rank::size], is_first=is_first, is_last=is_last

@@ -44,7 +44,7 @@ def main() -> int:
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
     watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
     try:
-        with memory.explained(arguments), switches.explained("training.deterministic"):
+        with memory.explained(arguments), switches.explain_missing_kernel("training.deterministic"):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others

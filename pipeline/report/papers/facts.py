@@ -12,7 +12,7 @@ from pipeline.energy.energy_accounting import Figure
 from pipeline.report.disclosure import Category
 from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
-from pipeline.tokens.data_order import read_times
+from pipeline.tokens.data_order import count_reads
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
@@ -169,7 +169,7 @@ def _index_read(material: Material, segment: Json) -> Artefact | None:
 
 
 def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
-    rows = read_times(index.content, training, steps) if index else []
+    rows = count_reads(index.content, training, steps) if index else []
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 

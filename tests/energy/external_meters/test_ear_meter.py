@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.ear_meter import read_ear
-from pipeline.energy.external_meters.ear_rows import rows_of
+from pipeline.energy.external_meters.ear_meter import read_ear, read_ear_rows
 from pipeline.energy.readings import ExternalReading
 
 HERE = Path(__file__).parent
@@ -66,7 +65,7 @@ def test_a_node_that_takes_less_than_its_processors_is_not_measured_and_these_ar
 
 
 def test_a_table_in_small_letters_with_commas_gives_the_same_when_told_when_its_jobs_began() -> None:
-    started = {row.job: 1e9 + 1e5 * number for number, row in enumerate(rows_of(TABLE.read_text(), "")[0])}
+    started = {row.job: 1e9 + 1e5 * number for number, row in enumerate(read_ear_rows(TABLE.read_text(), "")[0])}
     books = {book.job: book for book in read_ear(TABLE, started=started)}
     assert books.keys() == started.keys() and len(books) == 12
     filtering = books["23035673"]
@@ -77,7 +76,7 @@ def test_a_table_in_small_letters_with_commas_gives_the_same_when_told_when_its_
 
 def test_a_shared_node_has_its_neighbours_in_it() -> None:
     """Filtering of 400,000 documents: 2,348 s on a shared node, 2,376 s on one of its own."""
-    rows = {row.job: row for row in rows_of(TABLE.read_text(), "")[0]}
+    rows = {row.job: row for row in read_ear_rows(TABLE.read_text(), "")[0]}
     shared, alone = rows["23595385"], rows["23594653"]
     assert shared.seconds == pytest.approx(alone.seconds, rel=0.02)
     assert shared.node_watts / alone.node_watts == pytest.approx(1.4986, rel=1e-3)

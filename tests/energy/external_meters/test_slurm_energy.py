@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.external_meters.slurm_energy import Allocated, joules_of, plugin_of, read_slurm
+from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, energy_plugin, parse_joules, read_slurm
 from pipeline.energy.readings import Reading
 from pipeline.slurm import sacct
 
@@ -19,22 +19,25 @@ WATTS = {"node1": 700, "node2": 1900, "node[1-2]": 2600}  # of the counters whil
 
 def reading(said: str, plugin: str | None, *nodes: str, ended: float = 1100) -> Reading:
     """Return the first node's reading of an allocation."""
-    return read_slurm(Allocated("7", nodes or ("n1",), 1000, ended, said), plugin)[0].readings[0]
+    return read_slurm(AllocationEnergy("7", nodes or ("n1",), 1000, ended, said), plugin)[0].readings[0]
 
 
 def test_energies_in_all_forms_of_sacct() -> None:
     """1.2K and 900M are ConsumedEnergy, which sacct divides by thousands; the number near 2**64 is its NO_VAL64."""
     said = ["900", "1.2K", "900M", "2G", "0", "", "18446744073709551614", "-5", "12 J", "1.2Ki"]
-    assert [joules_of(text) for text in said] == [900, 1200, 9e8, 2e9, None, None, None, None, None, None]
+    assert [parse_joules(text) for text in said] == [900, 1200, 9e8, 2e9, None, None, None, None, None, None]
 
 
 def test_the_plugin_is_what_scontrol_says() -> None:
     text = (
         "AccountingStorageTRES   = cpu\nAcctGatherEnergyType    = acct_gather_energy/{}\nAcctGatherNodeFreq = 0 sec\n"
     )
-    assert [plugin_of(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
-    assert plugin_of("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
-    assert plugin_of("AcctGatherEnergyType    = (null)") == "none" and plugin_of("slurm_load_ctl_conf error") is None
+    assert [energy_plugin(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
+    assert energy_plugin("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
+    assert (
+        energy_plugin("AcctGatherEnergyType    = (null)") == "none"
+        and energy_plugin("slurm_load_ctl_conf error") is None
+    )
 
 
 @pytest.mark.parametrize("plugin", ["ipmi", "xcc", "pm_counters"])
@@ -66,7 +69,7 @@ def test_what_was_not_measured_has_no_joules_and_a_reason(said: str, plugin: str
 
 
 def test_one_energy_of_several_nodes_is_shared_and_only_stated() -> None:
-    books = read_slurm(Allocated("7", ["n1", "n2"], 1000, 1100, "60000", True), "ipmi")
+    books = read_slurm(AllocationEnergy("7", ["n1", "n2"], 1000, 1100, "60000", True), "ipmi")
     assert [(book.node, book.readings[0].joules) for book in books] == [("n1", 30_000), ("n2", 30_000)]
     assert {book.readings[0].label for book in books} == {"stated"} and books[0].whole_node is True
     assert "equal share" in str(books[0].readings[0].problem)
@@ -134,7 +137,7 @@ def test_what_other_clusters_have_shown_is_counted_once(job: dict[str, Any]) -> 
         known |= {"Start": "1000", "End": f"{1000 + job['seconds']}", "ConsumedEnergyRaw": said}
         return "|".join({**dict.fromkeys(sacct.FIELDS, ""), **known}[field] for field in sacct.FIELDS)
 
-    said = {name: joules_of(energy) or 0.0 for name, energy in job["rows"].items()}
+    said = {name: parse_joules(energy) or 0.0 for name, energy in job["rows"].items()}
     steps = sum(joules for name, joules in said.items() if name not in ("", "batch", "extern"))
     if job["row_is"] == "extern":
         assert said[""] == said["extern"]

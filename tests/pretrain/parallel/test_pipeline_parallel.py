@@ -121,7 +121,7 @@ def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(laye
     assert formulas.output_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
     numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
     plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": 4, "interleaving": parts}})
-    costs = [Fraction(len(part)) for part in formulas.division(shape, vocabulary, length, 4 * parts)]
+    costs = [Fraction(len(part)) for part in formulas.divide_layers(shape, vocabulary, length, 4 * parts)]
     costs[-1] += output
     took = simulated(orders(4, parts, 16), costs)
     found = planned(formulas.process_layers(shape, vocabulary, plan), 4, parts, 16, output)
