@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.audit.available_evidence import at_hand
 from pipeline.audit.code_differences import changed_code
 from pipeline.audit.reproduce import recomputed
@@ -116,7 +117,7 @@ def items(arguments: list[str]) -> int:
     from pipeline.evaluate.item_page import write_page  # here, for it loads scipy.stats, which takes half a second
 
     settings = SuitesSettings.model_validate(asked.settings)
-    answers = options.run_directory / "evaluation" / options.model / str(options.step) / "items.parquet"
+    answers = layout.ANSWERS.path(options.run_directory, model=options.model, step=options.step)
     if not answers.is_file():
         raise InputError(f"{answers} is missing: run Snakemake again")
     counts = write_page(options.output, settings, files, answers)

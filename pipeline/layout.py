@@ -6,45 +6,67 @@ A `Place` is a template relative to the folder of a run. Its wildcards have the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+# What wildcards stand for: names of jobs and the like have dots, all other names have none.
+_VALUES = {"split": "train|validation", "job": "[^/]+", "attempt": "[^/]+", "name": "[^/]+"}
+
 
 @cache
-def _pattern(template: str) -> re.Pattern[str]:
+def _regex(template: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", template)
-    return re.compile(
-        "".join(f"(?P<{part}>[^/]+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts))
-    )
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = (f"(?P<{wildcard}>{_VALUES.get(wildcard, '[^/.]+')})" for wildcard in parts[1::2])
+    return re.compile("".join(parts))
 
 
-@dataclass(frozen=True)
-class Place:
-    """One kind of file or folder below the folder of a run."""
+class _Kept(dict[str, object]):
+    def __missing__(self, wildcard: str) -> str:
+        return f"{{{wildcard}}}"
 
-    template: str
+
+class Place(str):
+    """One kind of file or folder below the folder of a run: its path relative to that folder, or a template of it."""
+
+    __slots__ = ()
 
     def name(self, **values: object) -> str:
         """Return the path relative to the run, as records name it."""
-        return self.template.format(**values)
+        return self.format_map(values)
 
     def path(self, run: Path, **values: object) -> Path:
         """Return the path in the folder of a run."""
-        return run / self.template.format(**values)
+        return run / self.format_map(values)
 
     def in_run(self, run: str, **values: object) -> str:
         """Return the path in the folder of a run; wildcards without a value stay, as rules have them."""
-        kept = {name: f"{{{name}}}" for name in re.findall(r"\{(\w+)\}", self.template)}
-        return f"{run}/{self.template.format(**{**kept, **values})}"
+        return f"{run}/{self.fill(**values)}"
+
+    def fill(self, **values: object) -> Place:
+        """Return the place with some wildcards filled in."""
+        return Place(self.format_map(_Kept(values)))
+
+    def pattern(self, **values: object) -> str:
+        """Return the path relative to the run with `*` for each wildcard without a value."""
+        return self.format_map(defaultdict(lambda: "*", values))
+
+    def glob(self, run: Path, **values: object) -> list[Path]:
+        """Return the sorted paths of this kind in the folder of a run, without hidden ones, which are being written.
+
+        A value may be a pattern; a wildcard without a value matches any name.
+        """
+        return sorted(run.glob(re.sub(r"(?<=/)\*", "[!.]*", self.pattern(**values))))
 
     def parse(self, name: str) -> dict[str, str] | None:
         """Return the values of the wildcards in a path relative to the run; None for a path of another kind."""
-        match = _pattern(self.template).fullmatch(name)
+        match = _regex(self).fullmatch(name)
         return match.groupdict() if match else None
 
 
 # Sources
+SOURCE = Place("sources/{source}")
 LISTING = Place("sources/{source}/listing")
 UNIT_LISTING = Place("sources/{source}/listing/{unit}.json")
 PARTS = Place("sources/{source}/parts")
@@ -53,7 +75,8 @@ FINGERPRINT = Place("sources/{source}/fingerprints/{unit}.json")
 OPT_OUT_ENTRIES = Place("sources/{source}/entries/{unit}.npy")
 MANIFEST = Place("sources/{source}/manifest.json")
 SOURCE_UNITS = Place("sources/{source}/units")
-SOURCE_UNIT = Place("sources/{source}/units/{unit}.json")
+
+CORPUS = Place("corpus/{corpus}")
 
 # Corpus: a file for each unit of a source
 FILTERED = Place("corpus/{corpus}/filtered/{source}.{unit}.parquet")
@@ -66,6 +89,7 @@ DEDUPLICATED = Place("corpus/{corpus}/deduplicated/{source}.{unit}.parquet")
 MATCHES = Place("corpus/{corpus}/matches/{source}.{unit}.parquet")
 CONTAMINATED = Place("corpus/{corpus}/contaminated/{source}.{unit}.parquet")
 FINAL_DOCUMENTS = Place("corpus/{corpus}/final/{source}.{unit}.parquet")
+REMOVED_FOLDER = Place("corpus/{corpus}/removed")
 REMOVED = Place("corpus/{corpus}/removed/{step}.{source}.{unit}.parquet")
 
 # Corpus: one for each
@@ -89,19 +113,20 @@ FORGOTTEN = Place("corpus/{corpus}/forgotten.json")
 TOKENIZER = Place("tokenizer/{tokenizer}/tokenizer.json")
 TOKENIZER_CONFIGURATION = Place("tokenizer/{tokenizer}/tokenizer_config.json")
 FERTILITY = Place("tokenizer/{tokenizer}/fertility.json")
+TOKEN_SET = Place("tokens/{tokens}")
 TOKEN_SHARD = Place("tokens/{tokens}/{split}/{shard}.arrow")
 SUFFIXES = Place("tokens/{tokens}/suffixes/{shard}.arrow")
 TOKEN_INDEX = Place("tokens/{tokens}/index.json")
 
 # Models and their evaluation
 MODEL = Place("models/{model}")
-MILESTONES = Place("models/{model}/milestones")
 MILESTONE = Place("models/{model}/milestones/{step}")
 FINAL_MODEL = Place("models/{model}/final")
 METRICS = Place("models/{model}/metrics.jsonl")
 TENSORBOARD = Place("models/{model}/tensorboard")
 BASELINE_RESULTS = Place("baselines/{baseline}/results.json")
 BASELINE_ANSWERS = Place("baselines/{baseline}/items.parquet")
+EVALUATION = Place("evaluation/{model}")
 RESULTS = Place("evaluation/{model}/{step}/results.json")
 ANSWERS = Place("evaluation/{model}/{step}/items.parquet")
 SAMPLES = Place("evaluation/{model}/samples.json")
@@ -122,21 +147,45 @@ REMAINS = Place("report/remains.json")
 PROVENANCE = Place("provenance")
 RECORDS = Place("provenance/records")
 RECORD = Place("provenance/records/{job}.json")
+SEGMENT_RECORD = Place("provenance/records/pretrain.segment.{model}.{step}.json")
+CRATE_RECORD = Place("provenance/records/provenance.crate.json")
+REPORT_RECORD = Place("provenance/records/report.page.json")
 ATTEMPTS = Place("provenance/attempts")
+ATTEMPT = Place("provenance/attempts/{attempt}.json")
 BATCHES = Place("provenance/batches")
 BATCH = Place("provenance/batches/{job}.json")
 SOURCES_COMPLETE = Place("provenance/batches/sources")
 READINGS = Place("provenance/readings")
 FROZEN = Place("provenance/frozen")
+FROZEN_CONFIGURATION = Place("provenance/frozen/{number}.json")
 ACCOUNTING = Place("provenance/accounting")
+EXTERNAL_METERS = Place("provenance/accounting/books")
+ACCOUNTING_PROBLEMS = Place("provenance/accounting/books/problems.json")
+INVOCATIONS = Place("provenance/accounting/starts")
+INVOCATION = Place("provenance/accounting/starts/{name}.json")
+RUN_LOCK = Place("provenance/accounting/lock")
 PROV = Place("provenance/prov.json")
 WORKFLOW_FILES = Place("provenance/workflow")
 ATTESTATION_LOG = Place("provenance/attestations.intoto.jsonl")
 SIGNER = Place("provenance/signer.json")
+PUBLIC_KEY = Place("provenance/signer.pem")
+MODEL_SIGNATURES = Place("provenance/signatures")
+MODEL_SIGNATURE = Place("provenance/signatures/{model}.sig")
+TIMESTAMPS = Place("provenance/timestamps")
+TIMESTAMP = Place("provenance/timestamps/{sha256}.tsr")
 CRATE = Place("ro-crate-metadata.json")
 RUN_README = Place("README.md")
 
+LOGS = Place("logs")
 LOG = Place("logs/{job}.log")
+SLURM_LOGS = Place("logs/slurm")
 SCRATCH = Place("scratch")
 JOB_SCRATCH = Place("scratch/{job}")
 SEGMENT_SCRATCH = Place("scratch/{model}/{step}/{code_version}")
+SEGMENT_STARTS = Place("scratch/{model}/{step}/{code_version}/starts")
+RECOVERY_STATE = Place("scratch/{model}/{step}/{code_version}/recovery/{name}/state.json")
+
+# Files of a folder with a checkpoint
+CHECKPOINT_STATE = "state.json"
+CHECKPOINT_MODEL = "huggingface"
+METRICS_FILE = "metrics.jsonl"

@@ -11,11 +11,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.corpus.reasons import sentence
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Deduplication
+from pipeline.layout import Place
 from pipeline.provenance.records import Record, load_records
 
 NEAR_IDS = 3
@@ -23,7 +25,7 @@ NEIGHBOURS = 2000  # ids before and after in order, among which near ones are lo
 SHOWN_COPIES = 10
 # What is a copy, or an evaluation item, is decided of the whole corpus, by a step of its own.
 DECIDING = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
-STEPS = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
+STEPS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "decontaminate": layout.FINAL_DOCUMENTS}
 
 
 def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
@@ -45,15 +47,15 @@ class _Story:
         self.records: dict[tuple[str, ...], Record] = {
             (record.step, *map(str, record.instance.values())): record for record in load_records(run_directory)
         }
-        self.corpora = sorted(path.name for path in (run_directory / "corpus").glob("*") if path.is_dir())
+        self.corpora = [path.name for path in layout.CORPUS.glob(run_directory) if path.is_dir()]
         self.manifest = self._manifest()
         self.file, self.unit = self._place(rest)
         self.lines: list[str] = []
 
     def _manifest(self) -> dict[str, Any]:
-        path = self.run_directory / "sources" / self.source / "manifest.json"
+        path = layout.MANIFEST.path(self.run_directory, source=self.source)
         if not path.is_file():
-            names = sorted(entry.parent.name for entry in self.run_directory.glob("sources/*/manifest.json"))
+            names = [entry.parent.name for entry in layout.MANIFEST.glob(self.run_directory)]
             near = difflib.get_close_matches(self.source, names, n=NEAR_IDS, cutoff=0.3)
             raise InputError(
                 f"there is no source {self.source!r} in {self.run_directory}: an id is SOURCE/FILE/NUMBER, "
@@ -70,14 +72,12 @@ class _Story:
                     return file, unit
         return {}, None
 
-    def _files(self, corpus: str, folder: str) -> list[Path]:
+    def _files(self, corpus: str, place: Place, **values: str) -> list[Path]:
         """Return the document's unit's file of a kind, or those of all units of its source."""
-        parent, _, prefix = folder.partition("/")
-        pattern = f"{prefix}{self.source}.{self.unit or '*'}.parquet"
-        return sorted((self.run_directory / "corpus" / corpus / parent).glob(pattern))
+        return place.glob(self.run_directory, corpus=corpus, source=self.source, unit=self.unit or "*", **values)
 
-    def _find(self, corpus: str, folder: str) -> dict[str, Any] | None:
-        for path in self._files(corpus, folder):
+    def _find(self, corpus: str, place: Place, **values: str) -> dict[str, Any] | None:
+        for path in self._files(corpus, place, **values):
             for row in _rows(path, [self.id]):
                 return {**row, "_unit": path.name.split(".")[-2]}
         return None
@@ -86,9 +86,8 @@ class _Story:
         """Return ids of the source that look like the one that was asked for."""
         found: set[str] = set()
         for corpus in self.corpora:
-            for folder in ("filtered/", "removed/filter."):
-                for path in self._files(corpus, folder):
-                    found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+            for path in (*self._files(corpus, layout.FILTERED), *self._files(corpus, layout.REMOVED, step="filter")):
+                found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
         ids = sorted(found)
         place = bisect(ids, self.id)
         return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
@@ -119,9 +118,9 @@ class _Story:
         """Tell what one corpus did with the document; return whether it read it."""
         start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
-        for step, folder in STEPS.items():
-            gone = self._find(corpus, f"removed/{step}.")
-            kept = None if gone else self._find(corpus, folder)
+        for step, place in STEPS.items():
+            gone = self._find(corpus, layout.REMOVED, step=step)
+            kept = None if gone else self._find(corpus, place)
             if gone is None and kept is None:
                 if step == "filter" and (damage := self._damage(corpus)):
                     self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
@@ -174,7 +173,7 @@ class _Story:
         elif step == "deduplicate":
             self._similarity(corpus, row, settings)
             self._copies(corpus, str(row["value"]))
-        for path in self._files(corpus, "contaminated/") if step == "decontaminate" else []:
+        for path in self._files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
@@ -184,7 +183,7 @@ class _Story:
         from pipeline.audit.masked_counts import masked  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
-        path = self.run_directory / "corpus" / corpus / f"filtered/{self.source}.{unit}.parquet"
+        path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)
         text = next((row.get("text") for row in _rows(path, [self.id], leave_out="")), None)
         if record is not None and self.file and text is not None:
             self.lines.append(f"    {masked(self.run_directory, record, self.id, self.file['name'], text)}")
@@ -198,13 +197,11 @@ class _Story:
         """Tell which entry of which list named a document, of which the story's one may be a copy."""
         source = reserved.partition("/")[0]
         if reserved != self.id:
-            folder = self.run_directory / "corpus" / corpus / "removed"
-            rows = [
-                row for path in sorted(folder.glob(f"filter.{source}.*.parquet")) for row in _rows(path, [reserved])
-            ]
+            paths = layout.REMOVED.glob(self.run_directory, corpus=corpus, step="filter", source=source)
+            rows = [row for path in paths for row in _rows(path, [reserved])]
             entry = f", {rows[0]['value']}" if rows else ""
             self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
-        manifest = self.run_directory / "sources" / source / "manifest.json"
+        manifest = layout.MANIFEST.path(self.run_directory, source=source)
         listed = json.loads(manifest.read_text(encoding="utf-8")).get("opt_out") if manifest.is_file() else None
         if listed:
             dated = f"of {listed['date']}, " if listed.get("date") else ""
@@ -212,7 +209,8 @@ class _Story:
 
     def _similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
         """Tell how alike a near copy and the kept document are, where that was counted."""
-        path = self.run_directory / "corpus" / corpus / f"duplicates/{self.source}.{row['_unit']}.parquet"
+        values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
+        path = layout.DUPLICATES.path(self.run_directory, **values)
         for found in _rows(path, [self.id]):
             if found.get("jaccard") is not None:
                 section = Deduplication.model_validate(settings.get("deduplication", {}))
@@ -222,7 +220,7 @@ class _Story:
                 )
 
     def _copies(self, corpus: str, kept: str) -> None:
-        path = self.run_directory / "corpus" / corpus / "duplicates"
+        path = layout.DUPLICATES_FOLDER.path(self.run_directory, corpus=corpus)
         if not path.is_dir():
             return
         rows = pq.read_table(path, columns=["id"], filters=[("value", "==", kept)])
@@ -234,7 +232,9 @@ class _Story:
     def _tokens(self, corpus: str, cluster: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
         for (step, *_), record in sorted(self.records.items()):
-            read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
+            read = any(
+                (layout.FINAL_DOCUMENTS.parse(entry.path) or {}).get("corpus") == corpus for entry in record.inputs
+            )
             if step != "tokens.shard" or not read:
                 continue
             settings = record.settings

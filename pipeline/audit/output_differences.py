@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.hashing import sha256_of
-from pipeline.provenance.contents import METRICS, changed, content_differences, few, flat, is_timed, is_timed_key
-from pipeline.provenance.records import RECORDS, FileEntry, Record, load_record
+from pipeline.provenance.contents import changed, content_differences, few, flat, is_timed, is_timed_key
+from pipeline.provenance.records import FileEntry, Record, load_record
 
 
 def compared(run_directory: Path, record: Record, again: Path, told: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -23,7 +24,7 @@ def compared(run_directory: Path, record: Record, again: Path, told: dict[str, A
     lines += [f"counts {line}" for line in _changed(record.counts, new.counts) if not is_timed_key(line.split(":")[0])]
     lines += changed(_hashes(record.inputs, "read "), _hashes(new.inputs, "read "))
     notes: list[str] = []
-    tells_times = any(entry.path.startswith(f"{RECORDS}/") for entry in record.inputs)
+    tells_times = any(entry.path.startswith(f"{layout.RECORDS}/") for entry in record.inputs)
     before, now = ({entry.path: entry for entry in one.outputs} for one in (record, new))
     for path in sorted(before.keys() | now.keys()):
         if path not in before or path not in now:
@@ -42,10 +43,12 @@ def compared(run_directory: Path, record: Record, again: Path, told: dict[str, A
             continue
         inside = content_differences(file, again / path) if is_there else []
         if is_timed(path):
-            if inside and path.endswith(METRICS):
+            if inside and path.endswith(layout.METRICS_FILE):
                 lines += [f"{path}:", *(f"  {line}" for line in inside)]
             else:
-                what = "the same but for clock times and speeds" if path.endswith(METRICS) else "not compared"
+                what = (
+                    "the same but for clock times and speeds" if path.endswith(layout.METRICS_FILE) else "not compared"
+                )
                 notes.append(f"{path}: {what}")
         else:
             if found != recorded:

@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.audit.rerun import Again, Outcome, Verdict, name_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.path_ranges import shorten
 from pipeline.job.versions import code_version
-from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.records import Record, load_records
 
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
     if options.sample is not None:
         if not 1 <= options.sample <= len(records):
             raise InputError(f"--sample {options.sample}: the run has {len(records)} steps, name a number up to that")
-        crate = options.run_directory / METADATA
+        crate = options.run_directory / layout.CRATE
         if options.seed is None and not crate.is_file():
             raise InputError(f"{crate} is missing, whose hash is the seed of the draw: name one with --seed")
         seed = options.seed or sha256_of(crate)

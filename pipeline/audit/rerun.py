@@ -18,23 +18,21 @@ from enum import IntEnum
 from itertools import islice
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.audit.output_differences import compared
-from pipeline.core.attestation_log import FILE as ATTESTATIONS
 from pipeline.core.attestation_log import lines
 from pipeline.core.attestations import BEGAN
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.energy.readings import READINGS
 from pipeline.job import versions
 from pipeline.job.contract import files_below, given_paths
 from pipeline.job.reach import file_of
-from pipeline.provenance.inventory import METADATA
-from pipeline.provenance.records import ATTEMPTS, RECORDS, FileEntry, Record
+from pipeline.provenance.records import FileEntry, Record
 
 ELSEWHERE = "…/"  # how records begin a path outside of the project
 OF_THE_BATCH = ("--units", "--batch", "--of")
 OF_THE_MACHINE = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
-GROWS = ("logs", "scratch", "provenance/batches", "provenance/frozen", "provenance/records")
+GROWS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS)
 SHOWN_ERROR_LINES = 3
 
 
@@ -95,7 +93,7 @@ class Again:
         self.raw = raw
         self.options = options_in(record.command)
         named = next((values[0] for option, values in self.options if option == "--record" and values), "")
-        self.prefix, _, file = named.rpartition(f"/{RECORDS}/")
+        self.prefix, _, file = named.rpartition(f"/{layout.RECORDS}/")
         if not file:
             raise InputError(
                 f"the command in {record.file} names no record below a run: it cannot be given other paths"
@@ -160,7 +158,7 @@ class Again:
             "--code": [versions_here["code"]],
             "--environment": [versions_here["environment"]],
             "--instance": [f"{key}={value}" for key, value in self.record.instance.items()],
-            "--scratch": [str(self.folder / "scratch")],
+            "--scratch": [str(self.folder / layout.SCRATCH)],
             "--private": [str(self.folder / "private.parquet")],
             "--launch": [self.record.launch] if self.record.launch else [],
         }
@@ -209,11 +207,11 @@ class Again:
         Raises:
             InputError: a file of it is gone or has other bytes than were read.
         """
-        (self.again / RECORDS).mkdir(parents=True)
+        (self.again / layout.RECORDS).mkdir(parents=True)
         for entry in self.record.inputs:
             if not entry.is_outside:
                 self._checked(entry.path, entry.sha256)
-                if entry.path.startswith("tokens/") and entry.path.endswith("/index.json"):
+                if layout.TOKEN_INDEX.parse(entry.path):
                     self.link_shards(entry)
         for option, values in self.options:
             for word in values[1:] if option == "--input" else []:
@@ -237,25 +235,25 @@ class Again:
         for path in files_below(self.run_directory):
             below = path.relative_to(self.run_directory).as_posix()
             grows = any(below.startswith(f"{folder}/") for folder in GROWS)
-            if below in (*outputs, METADATA, ATTESTATIONS) or grows or path.name.startswith(".partial"):
+            if below in (*outputs, layout.CRATE, layout.ATTESTATION_LOG) or grows or path.name.startswith(".partial"):
                 continue
-            if below.startswith(f"{ATTEMPTS}/"):
+            if below.startswith(f"{layout.ATTEMPTS}/"):
                 started = json.loads(path.read_text(encoding="utf-8")).get("started", "")
                 if started >= self.record.started or path.name == self.record.attempt:
                     continue
-            if below.startswith(f"{READINGS}/"):
+            if below.startswith(f"{layout.READINGS}/"):
                 self.cut(below)
             else:
                 self._link(below)
 
     def copy_log(self) -> None:
         """Copy the lines of the log of attestations that were there when the step began."""
-        log, own = self.run_directory / ATTESTATIONS, f"{ATTEMPTS}/{self.record.attempt}"
+        log, own = self.run_directory / layout.ATTESTATION_LOG, f"{layout.ATTEMPTS}/{self.record.attempt}"
         began = (line for line in lines(self.run_directory) if line.statement.kind == BEGAN)
         first = next((line.number for line in began if line.statement.subject[0].name == own), None)
         if first is not None:
             with log.open("rb") as text:
-                (self.again / ATTESTATIONS).write_bytes(b"".join(islice(text, first - 1)))
+                (self.again / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, first - 1)))
 
     def cut(self, readings: str) -> None:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline import layout
 from pipeline.audit.document_lineage import why
 from pipeline.core.errors import InputError
 from pipeline.core.settings import joined
@@ -57,7 +58,7 @@ class Audit:
             raise InputError(
                 f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
             )
-        state = run_directory / "models" / model / "milestones" / str(self.last_step) / "state.json"
+        state = layout.MILESTONE.path(run_directory, model=model, step=self.last_step) / layout.CHECKPOINT_STATE
         try:
             self.skips: list[int] = sorted(json.loads(state.read_text(encoding="utf-8")).get("skips", []))
         except (OSError, ValueError) as error:
@@ -95,7 +96,7 @@ class Audit:
         """Return what the manifest of a source says of it; nothing where its manifest is not there."""
         if name not in self._sources:
             try:
-                self._sources[name] = source_of(self.run_directory / "sources" / name / "manifest.json")
+                self._sources[name] = source_of(layout.MANIFEST.path(self.run_directory, source=name))
             except InputError:
                 self._sources[name] = {}
         return self._sources[name]
@@ -189,7 +190,7 @@ class Audit:
         found: dict[int, str] = {}
         for record in self._segments:
             for entry in record.outputs:
-                if entry.path.endswith("/metrics.jsonl"):
+                if entry.path.endswith(f"/{layout.METRICS_FILE}"):
                     path = self.run_directory / entry.path
                     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
                         raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")

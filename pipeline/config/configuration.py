@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
+from pipeline import layout
 from pipeline.config.error_messages import sentence
 from pipeline.config.platforms import described
 from pipeline.config.renamed_keys import in_new_words
@@ -126,7 +127,7 @@ class Config(Sections):
     def source_units(self, source: str) -> SourceUnits:
         """Return the files and units of a source, listed once."""
         if source not in self._units:
-            parts = self.directory / "sources" / source / "parts"
+            parts = layout.PARTS.path(self.directory, source=source)
             self._units[source] = SourceUnits(self.source(source), self.data, parts)
         return self._units[source]
 

@@ -22,8 +22,8 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 from pipeline.core.disk_space import disk_full, is_full
 from pipeline.core.errors import InputError
 from pipeline.core.strict_json import parse_json
+from pipeline.layout import ATTESTATION_LOG
 
-FILE = "provenance/attestations.intoto.jsonl"
 KEY = "PIPELINE_SIGNING_KEY"
 """The variable with the path of the private key, for the jobs of a start; without it nothing is signed."""
 
@@ -172,8 +172,8 @@ def _without_remainder(log: IO[bytes]) -> tuple[bytes, int]:
 
 def remove_remainder(run_directory: Path) -> None:
     """Remove what a killed job had begun of its line, before the log of a run is read."""
-    if (run_directory / FILE).is_file():
-        with (run_directory / FILE).open("a+b") as log:
+    if (run_directory / ATTESTATION_LOG).is_file():
+        with (run_directory / ATTESTATION_LOG).open("a+b") as log:
             fcntl.lockf(log, fcntl.LOCK_EX)
             _without_remainder(log)
 
@@ -211,7 +211,7 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
         InputError: the key cannot be used.
         DiskFull: there was no room; the log is as it was.
     """
-    path = run_directory / FILE
+    path = run_directory / ATTESTATION_LOG
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
         fcntl.lockf(log, fcntl.LOCK_EX)
@@ -259,7 +259,7 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
         InputError: a line is no envelope with a statement.
     """
     try:
-        log = (run_directory / FILE).open("rb")
+        log = (run_directory / ATTESTATION_LOG).open("rb")
     except (FileNotFoundError, IsADirectoryError):
         return
     with log:
@@ -272,7 +272,9 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
             except ValueError:  # pydantic's errors are of these
                 if not strict and not text.endswith(b"\n"):
                     return  # what a job had written when it was killed: the next line takes its place
-                raise InputError(f"{FILE}, line {number}, is no attestation: it was cut or changed") from None
+                raise InputError(
+                    f"{ATTESTATION_LOG}, line {number}, is no attestation: it was cut or changed"
+                ) from None
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}
             yield Line(number, sha256, statement, signed_bytes(found.payload), signatures)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.markup import number
 from pipeline.energy.settings import JOULES_PER_KWH
 
-ACCOUNT = "report/energy.json"
 NOT_MEASURED = "not measured"
 LABELS = ("measured", "estimated", "stated")
 
@@ -282,7 +282,7 @@ def read_energy_accounting(run_directory: Path) -> EnergyAccounting | None:
     Raises:
         InputError: the file is broken.
     """
-    path = run_directory / ACCOUNT
+    path = run_directory / layout.ENERGY_ACCOUNT
     if not path.is_file():
         return None
     try:
@@ -292,5 +292,6 @@ def read_energy_accounting(run_directory: Path) -> EnergyAccounting | None:
         field = ".".join(map(str, problem["loc"]))
         where = f"the field {field}: " if field else ""
         raise InputError(
-            f"{ACCOUNT} is no account of energy: {where}{problem['msg']}: delete it, so that the report is made again"
+            f"{layout.ENERGY_ACCOUNT} is no account of energy: {where}{problem['msg']}: delete it, so that the report "
+            "is made again"
         ) from None

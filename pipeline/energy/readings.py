@@ -15,7 +15,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-READINGS = "provenance/readings"
 MOST_SENTENCES = 3  # about the lines of one file
 
 Component = Literal["node", "package", "dram", "board"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from pipeline import layout
 from pipeline.core.statistics import share
 from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
@@ -24,7 +25,7 @@ from pipeline.evaluate.verdict import holm
 def _item_tables(run: Path) -> dict[str, dict[int, Path]]:
     """Return the tables of items of a run, by model and step."""
     found: dict[str, dict[int, Path]] = {}
-    for path in sorted(run.glob("evaluation/*/*/items.parquet")):
+    for path in layout.ANSWERS.glob(run):
         if path.parent.name.isdecimal():
             found.setdefault(path.parent.parent.name, {})[int(path.parent.name)] = path
     return found

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.disk_space import remove
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
@@ -58,10 +59,10 @@ def run(
     if owner and scratch:
         owner.afterwards = partial(remove, scratch)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = next((file.parent for file in model if file.name == "config.json"), model[0] / "huggingface")
+        folder = next((file.parent for file in model if file.name == "config.json"), model[0] / layout.CHECKPOINT_MODEL)
         if settings.untrained_seed is not None:
             folder = Path(temporary) / "untrained"
-            _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
+            _write_untrained(model[0] / layout.CHECKPOINT_MODEL, settings.untrained_seed, folder)
         scorer = load_model(folder, settings.batch_size)
         asked = ask_suites(settings, scorer, tasks, finished_tasks(settings, scorer, folder, scratch, versions))
     write_items(answers, asked.measured)

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline import layout
 from pipeline.core.disk_space import remove
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
@@ -122,9 +123,9 @@ def evaluate(
     from pipeline.model.switches import is_deterministic
 
     others = read_baselines(baselines)
-    model = load_model(milestone / "huggingface", settings.batch_size, device)
+    model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
     asked = ask_suites(
-        settings, model, tasks, finished_tasks(settings, model, milestone / "huggingface", scratch, versions)
+        settings, model, tasks, finished_tasks(settings, model, milestone / layout.CHECKPOINT_MODEL, scratch, versions)
     )
     if model.place > 0:
         return {}

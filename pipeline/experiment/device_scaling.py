@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, printable
 from pipeline.core.ramp import Batches
@@ -68,7 +69,7 @@ def measure_below(results: Path) -> Iterator[ScalingMeasurement]:
     for name, run in runs_below(results).items():
         folder = folder_of(results, name)
         for model, record in last_segments(folder).items():
-            metrics = folder / f"models/{model}/metrics.jsonl"
+            metrics = layout.METRICS.path(folder, model=model)
             if found := _measured(f"{name}/{model}", metrics, model, record, run):
                 yield found
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
@@ -70,7 +71,7 @@ def _model(
 ) -> LoggedModel:
     name, last = str(export.instance["model"]), (segments or [export])[-1]
     start, end = _milliseconds((segments or [export])[0].started), _milliseconds(export.ended)
-    path = folder / "models" / name / "metrics.jsonl"
+    path = layout.METRICS.path(folder, model=name)
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         metrics = [*_curves(lines, start), *_figures(name, figures, lines[-1]["step"] if lines else 0, end)]

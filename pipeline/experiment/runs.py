@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, counted, printable
 from pipeline.experiment.mlflow_store import check_installed, keep, models_of
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
-from pipeline.provenance.figures import FIGURES, ReportFigure, read_figures
-from pipeline.provenance.records import RECORDS, Record, load_records
+from pipeline.provenance.figures import ReportFigure, read_figures
+from pipeline.provenance.records import Record, load_records
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60
@@ -83,7 +84,7 @@ def runs_below(results: Path) -> dict[str, RunSummary]:
 
 def folder_of(results: Path, name: str) -> Path:
     """The folder of a run that `runs_below` names."""
-    return results if (results / RECORDS).is_dir() else results / name
+    return results if layout.RECORDS.path(results).is_dir() else results / name
 
 
 def last_segments(folder: Path) -> dict[str, Record]:
@@ -98,7 +99,7 @@ def last_segments(folder: Path) -> dict[str, Record]:
 
 def _folders(folder: Path) -> Iterator[Path]:
     """The folders of runs, in order; no run lies within another one."""
-    if (folder / RECORDS).is_dir():
+    if layout.RECORDS.path(folder).is_dir():
         yield folder
         return
     for below in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
@@ -107,13 +108,13 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _run(folder: Path) -> RunSummary:
     """Read a run; one whose report cannot be read has no figures, so that it hides no other one."""
-    jobs = counted(sum(1 for _ in (folder / RECORDS).glob("[!.]*.json")), "job")
+    jobs = counted(len(layout.RECORD.glob(folder)), "job")
     start = newest(folder) or {}
     settings = dict(flat(_by_name(start["configuration"]))) if "configuration" in start else {}
     try:
         return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
     except InputError:
-        broken = (folder / FIGURES).exists()
+        broken = layout.KEY_FIGURES.path(folder).exists()
         return RunSummary(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
 
 

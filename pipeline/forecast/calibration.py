@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.step_seconds import step_seconds
-from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
+from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
 from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
 from pipeline.plan.settings import (
     CalibrationRun,
@@ -27,8 +28,6 @@ from pipeline.plan.settings import (
     TrainingPlan,
 )
 from pipeline.sources.units import PARTS
-
-REPORT_RECORD = "provenance/records/report.page.json"
 
 
 def forecast_plan(config: Config) -> ForecastPlan | None:
@@ -76,7 +75,7 @@ def calibration_run(folder: str) -> CalibrationRun:
     Raises:
         InputError: it is missing, not finished, or damaged; the sentence names the folder.
     """
-    record = Path(folder, REPORT_RECORD)
+    record = Path(folder, layout.REPORT_RECORD)
     return _read(folder, record.stat().st_mtime_ns if record.is_file() else None)
 
 
@@ -86,17 +85,17 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
     run = Path(folder)
     if not run.is_dir():
         raise _refusal(folder, "there is no such folder: name the folder of a finished run, such as results/NAME")
-    if changed_nanoseconds is None or not (run / ACCOUNT).is_file():
-        missing = ACCOUNT if changed_nanoseconds is not None else REPORT_RECORD
+    if changed_nanoseconds is None or not (run / layout.ENERGY_ACCOUNT).is_file():
+        missing = layout.ENERGY_ACCOUNT if changed_nanoseconds is not None else layout.REPORT_RECORD
         raise _refusal(
             folder, f"it has no {missing}, so it is no finished run: finish it with snakemake, or leave it out"
         )
     try:
-        record = json.loads((run / REPORT_RECORD).read_bytes())
+        record = json.loads((run / layout.REPORT_RECORD).read_bytes())
         written = {output["path"]: output["sha256"] for output in record["outputs"]}
         frozen = json.loads((run / record["frozen"]["path"]).read_bytes())["configuration"]
-        if written.get(ACCOUNT) != sha256_of(run / ACCOUNT):
-            raise InputError(f"its {ACCOUNT} is not the one that its report was written with")
+        if written.get(layout.ENERGY_ACCOUNT) != sha256_of(run / layout.ENERGY_ACCOUNT):
+            raise InputError(f"its {layout.ENERGY_ACCOUNT} is not the one that its report was written with")
         account, config = read_energy_accounting(run), load(frozen)
         raw = {source.name: _raw_bytes(run, source.name) for source in config.sources}
         steps = {} if account is None else _steps(folder, account, config, raw)
@@ -107,7 +106,7 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
         words = f"{type(error).__name__}: {error}"
         raise _refusal(folder, f"it cannot be read as a finished run ({words}): make its report again") from None
     if account is None or not steps:
-        raise _refusal(folder, f"its {ACCOUNT} has no finished job: leave it out")
+        raise _refusal(folder, f"its {layout.ENERGY_ACCOUNT} has no finished job: leave it out")
     return CalibrationRun(
         folder=folder,
         platform=config.platform.name,
@@ -123,10 +122,10 @@ def _refusal(folder: str, reason: str) -> InputError:
 
 def _raw_bytes(run: Path, source: str) -> float:
     """Return the bytes of a source's raw files: parts of a cut file count as the file, which may be compressed."""
-    manifest = json.loads((run / "sources" / source / "manifest.json").read_bytes())
+    manifest = json.loads((layout.MANIFEST.path(run, source=source)).read_bytes())
     whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS)
     size = sum(file["bytes"] for files in whole for file in files)
-    for path in sorted((run / "provenance/records").glob(f"sources.split.{source}.*.json")):
+    for path in layout.RECORD.glob(run, job=f"sources.split.{source}.*"):
         size += sum(file["bytes"] for file in json.loads(path.read_bytes())["inputs"])
     return float(size)
 
@@ -160,13 +159,13 @@ def _trainings(run: Path, config: Config, record: dict[str, Any]) -> dict[str, M
     read = {entry["path"]: entry["sha256"] for entry in record["inputs"]}
     found = {}
     for name, model in config.models.items():
-        metrics, last = run / f"models/{name}/metrics.jsonl", model.training.steps
-        segment = run / f"provenance/records/pretrain.segment.{name}.{last}.json"
+        metrics = layout.METRICS.path(run, model=name)
+        segment = layout.SEGMENT_RECORD.path(run, model=name, step=model.training.steps)
         if not (metrics.is_file() and segment.is_file()):
             continue  # it was added after the report, or has no end yet
         told = metrics.read_bytes()
         if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(told).hexdigest():
-            raise InputError(f"models/{name}/metrics.jsonl is not the one that its report was written with")
+            raise InputError(f"{layout.METRICS.name(model=name)} is not the one that its report was written with")
         seconds = step_seconds(map(json.loads, told.splitlines()))
         processes = json.loads(segment.read_bytes())["counts"].get("world_size")
         if seconds is not None and processes is not None:
@@ -181,8 +180,8 @@ def _trainings(run: Path, config: Config, record: dict[str, Any]) -> dict[str, M
 
 def _seconds(run: Path, attempt: str) -> float:
     """Return the seconds that an attempt took."""
-    path = run / "provenance" / "attempts" / f"{attempt}.json"
+    path = layout.ATTEMPT.path(run, attempt=attempt)
     if not path.is_file():
-        raise InputError(f"provenance/attempts/{attempt}.json is missing, so nobody knows how long that job took")
+        raise InputError(f"{layout.ATTEMPT.name(attempt=attempt)} is missing, so nobody knows how long that job took")
     content: dict[str, Any] = json.loads(path.read_bytes())
     return float(content["wall_seconds"])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline import layout
 from pipeline.provenance.records import Record, load_records
 
 LEAST_JOBS, LEAST_BYTES = 3, 10_000_000  # of a step, and of text, in records that a rate is taken from
@@ -84,7 +85,7 @@ def measured(records: Iterable[Record]) -> dict[str, Rate]:
 def rates_of(runs: Iterable[Path]) -> tuple[dict[str, Rate], str]:
     """Return the rates of the first of some runs that has enough jobs, of other steps the benchmark's, and whence."""
     for run in runs:
-        records = load_records(run) if (run / "provenance/records").is_dir() else []
+        records = load_records(run) if layout.RECORDS.path(run).is_dir() else []
         if own := measured(records):
             hosts = ", ".join(sorted({str(record.host) for record in records}))
             return RATES | own, f"{', '.join(own)} by the records of {run} (on {hosts}), other steps by {BENCHMARK}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline import layout
 from pipeline.core import attestations, platform_files
 from pipeline.core.atomic_files import write_json
 from pipeline.core.checkout import checkout
@@ -22,7 +23,6 @@ from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
-from pipeline.energy.readings import READINGS
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
@@ -99,7 +99,7 @@ class Attempt:
         started = _now()
         stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
         name = ".".join([step, *instance.values(), stamp, str(os.getpid())])
-        self.path = run_directory / "provenance" / "attempts" / f"{name}.json"
+        self.path = layout.ATTEMPT.path(run_directory, attempt=name)
         self.content: dict[str, Any] = {
             "step": step,
             "instance": instance,
@@ -111,7 +111,7 @@ class Attempt:
             "status": "running",
             "error": None,
         }
-        folder = run_directory.absolute() / READINGS
+        folder = run_directory.absolute() / layout.READINGS
         told = {ATTEMPT: name, FOLDER: str(folder), METERED_NODE: node_name()}
         self._before = {variable: os.environ.get(variable) for variable in told}
         os.environ |= told

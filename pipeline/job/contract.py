@@ -21,6 +21,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.core import lease
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import refuse_without_key
@@ -189,7 +190,11 @@ class Job:
         files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
         # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
         # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
-        written = [path for _, file in files if ":" not in (path := self.shown(file)) and path[:11] != "provenance/"]
+        written = [
+            path
+            for _, file in files
+            if ":" not in (path := self.shown(file)) and not path.startswith(f"{layout.PROVENANCE}/")
+        ]
         known = {} if self.arguments.batch else recorded(self.record_path.parent, written)
         stats = {file: file.stat() for _, file in files}
         hashes = {}

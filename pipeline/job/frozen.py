@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 
-FOLDER = "provenance/frozen"
 VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
 
 Content = dict[str, Any]
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 
 def _numbered(run_directory: Path) -> dict[int, Path]:
-    files = (run_directory / FOLDER).glob("*.json")
+    files = layout.FROZEN_CONFIGURATION.glob(run_directory)
     return dict(sorted((int(path.stem), path) for path in files if path.stem.isdigit()))
 
 
@@ -50,9 +50,9 @@ def freeze(run_directory: Path, content: Content) -> str:
     """Write what a run is now, unless the newest file says the same, and return what its jobs get in `VARIABLE`."""
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     files = _numbered(run_directory)
-    last, path = max(files.items(), default=(0, run_directory / FOLDER / "0.json"))
+    last, path = max(files.items(), default=(0, layout.FROZEN_CONFIGURATION.path(run_directory, number=0)))
     if not last or path.read_text(encoding="utf-8") != text:
-        path = run_directory / FOLDER / f"{last + 1}.json"
+        path = layout.FROZEN_CONFIGURATION.path(run_directory, number=last + 1)
         atomic_files.write(path, text.encode())
     return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
 
@@ -109,4 +109,4 @@ def of_this_start(step: str, code: str, environment: str, variables: Mapping[str
     planned = content["versions"].get(step)
     if planned != {"code": code, "environment": environment}:
         raise InputError(f"{path} plans {step} with {planned}, not with {code} and {environment}: {again}")
-    return Plan({"path": f"{FOLDER}/{path.name}", "sha256": sha256}, content.get("git"))
+    return Plan({"path": layout.FROZEN_CONFIGURATION.name(number=path.stem), "sha256": sha256}, content.get("git"))

@@ -8,16 +8,20 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-RECORDS = "provenance/records"
+from pipeline import layout
+
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 FINISHED = "[!.]*"  # what a job that runs beside has begun has a name with a dot before it
 # What people and other steps put there or take away without a record.
-FOLDERS = ("corpus/*/*", "tokens/*/*", "models/*/milestones/*", "models/*/final", "scratch/*/*/*", "sources/*/parts/*")
+FOLDERS = (
+    *(f"{folder.pattern()}/*" for folder in (layout.CORPUS, layout.TOKEN_SET)),
+    *(place.pattern() for place in (layout.MILESTONE, layout.FINAL_MODEL, layout.SEGMENT_SCRATCH, layout.FILE_PARTS)),
+)
 
 
 def runs(results: Path) -> list[Path]:
     """Return the folders of the runs, sorted by name."""
-    return sorted(folder.parents[1] for folder in results.glob(f"*/{RECORDS}") if folder.is_dir())
+    return sorted(folder.parents[1] for folder in results.glob(f"*/{layout.RECORDS}") if folder.is_dir())
 
 
 def private(results: Path, run: str) -> Path:
@@ -51,7 +55,7 @@ def others(results: Path, run: str) -> dict[str, str]:
     for folder in runs(results):
         if folder.name == run:
             continue
-        lines = [_stated(path) for path in (folder / RECORDS).glob(f"{FINISHED}.json")]
+        lines = [_stated(path) for path in layout.RECORD.glob(folder)]
         lines += [path.relative_to(folder).as_posix() for pattern in FOLDERS for path in folder.glob(pattern)]
         lines += [_stated(path) for path in private(results, folder.name).rglob(f"{FINISHED}.parquet")]
         found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]

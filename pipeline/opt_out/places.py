@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from pipeline import layout
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.opt_out.entries import contains
-from pipeline.opt_out.others import RECORDS, private
+from pipeline.opt_out.others import private
 from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 
-CORPUS_FOLDERS = {"filtered": "texts between steps", "deduplicated": "texts between steps", "final": "corpus"}
+CORPUS_FILES = {
+    layout.FILTERED: "texts between steps",
+    layout.DEDUPLICATED: "texts between steps",
+    layout.FINAL_DOCUMENTS: "corpus",
+}
 # What a signature depends on, each with its name in records that are one version older.
 MINHASH = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
 
@@ -122,8 +128,8 @@ class RunSearch:
 
     def _alike(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
-        records = self.folder.glob(f"{RECORDS}/corpus.signatures.{corpus.name}.*.json")
-        stored = (read_json(next(records, Path())) or {}).get("settings", {})
+        records = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")
+        stored = (read_json(next(iter(records), Path())) or {}).get("settings", {})
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
@@ -135,10 +141,10 @@ class RunSearch:
                 parts.append(hashed(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
             return joined(parts)
 
-        yield from self._each("signatures", corpus.glob("signatures/*.parquet"), read)
+        yield from self._each("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
 
     def _corpora(self) -> Iterator[Place]:
-        corpora = sorted(path for path in self.folder.glob("corpus/*") if path.is_dir())
+        corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]
         for corpus in corpora:
             self.ids = joined([self.ids, *self._alike(corpus)])
 
@@ -151,20 +157,21 @@ class RunSearch:
             return self.wanted.rows(table, path.name.split(".")[0], self.ids)
 
         for corpus in corpora:
-            for name, kind in CORPUS_FOLDERS.items():
-                if name == "final" and corpus.name in self.proven_corpora:
+            for place, kind in CORPUS_FILES.items():
+                if place == layout.FINAL_DOCUMENTS and corpus.name in self.proven_corpora:
                     continue
-                found = joined(self._each(kind, (corpus / name).glob("*.*.parquet"), read))
+                paths = place.glob(self.folder, corpus=corpus.name)
+                found = joined(self._each(kind, paths, read))
                 self.ids = joined([self.ids, found])
                 self.in_corpora += len(found)
                 if len(found):
-                    yield self._place(kind, corpus / name, len(found), "searched")
+                    yield self._place(kind, paths[0].parent, len(found), "searched")
 
     def _parts(self) -> Iterator[Place]:
         def read(path: Path) -> Keys:
             return self.wanted.rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
 
-        for folder in sorted(self.folder.glob("sources/*/parts/*")):
+        for folder in layout.FILE_PARTS.glob(self.folder):
             found = joined(self._each("raw texts in parts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._place("raw texts in parts", folder, len(found), "searched")
@@ -173,12 +180,12 @@ class RunSearch:
         def read(path: Path) -> Keys:
             return joined([found[contains(self.ids, found)] for found in ids_in_shard(path)])
 
-        for folder in sorted(self.folder.glob("tokens/*")):
+        for folder in layout.TOKEN_SET.glob(self.folder):
             if folder.name in self.proven:
                 continue
-            found = joined(
-                self._each("tokens", [*folder.glob("train/*.arrow"), *folder.glob("validation/*.arrow")], read)
-            )
+            splits = ("train", "validation")
+            shards = [layout.TOKEN_SHARD.glob(self.folder, tokens=folder.name, split=split) for split in splits]
+            found = joined(self._each("tokens", chain(*shards), read))
             self.in_tokens[folder.name] = len(found)
             if len(found):
                 yield self._place("tokens", folder, len(found), "searched")
@@ -186,7 +193,7 @@ class RunSearch:
     @cached_property
     def _segments(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The records of the training, by model and step."""
-        found = [read_json(path) for path in self.folder.glob(f"{RECORDS}/pretrain.segment.*.json")]
+        found = [read_json(path) for path in layout.SEGMENT_RECORD.glob(self.folder)]
         return {(str(r["instance"]["model"]), int(r["instance"]["step"])): r for r in found if r is not None}
 
     def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
@@ -214,16 +221,16 @@ class RunSearch:
         return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
 
     def _models(self) -> Iterator[Place]:
-        for path in sorted(self.folder.glob("models/*/milestones/*")):
+        for path in layout.MILESTONE.glob(self.folder):
             if path.name.isdigit() and (verdict := self._verdict(path.parts[-3], int(path.name))):
                 yield self._place("milestone", path, *verdict[:2], certain=verdict[2])
-        for path in sorted(self.folder.glob("models/*/final")):
+        for path in layout.FINAL_MODEL.glob(self.folder):
             step = max((at for name, at in self._segments if name == path.parent.name), default=-1)
             if verdict := self._verdict(path.parent.name, step):
                 yield self._place("model", path, *verdict[:2], certain=verdict[2])
 
     def _recoveries(self) -> Iterator[Place]:
-        for path in sorted(self.folder.glob("scratch/*/*/*/recovery/*/state.json")):
+        for path in layout.RECOVERY_STATE.glob(self.folder):
             model, step = path.parts[-6], path.parts[-5]
             state = read_json(path) or {}
             if state.get("identity") == self._identity(self._segments.get((model, int(step)))):
@@ -251,7 +258,7 @@ class RunSearch:
             table = pq.read_table(path, columns=["id", "text"])
             return self.wanted.rows(table.filter(table["text"].is_valid()), "", self.ids)
 
-        for folder in sorted(private(self.results, self.run).glob("corpus/*/removed")):
+        for folder in layout.REMOVED_FOLDER.glob(private(self.results, self.run)):
             found = joined(self._each("private texts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._place("private texts", folder, len(found), "searched")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.networks import parameter_shapes
@@ -73,7 +74,7 @@ def run(
         longest,
         tokenizer=tokenizer,
         tokenizer_configuration=configuration,
-        folder=milestone / "huggingface",
+        folder=milestone / layout.CHECKPOINT_MODEL,
         ends=_ends(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
@@ -196,4 +197,4 @@ def _write(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str
     tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
     state = {"step": 0, "optimizer_step": 0, "tokens_seen": 0, "torch": str(torch.__version__)}
     files = {_FILE: {**written, "pieces": tensors}}
-    checkpoint.write_json(milestone / "state.json", {**state, "files": files, "tensors": tensors})
+    checkpoint.write_json(milestone / layout.CHECKPOINT_STATE, {**state, "files": files, "tensors": tensors})

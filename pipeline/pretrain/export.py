@@ -13,6 +13,7 @@ from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.pretrain import outcome
 from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
@@ -37,12 +38,12 @@ def run(
             ordered.append((found.step, folder))
             continue
         try:
-            step = int(json.loads((folder / "state.json").read_text(encoding="utf-8"))["step"])
+            step = int(json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["step"])
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
         ordered.append((step, folder))
     ordered.sort()
-    lines = [line for _, folder in ordered for line in read(folder / "metrics.jsonl")]
+    lines = [line for _, folder in ordered for line in read(folder / layout.METRICS_FILE)]
     steps = [line for line in lines if "loss" in line]
     ended = outcome.read(ordered[-1][1])
     last_step = ended.reached_step if ended else ordered[-1][0]
@@ -63,7 +64,7 @@ def run(
         print(f"{ended.status} after {len(steps)} steps", flush=True)
         last = steps[-1]["loss"] if steps else None
         return {"steps": len(steps), "milestones": len(ordered), "loss": last, "outcome": ended._asdict()}
-    shutil.copytree(ordered[-1][1] / "huggingface", final)
+    shutil.copytree(ordered[-1][1] / layout.CHECKPOINT_MODEL, final)
     print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
     return {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"]}
 

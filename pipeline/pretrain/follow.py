@@ -16,14 +16,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.energy.readings import READINGS, current_power
+from pipeline.energy.readings import current_power
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.gauges.slowest import SLOW
 
 SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come
 QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is told: a validation takes long, too
+NUMBER = "[0-9]*"
 Lines = list[dict[str, Any]]
 
 
@@ -33,9 +35,9 @@ def models(run_directory: Path) -> list[str]:
     Raises:
         InputError: there is no such run.
     """
-    if not (run_directory / "provenance").is_dir():
+    if not layout.PROVENANCE.path(run_directory).is_dir():
         raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
-    begun = [*run_directory.glob("scratch/*/*/*/starts"), *run_directory.glob("models/*/milestones/*")]
+    begun = [*layout.SEGMENT_STARTS.glob(run_directory), *layout.MILESTONE.glob(run_directory)]
     return sorted({path.relative_to(run_directory).parts[1] for path in begun})
 
 
@@ -45,17 +47,17 @@ def lines(run_directory: Path, model: str) -> Lines:
     The segment that trains is the one that was started last; what an older one left behind is not told.
     """
     milestones = _milestones(run_directory, model)
-    found = [line for step in sorted(milestones) for line in read(milestones[step] / "metrics.jsonl")]
+    found = [line for step in sorted(milestones) for line in read(milestones[step] / layout.METRICS_FILE)]
     if newest := trains_in(run_directory, model):
         last = max(milestones, default=0)
-        found += [line for line in read(newest / "metrics.jsonl") if int(line["step"]) > last]
-    for path in run_directory.glob(f"evaluation/{model}/[0-9]*/results.json"):
+        found += [line for line in read(newest / layout.METRICS_FILE) if int(line["step"]) > last]
+    for path in layout.RESULTS.glob(run_directory, model=model, step=NUMBER):
         found += _scores(path)
     return sorted(found, key=lambda line: int(line["step"]))
 
 
 def _milestones(run_directory: Path, model: str) -> dict[int, Path]:
-    return {int(path.name): path for path in run_directory.glob(f"models/{model}/milestones/[0-9]*")}
+    return {int(path.name): path for path in layout.MILESTONE.glob(run_directory, model=model, step=NUMBER)}
 
 
 def trains_in(run_directory: Path, model: str) -> Path | None:
@@ -63,7 +65,7 @@ def trains_in(run_directory: Path, model: str) -> Path | None:
     last = max(_milestones(run_directory, model), default=0)
     starts = {
         path.parent: path.stat().st_mtime_ns
-        for path in run_directory.glob(f"scratch/{model}/[0-9]*/*/starts")
+        for path in layout.SEGMENT_STARTS.glob(run_directory, model=model, step=NUMBER)
         if int(path.parts[-3]) > last
     }
     return max(starts, key=starts.__getitem__) if starts else None
@@ -110,7 +112,7 @@ class Board:
 def planned_steps(run_directory: Path, model: str) -> int | None:
     """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
     begun = []
-    for path in run_directory.glob(f"provenance/attempts/pretrain.segment.{model}.*.json"):
+    for path in layout.ATTEMPT.glob(run_directory, attempt=f"pretrain.segment.{model}.*"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             attempt = json.loads(path.read_text(encoding="utf-8"))
             settings = attempt["command"][attempt["command"].index("--settings") + 1]
@@ -159,7 +161,7 @@ def told(
 def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     folder = trains_in(run_directory, model)
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
-    meters = (run_directory / READINGS).glob(f"pretrain.segment.{model}.*.jsonl")
+    meters = (run_directory / layout.READINGS).glob(f"pretrain.segment.{model}.*.jsonl")
     now = time.time()
     return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
 
@@ -186,7 +188,7 @@ def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
                     print(*(wait or ["no job waits in the queue"]), sep="\n", flush=True)
                     waited = wait
             for model in models(options.run_directory):
-                folder = options.run_directory / "scratch" / f"live-{model}"
+                folder = layout.SCRATCH.path(options.run_directory) / f"live-{model}"
                 if model not in boards:
                     try:
                         boards[model] = Board(folder)

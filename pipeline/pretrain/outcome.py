@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
 
 FILE = "outcome.json"
@@ -35,7 +36,7 @@ def write(folder: Path, outcome: Outcome, lines: list[dict[str, Any]]) -> dict[s
     content = outcome._asdict()
     (folder / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    (folder / layout.METRICS_FILE).write_text(text, encoding="utf-8")
     return content
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.core.lease import Owner
+from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
 from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
@@ -106,8 +107,8 @@ def run(
     except (OutOfMemory, Diverged) as error:
         if not settings.records_outcome:
             raise
-        reached = metrics.reached(scratch / "metrics.jsonl", settings.first_step)
-        lines = metrics.read(scratch / "metrics.jsonl")
+        reached = metrics.reached(scratch / METRICS_FILE, settings.first_step)
+        lines = metrics.read(scratch / METRICS_FILE)
         ended = outcome.of(error, reached, settings.last_step)
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_ended(settings, milestone, ended, lines), "world_size": processes}
@@ -155,7 +156,7 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
         raise InputError(f"first_step {settings.first_step} needs one milestone as previous, not {len(previous)}")
     for folder in previous:
         try:
-            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            state = json.loads((folder / CHECKPOINT_STATE).read_text(encoding="utf-8"))
             step, _ = state["step"], state["tensors"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
@@ -199,13 +200,13 @@ def _counts(
     settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: Course
 ) -> dict[str, Any]:
     """Return what the segment's record tells, from its metrics."""
-    lines = metrics.read(milestone / "metrics.jsonl")
+    lines = metrics.read(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
     skips = [line for line in lines if "skipped_data_steps" in line]
     seconds = sum(line["seconds"] or 0.0 for line in steps)
     training = settings.training
-    skipped = json.loads((milestone / "state.json").read_text(encoding="utf-8"))["skips"]
+    skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
     before, seen = (tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step))
     utilization = [
         (line["model_flops_utilization"] or 0.0) * (line["seconds"] or 0.0)

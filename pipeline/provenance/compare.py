@@ -13,10 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
-from pipeline.provenance.contents import METRICS, changed, content_differences, flat, is_timed, is_timed_key
-from pipeline.provenance.records import RECORDS, Record, load_records
+from pipeline.provenance.contents import changed, content_differences, flat, is_timed, is_timed_key
+from pipeline.provenance.records import Record, load_records
 
 NOT_COMPARED = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
 OF_THE_START = ("git", "frozen")  # alike for all jobs of a start, so told once
@@ -66,7 +67,7 @@ class _Jobs:
 
     def compare(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
         """The differences of two records of one job: where it is told, and what."""
-        reads_records = any(str(entry["path"]).startswith(f"{RECORDS}/") for entry in a["inputs"])
+        reads_records = any(str(entry["path"]).startswith(f"{layout.RECORDS}/") for entry in a["inputs"])
         for key in sorted(a.keys() | b.keys()):
             if a.get(key) == b.get(key) and (key in a) == (key in b):
                 continue
@@ -96,7 +97,7 @@ class _Jobs:
                 path = str(entry["path"])
                 rest = {key: value for key, value in entry.items() if key != "path"}
                 # What is computed from records, such as the report, holds their times and joules.
-                if is_timed(path) or path.startswith(f"{RECORDS}/") or (reads_records and kind == "output"):
+                if is_timed(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output"):
                     rest = {key: value for key, value in rest.items() if key not in ("sha256", "bytes")}
                 told[-1][path] = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
         lines = [f"{kind} {line}" for line in changed(*told)]
@@ -105,7 +106,9 @@ class _Jobs:
         others = {str(entry["path"]): entry for entry in b}
         apart = [str(entry["path"]) for entry in a if entry != others.get(str(entry["path"]), entry)]
         quiet = [
-            "records" if path.startswith(f"{RECORDS}/") else path for path in apart if told[0][path] == told[1][path]
+            "records" if path.startswith(f"{layout.RECORDS}/") else path
+            for path in apart
+            if told[0][path] == told[1][path]
         ]
         self.not_compared.update(f"the bytes of {path}" for path in quiet)
         return lines
@@ -120,7 +123,7 @@ def _words(record: Content) -> list[str]:
     words = [str(word) for word in record["command"]]
     given = {"--settings": "settings", "--operation": "operation"}
     named = next((after for word, after in pairwise(words) if word == "--record"), "")
-    prefix = named.partition(f"/{RECORDS}/")[0]
+    prefix = named.partition(f"/{layout.RECORDS}/")[0]
     found: list[str] = []
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
@@ -164,11 +167,11 @@ def _configuration(run: Path, records: list[Content]) -> dict[str, str]:
 def _results(run_directory: Path) -> dict[str, str]:
     """The figures that a run ends in: evaluation values and the last losses of each model."""
     found: dict[str, str] = {}
-    for path in sorted(run_directory.glob("evaluation/*/*/results.json")):
+    for path in layout.RESULTS.glob(run_directory):
         for task in _json(path).get("tasks", []):
             key = "/".join([*path.parts[-3:-1], str(task.get("task")), str(task.get("language")), str(task["metric"])])
             found[key] = json.dumps(task["value"])
-    for path in sorted(run_directory.glob(f"models/*/{METRICS}")):
+    for path in layout.METRICS.glob(run_directory):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 step = json.loads(line)
@@ -182,9 +185,7 @@ def _results(run_directory: Path) -> dict[str, str]:
 
 def _curves(a: Path, b: Path) -> list[str]:
     """What differs in the metrics of models that both runs have, but for clock times and speeds."""
-    both = [
-        path.relative_to(a) for path in sorted(a.glob(f"models/*/{METRICS}")) if (b / path.relative_to(a)).is_file()
-    ]
+    both = [path for one in layout.METRICS.glob(a) if (b / (path := one.relative_to(a))).is_file()]
     return [f"{path.parts[1]}/{line}" for path in both for line in content_differences(a / path, b / path)]
 
 
@@ -192,8 +193,8 @@ def _energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[lis
     """Figures whose intervals do not overlap, or that only one run knows; and what is said of the others."""
     if a is None or b is None:
         if a is b:
-            return [], ["energy: not compared, for neither run has an account (report/energy.json)"]
-        return [f"only the {'second' if a is None else 'first'} run has an account (report/energy.json)"], []
+            return [], [f"energy: not compared, for neither run has an account ({layout.ENERGY_ACCOUNT})"]
+        return [f"only the {'second' if a is None else 'first'} run has an account ({layout.ENERGY_ACCOUNT})"], []
     figures = [{**{name: getattr(account, name) for name in SUMS}, **account.steps} for account in (a, b)]
     differences, notes = [], []
     for name in [*SUMS, *sorted(a.steps.keys() | b.steps.keys())]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 
 NOTHING = "nothing"
 SHOWN = 8
 SHOWN_CHARACTERS = 100
 # Files that hold speeds and clock times beside their results: they differ in bytes when nothing else does.
-METRICS = "metrics.jsonl"
 TIMED_FOLDERS = ("tensorboard",)
 BLOCK_BYTES = 1 << 20
 
@@ -21,7 +21,7 @@ BLOCK_BYTES = 1 << 20
 def is_timed(path: str) -> bool:
     """Whether a file, by its path in the run, holds clock times or speeds, so that no two runs write the same bytes."""
     *folders, name = path.split("/")
-    return name == METRICS or bool(set(folders) & set(TIMED_FOLDERS))
+    return name == layout.METRICS_FILE or bool(set(folders) & set(TIMED_FOLDERS))
 
 
 def is_timed_key(key: str) -> bool:
@@ -90,7 +90,7 @@ def _lines(before: Path, now: Path) -> list[str]:
         found = {}
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             for key, value in flat(json.loads(line)) if line else ():
-                if path.name != METRICS or not is_timed_key(key):
+                if path.name != layout.METRICS_FILE or not is_timed_key(key):
                     found[f"line {number}, {key}"] = value
         return found
 

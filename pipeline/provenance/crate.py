@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.core.attestation_log import FILE
+from pipeline import layout
 from pipeline.core.attestations import checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
@@ -30,23 +30,20 @@ from pipeline.provenance.crate_graph import (
     references,
 )
 from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, Workflow
-from pipeline.provenance.inventory import METADATA, artefacts
+from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.prov_document import document
-from pipeline.provenance.records import RECORDS, Attempt, Record, load_attempts, load_records
+from pipeline.provenance.records import Attempt, Record, load_attempts, load_records
 from pipeline.provenance.settings import CrateSettings
 
 # What is written together with the crate, and is listed in it.
-README = "README.md"
-PROV = "provenance/prov.json"
-WORKFLOW = "provenance/workflow"
-WRITTEN = (README, PROV)
+WRITTEN = (layout.RUN_README, layout.PROV)
 README_TEXT = """# {name}
 
 {description}
 
 This folder is an RO-Crate: `{metadata}` lists every file with its sha256, and every job with what it read, wrote and
 cost. The workflow that made it lies in `{workflow}`, the same provenance as PROV-JSON in `{prov}`, and each job's own
-record in `{records}`. Open `report/index.html` first.
+record in `{records}`. Open `{page}` first.
 """
 
 
@@ -60,7 +57,10 @@ def copies_of(workflow: list[Path]) -> dict[str, bytes]:
     if main is None:
         raise InputError("the crate needs the workflow: give the Snakefile and its rules as input `workflow`")
     below = main.absolute().parent
-    return {f"{WORKFLOW}/{file.absolute().relative_to(below).as_posix()}": file.read_bytes() for file in workflow}
+    return {
+        f"{layout.WORKFLOW_FILES}/{file.absolute().relative_to(below).as_posix()}": file.read_bytes()
+        for file in workflow
+    }
 
 
 def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]) -> None:
@@ -76,7 +76,7 @@ def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]
                 url=taken.url,
                 mentions=references(files.identifier(entry) for entry in record.inputs if entry.name == "model"),
             )
-            files.graph.entities[f"models/{quote(model)}/"]["isBasedOn"] = reference(identifier)
+            files.graph.entities[f"{layout.MODEL.name(model=quote(model))}/"]["isBasedOn"] = reference(identifier)
 
 
 def _add_written(files: Files, written: dict[str, bytes]) -> None:
@@ -92,8 +92,8 @@ def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
             CHECKPOINT,
             "CreativeWork",
             name="log checkpoint",
-            description=f"the last line of {FILE} before this crate was made: its number and its sha256, which covers "
-            "all lines before it",
+            description=f"the last line of {layout.ATTESTATION_LOG} before this crate was made: its number and its "
+            "sha256, which covers all lines before it",
             position=checkpoint.lines,
             sha256=checkpoint.sha256,
         )
@@ -118,9 +118,9 @@ def _add_workflow(graph: Graph, workflow: Workflow, written: dict[str, bytes], r
     }
     main["url"] = main["url"][0]
     for path in written:
-        if path.startswith(f"{WORKFLOW}/"):
+        if path.startswith(f"{layout.WORKFLOW_FILES}/"):
             graph.entities[quote(path)]["encodingFormat"] = "text/plain"
-    graph.entities[README]["about"] = reference("./")
+    graph.entities[layout.RUN_README]["about"] = reference("./")
 
 
 def _add_run(
@@ -164,7 +164,7 @@ def _add_run(
         endTime=max(record.ended for record in records),
         actionStatus=COMPLETED,
         resourceUsage=references(identifier for identifier in energies if identifier == "#energy/total"),
-        subjectOf=reference(README),
+        subjectOf=reference(layout.RUN_README),
     )
 
 
@@ -177,7 +177,11 @@ def _metadata(
     written: dict[str, bytes],
 ) -> tuple[str, Files]:
     """Return the text of the metadata, and what they list."""
-    paths = [path for path in artefacts(run_directory) if path not in WRITTEN and not path.startswith(f"{WORKFLOW}/")]
+    paths = [
+        path
+        for path in artefacts(run_directory)
+        if path not in WRITTEN and not path.startswith(f"{layout.WORKFLOW_FILES}/")
+    ]
     graph = Graph()
     files = Files(graph, run_directory, paths, records)
     inside = files.add_datasets()
@@ -188,7 +192,7 @@ def _metadata(
     _add_written(files, written)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
-    workflow = Workflow(graph, f"{WORKFLOW}/Snakefile", records)
+    workflow = Workflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", records)
     actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
@@ -203,7 +207,7 @@ def _metadata(
         graph.add(profile, "CreativeWork", name=name, version=version)
     top = Graph()
     top.add(
-        METADATA,
+        layout.CRATE,
         "CreativeWork",
         about=reference("./"),
         conformsTo=references([CRATE_SPECIFICATION, WORKFLOW_CRATE]),
@@ -251,14 +255,14 @@ def run(
             no Snakefile.
     """
     run_directory = crate.parent
-    planned = {file.name for file in files if file.parent.name == Path(RECORDS).name}
+    planned = {file.name for file in files if file.parent.name == Path(layout.RECORDS).name}
     records = [
         record
         for record in load_records(run_directory)
         if record.step != "provenance.crate" and (not planned or Path(record.file).name in planned)
     ]
     if not records:
-        raise InputError(f"{RECORDS} holds no record of a finished step: run the steps before the crate")
+        raise InputError(f"{layout.RECORDS} holds no record of a finished step: run the steps before the crate")
     attempts = [attempt for attempt in load_attempts(run_directory) if attempt.step != "provenance.crate"]
     standing = {record.attempt for record in records} | {record.computed_by for record in records}
     lost = [attempt for attempt in attempts if Path(attempt.file).name not in standing]
@@ -266,24 +270,25 @@ def run(
     told = README_TEXT.format(
         name=settings.name or settings.run,
         description=settings.description,
-        metadata=METADATA,
-        workflow=WORKFLOW,
-        prov=PROV,
-        records=RECORDS,
+        metadata=layout.CRATE,
+        workflow=layout.WORKFLOW_FILES,
+        prov=layout.PROV,
+        records=layout.RECORDS,
+        page=layout.REPORT_PAGE,
     )
     copies = copies_of(workflow)
     written = {
         **copies,
-        README: told.encode(),
-        PROV: document(settings.run, records, lost, settings.provider).encode(),
+        layout.RUN_README: told.encode(),
+        layout.PROV: document(settings.run, records, lost, settings.provider).encode(),
     }
     text, listed = _metadata(settings, run_directory, records, lost, starts, written)
     for path, content in copies.items():
-        target = kept / Path(path).relative_to(WORKFLOW)
+        target = kept / Path(path).relative_to(layout.WORKFLOW_FILES)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    readme.write_bytes(written[README])
-    prov.write_bytes(written[PROV])
+    readme.write_bytes(written[layout.RUN_README])
+    prov.write_bytes(written[layout.PROV])
     crate.write_text(text, encoding="utf-8")
     print(f"crate sha256: {sha256_of(crate)}", flush=True)
     return {

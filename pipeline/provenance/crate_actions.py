@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from pipeline import layout
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.crate_workflow import Workflow
-from pipeline.provenance.records import ATTEMPTS, Attempt, Record
+from pipeline.provenance.records import Attempt, Record
 
 COMPLETED = "http://schema.org/CompletedActionStatus"
 FAILED = "http://schema.org/FailedActionStatus"
@@ -86,7 +87,7 @@ class Actions:
         title = f"{attempt.step} ({instance})" if instance else attempt.step
         error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
         status = COMPLETED if is_finished else FAILED
-        work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{ATTEMPTS}/{name}.json")
+        work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json")
         identifier = self.graph.add(
             f"#attempt/{quote(name)}",
             "ActivateAction",

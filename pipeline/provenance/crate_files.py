@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import name_problem
 from pipeline.core.hashing import sha256_of
@@ -50,7 +51,7 @@ def source_of(manifest: Path) -> dict[str, Any]:
         return {"name": str(source["name"]), **source}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
-            f"sources/{manifest.parent.name}/manifest.json holds no description of a source: make it again"
+            f"{layout.MANIFEST.name(source=manifest.parent.name)} holds no description of a source: make it again"
         ) from None
 
 
@@ -141,11 +142,12 @@ class Files:
             identifier = f"{quote(folder)}/"
             kind, name = folder.split("/")
             inside |= dict.fromkeys(parts, identifier)
-            if kind == "models" or f"{folder}/manifest.json" not in self.listed:
+            manifest = layout.MANIFEST.name(source=name)
+            if kind == "models" or manifest not in self.listed:
                 title = f"{kind[:-1]} {name}"
                 self.graph.add(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
                 continue
-            source = source_of(self.run_directory / folder / "manifest.json")
+            source = source_of(self.run_directory / manifest)
             license, key = source.get("license"), source.get("license_key")
             own = f"; licence of a document: what it says itself, in {key}" if key else ""
             self.graph.add(

@@ -13,19 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.core.attestation_log import FILE, Line, append, lines, resource
+from pipeline.core.attestation_log import Line, append, lines, resource
 from pipeline.core.attestations import BEGAN, CHANGED, EVIDENCE, REMOVED
-from pipeline.provenance.inventory import (
-    AUTHORITY,
-    BATCHES,
-    EVIDENCE_FOLDERS,
-    LOG,
-    READINGS,
-    TIMESTAMPS,
-    take_inventory,
-)
+from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
+from pipeline.provenance.inventory import AUTHORITY, EVIDENCE_FOLDERS, LOG, take_inventory
 
-GROWING = ("logs/", f"{READINGS}/")
+GROWING = (f"{LOGS}/", f"{READINGS}/")
 
 
 class Attested(NamedTuple):
@@ -73,11 +66,11 @@ def difference(run_directory: Path, path: str, known: Attested, may_grow: bool) 
     """Return in what a file differs from its newest attestation, as a sentence; None where it does not."""
     size = (run_directory / path).stat().st_size
     if sha256_of_first(run_directory / path, known.bytes) != known.sha256:
-        return f"{path} was changed: it is not what line {known.line} of {FILE} attests."
+        return f"{path} was changed: it is not what line {known.line} of {ATTESTATION_LOG} attests."
     if known.bytes is not None and size > known.bytes and not may_grow:
         return (
             f"{path} was changed: {size - known.bytes} bytes were added to the {known.bytes} that line {known.line} of "
-            f"{FILE} attests, and no start is running."
+            f"{ATTESTATION_LOG} attests, and no start is running."
         )
     return None
 
@@ -105,7 +98,7 @@ def attest(run_directory: Path, kind: str = EVIDENCE) -> int:
         if path not in known or (known[path].sha256, known[path].bytes) not in ((sha256, None), (sha256, size)):
             subject.append(resource(path, sha256) if size is None else resource(path, sha256, bytes=size))
     if subject:
-        append(run_directory, kind, subject, {"log": FILE})
+        append(run_directory, kind, subject, {"log": ATTESTATION_LOG})
     return len(subject)
 
 
@@ -129,4 +122,4 @@ def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:
         resource(name, known[name].sha256) for name in sorted(names) if name.startswith(f"{BATCHES}/") and name in known
     ]
     if subject:
-        append(run_directory, REMOVED, subject, {"log": FILE})
+        append(run_directory, REMOVED, subject, {"log": ATTESTATION_LOG})

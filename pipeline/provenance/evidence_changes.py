@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.core.attestation_log import FILE, SLSA, Line, append, lines, resource
+from pipeline import layout
+from pipeline.core.attestation_log import SLSA, Line, append, lines, resource
 from pipeline.core.attestations import BEGAN, CHANGED, ENDED, START_ENDED
 from pipeline.provenance.evidence import Attested, attested, difference, files, sha256_of_first
-from pipeline.provenance.records import ATTEMPTS
 
-OF_ATTEMPTS = (f"{ATTEMPTS}/", "provenance/readings/")
-OF_STEPS = ("logs/", "provenance/batches/", "provenance/frozen/", "provenance/signatures/")
-OF_SLURM = "logs/slurm/"
+OF_ATTEMPTS = (f"{layout.ATTEMPTS}/", f"{layout.READINGS}/")
+OF_STEPS = tuple(f"{folder}/" for folder in (layout.LOGS, layout.BATCHES, layout.FROZEN, layout.MODEL_SIGNATURES))
+OF_SLURM = f"{layout.SLURM_LOGS}/"
 
 
 def _attempt(line: Line) -> str:
     """Return the name of the attempt that a line of a job is about."""
     names = (entry.name for entry in (*line.statement.subject, *line.statement.left))
-    path = next((name for name in names if name.startswith(f"{ATTEMPTS}/")), "")
-    return path.removeprefix(f"{ATTEMPTS}/").removesuffix(".json")
+    path = next((name for name in names if name.startswith(f"{layout.ATTEMPTS}/")), "")
+    return path.removeprefix(f"{layout.ATTEMPTS}/").removesuffix(".json")
 
 
 def _step(name: str) -> str:
@@ -70,4 +70,4 @@ def attest_changes(run_directory: Path, say: Callable[[str], None]) -> None:
             say(f"{sentence} Put back what it was: it is not attested again")
             subject.append(resource(path, sha256_of_first(run_directory / path, None)))
     if subject:
-        append(run_directory, CHANGED, subject, {"log": FILE})
+        append(run_directory, CHANGED, subject, {"log": layout.ATTESTATION_LOG})

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.energy.energy_accounting import Figure, read_energy_accounting
@@ -17,7 +18,6 @@ from pipeline.provenance.contents import flat
 from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.provenance.trace import trace
 
-FIGURES = "report/figures.json"
 SAME = 1e-9  # of a number that was written as text and read again
 
 
@@ -41,7 +41,7 @@ def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
     Raises:
         InputError: the report lists none, or the list is broken.
     """
-    path = run_directory / FIGURES
+    path = run_directory / layout.KEY_FIGURES
     if not path.is_file():
         raise InputError(
             f"{path} is missing, which lists the figures of the report: run `snakemake report`, or trace a file"
@@ -68,7 +68,7 @@ def trace_figure(run_directory: Path, name: str) -> list[str]:
         near = difflib.get_close_matches(name, figures, n=3, cutoff=0.4)
         raise InputError(
             f"{name} is no file, no figure and no source of {run_directory}: "
-            f"{'did you mean ' + ' or '.join(near) if near else 'report/figures.json lists the figures'}"
+            f"{'did you mean ' + ' or '.join(near) if near else f'{layout.KEY_FIGURES} lists the figures'}"
         )
     figure = figures[name]
     unit = f" {figure.unit}" if figure.unit else ""

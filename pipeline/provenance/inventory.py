@@ -12,17 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.core.attestation_log import FILE
-from pipeline.provenance.records import ATTEMPTS, RECORDS
+from pipeline import layout
 
-METADATA = "ro-crate-metadata.json"
-CRATE_RECORD = f"{RECORDS}/provenance.crate.json"  # written after the crate, so the crate cannot hold it
-LOCK = "provenance/accounting/lock"  # there while a start works on the run
-SCRATCH = "scratch"
-SIGNER, PUBLIC_KEY = "provenance/signer.json", "provenance/signer.pem"
-TIMESTAMPS = "provenance/timestamps"
-BATCHES = "provenance/batches"
-READINGS = "provenance/readings"
 MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
 UNFINISHED = ".partial"
 LOCK_BEGUN = ".lock-"
@@ -60,36 +51,39 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(METADATA, READER),
-    Kind("README.md", CRATE),
+    Kind(layout.CRATE, READER),
+    Kind(layout.RUN_README, CRATE),
     *(Kind(f"{name}/**", CRATE) for name in ("sources", "corpus", "tokenizer", "tokens", "models")),
-    *(Kind(f"{name}/**", CRATE) for name in ("baselines", "evaluation", "plan", "report", "provenance/workflow")),
-    Kind("provenance/prov.json", CRATE),
-    Kind(CRATE_RECORD, JOB),
-    Kind(f"{RECORDS}/*.json", CRATE),
-    Kind(FILE, READER),
-    Kind(SIGNER, LOG, REPLACED),  # its owner may take another name or authority
-    Kind(PUBLIC_KEY, LOG),
-    Kind(f"{TIMESTAMPS}/*.tsr", AUTHORITY),
-    Kind("logs/**", LOG, REPLACED),
-    *(Kind(f"provenance/accounting/{name}*.json", LOG, REPLACED) for name in ("", "books/", "starts/")),
-    Kind(f"{ATTEMPTS}/*.json", LOG),
-    Kind(f"{BATCHES}/*.json", LOG, REPLACED),
-    Kind(f"{BATCHES}/sources", LOG, REPLACED),
-    Kind("provenance/frozen/*.json", LOG),
-    Kind(f"{READINGS}/*.jsonl", LOG, APPENDED),
-    Kind("provenance/signatures/*.sig", LOG, REPLACED),
-    Kind(LOCK, NOBODY),
-    Kind(f"{SCRATCH}/**", NOBODY),
+    *(Kind(f"{name}/**", CRATE) for name in ("baselines", "evaluation", "plan", layout.REPORT, layout.WORKFLOW_FILES)),
+    Kind(layout.PROV, CRATE),
+    Kind(layout.CRATE_RECORD, JOB),  # written after the crate, so the crate cannot hold it
+    Kind(layout.RECORD.pattern(), CRATE),
+    Kind(layout.ATTESTATION_LOG, READER),
+    Kind(layout.SIGNER, LOG, REPLACED),  # its owner may take another name or authority
+    Kind(layout.PUBLIC_KEY, LOG),
+    Kind(layout.TIMESTAMP.pattern(), AUTHORITY),
+    Kind(f"{layout.LOGS}/**", LOG, REPLACED),
+    *(
+        Kind(f"{folder}/*.json", LOG, REPLACED)
+        for folder in (layout.ACCOUNTING, layout.EXTERNAL_METERS, layout.INVOCATIONS)
+    ),
+    Kind(layout.ATTEMPT.pattern(), LOG),
+    Kind(layout.BATCH.pattern(), LOG, REPLACED),
+    Kind(layout.SOURCES_COMPLETE, LOG, REPLACED),
+    Kind(layout.FROZEN_CONFIGURATION.pattern(), LOG),
+    Kind(f"{layout.READINGS}/*.jsonl", LOG, APPENDED),
+    Kind(layout.MODEL_SIGNATURE.pattern(), LOG, REPLACED),
+    Kind(layout.RUN_LOCK, NOBODY),
+    Kind(f"{layout.SCRATCH}/**", NOBODY),
 )
-EVIDENCE_FOLDERS = ("logs", "provenance")
+EVIDENCE_FOLDERS = (layout.LOGS, layout.PROVENANCE)
 EXCEPTIONS = (
-    f"what is in `{SCRATCH}/`: it lets a job continue and is no result",
+    f"what is in `{layout.SCRATCH}/`: it lets a job continue and is no result",
     f"an empty file `{MARK}` in a folder of results: Snakemake's mark",
     "an empty folder among results and logs, and any empty folder of this table",
     "times, owner and permissions of a file, as long as you may read it",
-    f"a file in `{TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
-    f"`{LOCK}`, where it names a start that is running on your machine and works on this folder",
+    f"a file in `{layout.TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
+    f"`{layout.RUN_LOCK}`, where it names a start that is running on your machine and works on this folder",
 )
 """What `verify` accepts without a word, as the auditor's page lists it."""
 
@@ -182,7 +176,7 @@ def _add_link(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
 def _add_folder(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> bool:
     """Note a folder, and return whether to look into it."""
     is_known = path in _FIXED or (path.startswith(_OPEN) and entry.name[0] != ".")
-    if path == SCRATCH:
+    if path == layout.SCRATCH:
         return False
     if not may_read(entry):
         inventory.problems[path] = f"{path} {CLOSED}."
@@ -225,8 +219,8 @@ def may_read(path: Path | os.DirEntry[str]) -> bool:
 
 def closed_evidence(run_directory: Path) -> str | None:
     """Return the first of the folder of a run, its crate and its evidence that this user may not read."""
-    evidence = ("", "logs", *sorted(folder for folder in _FIXED if f"{folder}/" not in _OPEN))
-    evidence += (METADATA, FILE, SIGNER, PUBLIC_KEY)
+    evidence = ("", layout.LOGS, *sorted(folder for folder in _FIXED if f"{folder}/" not in _OPEN))
+    evidence += (layout.CRATE, layout.ATTESTATION_LOG, layout.SIGNER, layout.PUBLIC_KEY)
     paths = ((name, run_directory / name) for name in evidence)
     return next((name or "it" for name, path in paths if os.path.exists(path) and not may_read(path)), None)
 

@@ -15,16 +15,15 @@ from urllib.parse import quote, unquote
 
 import bagit
 
-from pipeline.core.attestation_log import FILE
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import name_problem
 from pipeline.core.hashing import sha256_of
-from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.verify_files import LARGE
 
 VERIFIER = Path(__file__).with_name("verify_files.py")
 LIMIT_BYTES = 100_000_000
-NEVER = ("scratch", "private", "provenance/accounting/lock")
+NEVER = (layout.SCRATCH, "private", layout.RUN_LOCK)
 
 
 class Packed(NamedTuple):
@@ -49,10 +48,10 @@ class _File(NamedTuple):
 
 def _crate(run_directory: Path) -> list[dict[str, Any]]:
     try:
-        graph = json.loads((run_directory / METADATA).read_bytes())["@graph"]
+        graph = json.loads((run_directory / layout.CRATE).read_bytes())["@graph"]
         return [dict(entity) for entity in graph]
     except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{run_directory} has no {METADATA} that can be read: finish the run first") from None
+        raise InputError(f"{run_directory} has no {layout.CRATE} that can be read: finish the run first") from None
 
 
 def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
@@ -118,7 +117,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         raise InputError(f"{target} lies in the run itself: name another folder with --to")
     entities = _crate(run_directory)
     files = _files(run_directory, entities)
-    small = [file for file in files if file.bytes <= limit_bytes or file.path in (METADATA, FILE)]
+    small = [file for file in files if file.bytes <= limit_bytes or file.path in (layout.CRATE, layout.ATTESTATION_LOG)]
     large = [file for file in files if file not in set(small)]
     listed = files if url is not None else small
     partial = target.with_name(f".partial-{target.name}")

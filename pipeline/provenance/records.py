@@ -7,11 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.strict_json import parse_json
-
-RECORDS = "provenance/records"
-ATTEMPTS = "provenance/attempts"
 
 
 class _Read(BaseModel):
@@ -131,7 +129,7 @@ def load_record(file: Path) -> Record:
     Raises:
         InputError: it cannot be read, is no JSON, or lacks a field; the sentence names file and field.
     """
-    return _load(Record, file, f"{RECORDS}/{file.name}")
+    return _load(Record, file, f"{layout.RECORDS}/{file.name}")
 
 
 def load_attempt(file: Path) -> Attempt:
@@ -140,7 +138,7 @@ def load_attempt(file: Path) -> Attempt:
     Raises:
         InputError: it cannot be read, is no JSON, or lacks a field; the sentence names file and field.
     """
-    return _load(Attempt, file, f"{ATTEMPTS}/{file.name}")
+    return _load(Attempt, file, f"{layout.ATTEMPTS}/{file.name}")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -150,11 +148,11 @@ def _files(folder: Path) -> list[Path]:
 def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
     """All records that can be read, in the order of their file names, and a problem for each of the others by path."""
     records, problems = [], {}
-    for file in _files(run_directory / RECORDS):
+    for file in _files(run_directory / layout.RECORDS):
         try:
             records.append(load_record(file))
         except InputError as error:
-            problems[f"{RECORDS}/{file.name}"] = str(error)
+            problems[f"{layout.RECORDS}/{file.name}"] = str(error)
     return records, problems
 
 
@@ -168,16 +166,16 @@ def load_records(run_directory: Path) -> list[Record]:
     for problem in problems.values():
         raise InputError(problem)
     if not records:
-        raise InputError(f"{run_directory} holds no records in {RECORDS}: give the folder of a run's results")
+        raise InputError(f"{run_directory} holds no records in {layout.RECORDS}: give the folder of a run's results")
     return records
 
 
 def read_attempts(run_directory: Path) -> tuple[list[Attempt], list[str]]:
     """All attempts that can be read, in the order of their file names, and a problem for each of the others."""
     attempts, problems = [], []
-    for file in _files(run_directory / ATTEMPTS):
+    for file in _files(run_directory / layout.ATTEMPTS):
         try:
-            attempts.append(_load(Attempt, file, f"{ATTEMPTS}/{file.name}"))
+            attempts.append(_load(Attempt, file, f"{layout.ATTEMPTS}/{file.name}"))
         except InputError as error:
             problems.append(str(error))
     return attempts, problems
@@ -189,7 +187,7 @@ def load_attempts(run_directory: Path) -> list[Attempt]:
     Raises:
         InputError: one of them is broken.
     """
-    return [load_attempt(file) for file in _files(run_directory / ATTEMPTS)]
+    return [load_attempt(file) for file in _files(run_directory / layout.ATTEMPTS)]
 
 
 def producers(records: list[Record]) -> dict[str, tuple[Record, FileEntry]]:

@@ -19,17 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from pipeline import layout
 from pipeline.core import atomic_files, lease, signing_keys
-from pipeline.core.attestation_log import FILE, KEY, lines, remove_remainder
+from pipeline.core.attestation_log import KEY, lines, remove_remainder
 from pipeline.core.attestations import START_ENDED
 from pipeline.core.errors import InputError
 from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence_changes import attest_changes
-from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
-from pipeline.provenance.records import RECORDS
 from pipeline.provenance.settings import Provenance
-
-SIGNATURES = "provenance/signatures"
 
 Say = Callable[[str], None]
 
@@ -52,12 +49,12 @@ def begin(run_directory: Path, settings: Provenance, say: Say) -> None:
 
 def _begin_signing(run_directory: Path, settings: Provenance) -> None:
     if settings.key is None:
-        if (run_directory / PUBLIC_KEY).is_file():
+        if (run_directory / layout.PUBLIC_KEY).is_file():
             raise InputError(f"{run_directory} is signed: give provenance.key, so that what is added is signed as well")
         return
     path = Path(settings.key).expanduser().absolute()
     public = signing_keys.private(path).public_key()
-    text, own = signing_keys.public_text(public), run_directory / PUBLIC_KEY
+    text, own = signing_keys.public_text(public), run_directory / layout.PUBLIC_KEY
     if own.is_file() and own.read_bytes() != text:
         raise InputError(f"provenance.key: {run_directory} is signed with another key: go on with that one, or anew")
     if any(not line.signatures for line in lines(run_directory)) and not own.is_file():
@@ -73,7 +70,7 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
         "key_sha256": signing_keys.key_sha256(public),
     }
     told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
-    atomic_files.write_json(run_directory / SIGNER, told)
+    atomic_files.write_json(run_directory / layout.SIGNER, told)
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
@@ -84,9 +81,10 @@ def sign_models(run_directory: Path, key: Path) -> None:
     """
     if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
-    for record in sorted((run_directory / RECORDS).glob("pretrain.export.*.json")):
-        model = record.name.removeprefix("pretrain.export.").removesuffix(".json")
-        folder, signature = run_directory / "models" / model / "final", run_directory / SIGNATURES / f"{model}.sig"
+    for record in layout.RECORD.glob(run_directory, job="pretrain.export.*"):
+        model = record.name.split(".")[2]
+        folder = layout.FINAL_MODEL.path(run_directory, model=model)
+        signature = layout.MODEL_SIGNATURE.path(run_directory, model=model)
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
             partial = lease.partial(signature)
@@ -112,17 +110,18 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
     published = heads.head_of(run_directory)
     if published is None:
         return
-    if settings.timestamps and not (run_directory / TIMESTAMPS / f"{published.sha256}.tsr").is_file():
+    timestamp = layout.TIMESTAMP.path(run_directory, sha256=published.sha256)
+    if settings.timestamps and not timestamp.is_file():
         from pipeline.provenance import timestamps  # few starts ask
 
         try:
             answer = timestamps.ask(published.sha256, settings.timestamps)
-            atomic_files.write(run_directory / TIMESTAMPS / f"{published.sha256}.tsr", answer)
+            atomic_files.write(timestamp, answer)
         except InputError as error:
             say(str(error))
     if settings.log:
         heads.publish(Path(settings.log).expanduser(), published)
-    say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / FILE})")
+    say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / layout.ATTESTATION_LOG})")
 
 
 def end(run_directory: Path, settings: Provenance, say: Say) -> bool:

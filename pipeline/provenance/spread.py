@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.core.path_ranges import shorten
 from pipeline.provenance.crate_files import source_of
-from pipeline.provenance.records import RECORDS, Record, load_records
+from pipeline.provenance.records import Record, load_records
 
 SHOWN_PATHS = 4
 ROOMS = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")
@@ -19,7 +20,7 @@ ROOMS = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "eva
 
 def is_source(run_directory: Path, name: str) -> bool:
     """Whether the run has a source of that name."""
-    return "/" not in name and (run_directory / "sources" / name).is_dir()
+    return "/" not in name and layout.SOURCE.path(run_directory, source=name).is_dir()
 
 
 def holders(records: Iterable[Record], source: str) -> list[Record]:
@@ -49,7 +50,7 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
         InputError: the run has no records.
     """
     found = holders(load_records(run_directory), source)
-    manifest = run_directory / "sources" / source / "manifest.json"
+    manifest = layout.MANIFEST.path(run_directory, source=source)
     lines = [f"source {source}"]
     if manifest.is_file():
         described = source_of(manifest)
@@ -71,7 +72,9 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
             lines += [f"  {path}" for path in paths[:SHOWN_PATHS]]
             lines += [f"  and {len(paths) - SHOWN_PATHS} more"] if len(paths) > SHOWN_PATHS else []
     files = sum(len(record.outputs) for record in found)
-    lines.append(f"{files} files of {len(found)} jobs have {source} inside, or were computed from what has ({RECORDS})")
+    lines.append(
+        f"{files} files of {len(found)} jobs have {source} inside, or were computed from what has ({layout.RECORDS})"
+    )
     lines.append(
         "what the listed jobs wrote elsewhere (scratch, private texts, other runs) is searched by opt_out.remains"
     )

@@ -5,20 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted
 from pipeline.core.pretrained import Pretrained
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
 from pipeline.provenance.crate_files import source_of
-from pipeline.provenance.records import (
-    RECORDS,
-    Attempt,
-    FileEntry,
-    Record,
-    load_records,
-    producers,
-    read_attempts,
-)
+from pipeline.provenance.records import Attempt, FileEntry, Record, load_records, producers, read_attempts
 
 SHOWN_FILES = 6
 INDENT = "  "
@@ -106,7 +99,7 @@ class _Lineage:
             self.licences[f"model {taken.title}"] = taken.license
             return f", model {taken.title}, licence {taken.license}"
         name = str(record.instance.get("source", ""))
-        manifest = self.run_directory / "sources" / name / "manifest.json"
+        manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
             return ""
         source = source_of(manifest)
@@ -154,7 +147,9 @@ def trace(run_directory: Path, file: str) -> list[str]:
     path = _relative(run_directory, file)
     inside = sorted(made for made in lineage.made if made == path or made.startswith(f"{path}/"))
     if not inside:
-        raise InputError(f"no record in {run_directory / RECORDS} says where {file} comes from: give a file of the run")
+        raise InputError(
+            f"no record in {run_directory / layout.RECORDS} says where {file} comes from: give a file of the run"
+        )
     makers = {lineage.made[name][0].file: lineage.made[name][0] for name in inside}
     lineage.write(0, path if inside != [path] else f"{path} (sha256 {lineage.made[path][1].sha256})")
     for _, record in sorted(makers.items()):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from pipeline.core.attestation_log import FILE
+from pipeline import layout
 from pipeline.core.attestations import Checkpoint
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted, printable
@@ -21,7 +21,7 @@ from pipeline.core.hashing import sha256_of
 from pipeline.core.strict_json import parse_json
 from pipeline.provenance.crate_graph import CHECKPOINT
 from pipeline.provenance.heads import run_names
-from pipeline.provenance.inventory import CLOSED, CRATE, CRATE_RECORD, METADATA, closed_evidence, take_inventory
+from pipeline.provenance.inventory import CLOSED, CRATE, closed_evidence, take_inventory
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.verify_evidence import EvidenceCheck
 from pipeline.provenance.verify_log import Log, Signed
@@ -43,24 +43,30 @@ def _read_crate(
     run_directory: Path, records: list[Record], crate_sha256: str | None, problems: dict[str, str]
 ) -> _Crate | None:
     """The crate, or None and a problem where it is missing, broken or not the one that was made."""
-    path = run_directory / METADATA
+    path = run_directory / layout.CRATE
     if not path.is_file():
-        problems[METADATA] = f"{METADATA} is missing: the crate was not made or was deleted."
+        problems[layout.CRATE] = f"{layout.CRATE} is missing: the crate was not made or was deleted."
         return None
     actual = sha256_of(path)
-    recorded = [o.sha256 for r in records if r.file == CRATE_RECORD for o in r.outputs if o.path == METADATA]
+    recorded = [o.sha256 for r in records if r.file == layout.CRATE_RECORD for o in r.outputs if o.path == layout.CRATE]
     if crate_sha256 is not None and actual != crate_sha256.lower():
-        problems[METADATA] = f"{METADATA} was changed: its sha256 is {actual}, the sha256 given is {crate_sha256}."
+        problems[layout.CRATE] = (
+            f"{layout.CRATE} was changed: its sha256 is {actual}, the sha256 given is {crate_sha256}."
+        )
         return None
     if crate_sha256 is None and recorded and actual != recorded[0]:
-        problems[METADATA] = f"{METADATA} was changed: its sha256 is {actual}, {CRATE_RECORD} says {recorded[0]}."
+        problems[layout.CRATE] = (
+            f"{layout.CRATE} was changed: its sha256 is {actual}, {layout.CRATE_RECORD} says {recorded[0]}."
+        )
         return None
     if recorded and actual != recorded[0]:
-        problems[CRATE_RECORD] = f"{CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
+        problems[layout.CRATE_RECORD] = (
+            f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
+        )
     try:
         return _Crate(path.read_bytes())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        problems[METADATA] = f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata."
+        problems[layout.CRATE] = f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata."
         return None
 
 
@@ -144,16 +150,19 @@ class _Verification:
         self.problems |= {path: f"{sentence}." for path, sentence in broken.items() if path not in self.problems}
         if self.crate is not None:
             self.check_files(self.crate)
-            if CRATE_RECORD not in self.inventory.files:
-                self.tell(CRATE_RECORD, f"{CRATE_RECORD} is missing: the job that wrote {METADATA} has left it.")
+            if layout.CRATE_RECORD not in self.inventory.files:
+                self.tell(
+                    layout.CRATE_RECORD,
+                    f"{layout.CRATE_RECORD} is missing: the job that wrote {layout.CRATE} has left it.",
+                )
             if self.crate.checkpoint and log.lines:
-                log.check_crate_checkpoint(METADATA, self.crate.checkpoint)
+                log.check_crate_checkpoint(layout.CRATE, self.crate.checkpoint)
         # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
         self.records = [
             record
             for record in records
             if record.file not in self.problems
-            and record.file != CRATE_RECORD
+            and record.file != layout.CRATE_RECORD
             and (self.crate is None or record.file in self.crate.records)
         ]
         self.made = producers(self.records)
@@ -259,7 +268,7 @@ def _verified(run_directory: Path, trusted: Trusted) -> tuple[list[str], _Verifi
     counts = [
         problem
         for path in done.files
-        if path.startswith("corpus/") and path.endswith("/statistics.json") and path not in done.problems
+        if layout.STATISTICS.parse(path) and path not in done.problems
         for problem in _statistics_problems(run_directory, path)
     ]
     problems = [*(done.problems[path] for path in sorted(done.problems)), *counts]
@@ -321,14 +330,14 @@ def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
         return []
     lines, more = len(done.evidence.lines), "Give --log or --log-checkpoint, from the owner and not from the run."
     if not trusted.crate_sha256:
-        return [f"Not covered by --key: whether lines were removed from the end of {FILE}. {more}"]
+        return [f"Not covered by --key: whether lines were removed from the end of {layout.ATTESTATION_LOG}. {more}"]
     state = done.crate.checkpoint if done.crate else None
     after = state.lines if state else 0
-    alone = done.evidence.uncovered(after, {METADATA, *(done.crate.sha256_of if done.crate else ())})
+    alone = done.evidence.uncovered(after, {layout.CRATE, *(done.crate.sha256_of if done.crate else ())})
     example = f", such as {alone[0]}" if alone else ""
     return [
-        f"Not covered by --crate-sha256: {FILE} after line {after} (now to line {lines}), lines that were removed "
-        f"there, and {counted(len(alone), 'file')} that it alone attests{example}. {more}"
+        f"Not covered by --crate-sha256: {layout.ATTESTATION_LOG} after line {after} (now to line {lines}), lines that "
+        f"were removed there, and {counted(len(alone), 'file')} that it alone attests{example}. {more}"
     ]
 
 

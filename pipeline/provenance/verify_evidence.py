@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from pipeline.core.attestation_log import FILE, SLSA, Line
+from pipeline.core.attestation_log import SLSA, Line
 from pipeline.core.attestations import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
 from pipeline.core.lock_owner import Holder
 from pipeline.core.strict_json import parse_json
+from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence import Attested, attested, difference
-from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOCK, LOG, TIMESTAMPS, Inventory, kind_of
-from pipeline.provenance.records import ATTEMPTS
+from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOG, Inventory, kind_of
 
 Tell = Callable[[str, str], None]
 
 
 def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
     """Return who works on a run, where the process that its lock names is seen to live; name any other lock."""
-    path = run_directory / LOCK
+    path = run_directory / RUN_LOCK
     if path.is_symlink() or not path.is_file():
         return None
     try:
@@ -33,18 +33,24 @@ def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
     except (OSError, ValidationError):
         is_lock = False
     if not is_lock:
-        tell(LOCK, f"{LOCK} names no start: delete it where you know that no start is running.")
+        tell(RUN_LOCK, f"{RUN_LOCK} names no start: delete it where you know that no start is running.")
         return None
     if (Path(owner.working_directory) / owner.run).resolve() != run_directory.resolve():
-        tell(LOCK, f"{LOCK} names a start that works on another folder, {owner.run}: it was copied from there.")
+        tell(
+            RUN_LOCK,
+            f"{RUN_LOCK} names a start that works on another folder, {owner.run}: it was copied from there.",
+        )
         return None
     verdict = owner.seen()
     if verdict == "lives":
         return owner
     if verdict is None:
-        tell(LOCK, f"{LOCK} names {owner}, which cannot be seen from here: verify on that machine, or without a lock.")
+        tell(
+            RUN_LOCK,
+            f"{RUN_LOCK} names {owner}, which cannot be seen from here: verify on that machine, or without a lock.",
+        )
     else:
-        tell(LOCK, f"{LOCK} names {owner}, which does not run: the next start removes it.")
+        tell(RUN_LOCK, f"{RUN_LOCK} names {owner}, which does not run: the next start removes it.")
     return None
 
 
@@ -104,7 +110,7 @@ class EvidenceCheck:
         for path, told in sorted(self.newest.items()):
             kind = kind_of(path)
             if kind and kind.voucher in (LOG, AUTHORITY) and path not in present and not path.startswith(closed):
-                self.tell(path, f"{path} is missing: line {told.line} of {FILE} attests it.")
+                self.tell(path, f"{path} is missing: line {told.line} of {ATTESTATION_LOG} attests it.")
         for path in sorted(present):
             if path in self.newest:
                 self._check_content(path, self.newest[path])
@@ -149,8 +155,8 @@ class EvidenceCheck:
         if first:
             self.tell(
                 path,
-                f"{path} was changed: line {first.line} of {FILE} attests another content, and a file like this "
-                f"{APPENDED if kind.change == APPENDED else FIXED}.",
+                f"{path} was changed: line {first.line} of {ATTESTATION_LOG} attests another content, and a file like "
+                f"this {APPENDED if kind.change == APPENDED else FIXED}.",
             )
 
     def _check_beginning(self, path: str, line: Line) -> None:

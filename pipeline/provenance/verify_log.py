@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import FILE, NOTHING_BEFORE, SLSA, Line, lines
+from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Line, lines
 from pipeline.core.attestations import Checkpoint
 from pipeline.core.errors import InputError
 from pipeline.core.strict_json import parse_json
+from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
 from pipeline.provenance.heads import heads, of_run, run_names
-from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
-from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.timestamps import seen
 
 Tell = Callable[[str, str], None]
@@ -37,10 +36,19 @@ class Log:
         try:
             self.lines.extend(lines(run_directory, strict=True))
         except InputError as error:
-            tell(FILE, f"{error}.")
+            tell(ATTESTATION_LOG, f"{error}.")
             self.lines.clear()  # what comes after a line that is none is not known: the log is believed in nothing
         if not self.lines:
-            tell(FILE, f"{FILE} is missing or empty: nothing says which attempts there were and what they did.")
+            tell(
+                ATTESTATION_LOG,
+                f"{ATTESTATION_LOG} is missing or empty: nothing says which attempts there were and what they did.",
+            )
+
+    def _of_log(self, sentence: str) -> None:
+        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG} {sentence}")
+
+    def _of_line(self, line: Line, sentence: str) -> None:
+        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_told(line)}), {sentence}")
 
     def check_chain(self) -> None:
         """Every line names the one before it."""
@@ -49,11 +57,7 @@ class Log:
         for line in self.lines:
             if line.statement.before != expected:
                 self.is_whole = False
-                self.tell(
-                    FILE,
-                    f"{FILE}, line {line.number} ({_told(line)}), does not follow the line before it: one of them was "
-                    "changed, left out or put in.",
-                )
+                self._of_line(line, "does not follow the line before it: one of them was changed, left out or put in.")
             expected = line.sha256
 
     def check_signatures(self, given: Path | None) -> Signed | None:
@@ -68,7 +72,7 @@ class Log:
         signed = [line for line in self.lines if line.signatures]
         if not signed:
             if given:
-                self.tell(FILE, f"{FILE} is not signed: whoever could write these files could write the run anew.")
+                self._of_log("is not signed: whoever could write these files could write the run anew.")
             return None
         if given is None and not own.is_file():
             self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
@@ -83,13 +87,11 @@ class Log:
         name = signing_keys.key_sha256(key)
         for line in self.lines[signed[0].number - 1 :]:
             if not line.signatures:
-                self.tell(FILE, f"{FILE}, line {line.number} ({_told(line)}), is not signed, and one before it is.")
+                self._of_line(line, "is not signed, and one before it is.")
             elif name not in line.signatures:
-                self.tell(
-                    FILE, f"{FILE}, line {line.number} ({_told(line)}), is signed with another key than {name[:16]}…"
-                )
+                self._of_line(line, f"is signed with another key than {name[:16]}…")
             elif not signing_keys.verifies(key, line.signatures[name], line.signed):
-                self.tell(FILE, f"{FILE}, line {line.number} ({_told(line)}), was changed: its signature is not of it.")
+                self._of_line(line, "was changed: its signature is not of it.")
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -120,10 +122,13 @@ class Log:
             if file.stem in heads:
                 times.append(time)
             else:
-                self.tell(path, f"{FILE} was written anew since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.")
-        last = f"{TIMESTAMPS}/{self.lines[-1].sha256}.tsr" if self.lines else ""
+                self.tell(
+                    path,
+                    f"{ATTESTATION_LOG} was written anew since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.",
+                )
+        last = TIMESTAMP.name(sha256=self.lines[-1].sha256) if self.lines else ""
         if certificates and last and last not in stamps:
-            self.tell(last, f"{last} is missing: no authority has seen the last line of {FILE}.")
+            self.tell(last, f"{last} is missing: no authority has seen the last line of {ATTESTATION_LOG}.")
         return times
 
     def check_published(self, published: Path) -> None:
@@ -139,17 +144,14 @@ class Log:
         own = {(line.sha256, line.number) for line in self.lines}
         for head in known:
             if (head.sha256, head.lines) not in own:
-                self.tell(
-                    FILE,
-                    f"{FILE} was written anew or cut: {published.name} has the checkpoint {head.sha256[:16]}… of its "
-                    f"line {head.lines}.",
+                self._of_log(
+                    f"was written anew or cut: {published.name} has the checkpoint {head.sha256[:16]}… of its "
+                    f"line {head.lines}."
                 )
         if not known:
-            self.tell(
-                FILE, f"{FILE} was never published in {published.name}: it has no checkpoint of the run {names[-1]}."
-            )
+            self._of_log(f"was never published in {published.name}: it has no checkpoint of the run {names[-1]}.")
         elif known[-1].sha256 != self.lines[-1].sha256:
-            self.tell(FILE, f"{FILE} has lines that were never published in {published.name}.")
+            self._of_log(f"has lines that were never published in {published.name}.")
 
     def check_checkpoint(self, given: str) -> None:
         """The last line of the log is the one whose hash the reader has from the owner."""
@@ -157,20 +159,18 @@ class Log:
         if not self.lines or self.lines[-1].sha256 == given.lower():
             return
         number, last = numbers.get(given.lower()), self.lines[-1].number
-        self.tell(
-            FILE,
-            f"{FILE} was cut or changed: no line has the checkpoint given, {given}."
+        self._of_log(
+            f"was cut or changed: no line has the checkpoint given, {given}."
             if number is None
-            else f"{FILE} has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
+            else f"has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
         )
 
     def check_crate_checkpoint(self, crate: str, checkpoint: Checkpoint) -> None:
         """The log has the line that the crate names as the last one before it was made."""
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
-            self.tell(
-                FILE,
-                f"{FILE} was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
-                f"{checkpoint.sha256}.",
+            self._of_log(
+                f"was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
+                f"{checkpoint.sha256}."
             )
 
     def check_records(self, records: Iterable[str], sha256_of: Callable[[str], str]) -> None:
@@ -184,9 +184,9 @@ class Log:
             *older, newest = history.get(path, [""])
             found = sha256_of(path)
             if found in older and found != newest:
-                self.tell(path, f"{path} is an older one: its step has run again since, as {FILE} says.")
+                self.tell(path, f"{path} is an older one: its step has run again since, as {ATTESTATION_LOG} says.")
             elif found != newest:
-                self.tell(path, f"{path} was changed: no line of {FILE} attests it.")
+                self.tell(path, f"{path} was changed: no line of {ATTESTATION_LOG} attests it.")
 
     def check_order(self) -> None:
         """No job read what no job before it had written."""

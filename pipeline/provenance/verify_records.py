@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance.records import ATTEMPTS, Record, load_attempt
+from pipeline.provenance.records import Record, load_attempt
 
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
 SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
@@ -70,9 +71,9 @@ def check_record(run_directory: Path, record: Record, tell: Callable[[str, str],
         problems.append("its times are none")
     if record.attempt is None:
         problems.append("it names no attempt")
-    elif f"{ATTEMPTS}/{record.attempt}" not in known:
+    elif f"{layout.ATTEMPTS}/{record.attempt}" not in known:
         try:
-            attempt = load_attempt(run_directory / ATTEMPTS / record.attempt)
+            attempt = load_attempt(run_directory / layout.ATTEMPTS / record.attempt)
         except InputError as error:
             problems.append(str(error))
         else:

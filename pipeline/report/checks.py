@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, energy_unit
+from pipeline import layout
+from pipeline.energy.energy_accounting import EnergyAccounting, energy_unit
 from pipeline.report.footprint import conserved
 from pipeline.report.read import Artefact, Json, Material
 
@@ -102,7 +103,7 @@ def _chain_check(material: Material) -> Check:
         {},
         f"{same:,} = {len(read):,}",
         same == len(read),
-        "../provenance/records",
+        f"../{layout.RECORDS}",
     )
 
 
@@ -118,7 +119,7 @@ def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
     documents = content["train"]["documents"] + content["validation"]["documents"]
     for statistics in material.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
-        if any(path.startswith(f"corpus/{corpus}/") for path in paths):
+        if any(path.startswith(f"{layout.CORPUS.name(corpus=corpus)}/") for path in paths):
             what, figures = (
                 "token set {tokens}: documents = documents out of corpus {corpus}",
                 f"{documents:,} = {out:,}",
@@ -150,7 +151,7 @@ def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
 
 def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
     """The parts of the energy come to its total, and how it is known comes to all of it."""
-    link, total = f"../{ACCOUNT}", account.total
+    link, total = f"../{layout.ENERGY_ACCOUNT}", account.total
     unit = energy_unit(total.joules)
 
     def check(what: str, sum_: float) -> Check:

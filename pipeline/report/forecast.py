@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_accounting import AccountingEntry, EnergyAccounting, Figure, sum_figures
 from pipeline.report.consumption import attempt_of
@@ -122,7 +123,7 @@ def comparison(material: Material, account: EnergyAccounting) -> Comparison | No
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, ("forecast", *problem["loc"])))
-        raise InputError(f"plan/plan.json: the field {field}: {problem['msg']}: delete it, to plan again") from None
+        raise InputError(f"{layout.PLAN}: the field {field}: {problem['msg']}: delete it, to plan again") from None
     took = {
         attempt_of(attempt).removesuffix(".json"): attempt.content.get("wall_seconds") for attempt in material.attempts
     }

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.markup import number, size
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report import formats
 from pipeline.report.footprint import Footprint
 from pipeline.report.read import Artefact, Json, Material
 
-ATTEMPTS, RECORDS, ENERGY = "provenance/attempts/", "provenance/records/", "report/energy.json"
+ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
 COUNTED = "all attempts but those of the stages report and provenance"  # which run while or after it is written
 REPORT = "python -m pipeline report page"
 

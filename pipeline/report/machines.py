@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.report.read import Artefact, Json, Material
 
 LIBRARIES = ("torch", "cuda", "hip", "nccl")  # as a training's own process tells them
@@ -87,7 +88,7 @@ def _image(record: Json, starts: dict[str, Json]) -> str:
 
 def machines(material: Material) -> list[Machines]:
     """Return the kinds of machines that jobs whose results stand ran on, the most used first."""
-    starts = {f"provenance/frozen/{start.link.rsplit('/', 1)[-1]}": start.content for start in material.starts}
+    starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in material.starts}
     found: dict[Kind, Machines] = {}
     for record in material.records:
         kinds = set()

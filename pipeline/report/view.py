@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.settings import joined
 from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.removal import HARMFUL
@@ -263,7 +264,7 @@ def plan(content: Json) -> Json:
 def _index_read(material: Material, segments: list[Artefact]) -> Json:
     """Return the index of the tokens that a model read; nothing where that is not known."""
     read = {entry["path"] for record in segments for entry in record.content["inputs"]}
-    return next((i.content for i in material.indexes if f"tokens/{i.name}/index.json" in read), {})
+    return next((i.content for i in material.indexes if layout.TOKEN_INDEX.name(tokens=i.name) in read), {})
 
 
 def context(material: Material, settings: PageSettings, account: EnergyAccounting, told: Callable[[str], str]) -> Json:

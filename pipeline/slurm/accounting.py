@@ -25,25 +25,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.config.error_messages import sentence
 from pipeline.config.platforms import described
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import KEY
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
-from pipeline.energy.external_meters.meter_tables import FOLDER, PROBLEMS, ExternalReadings, ExternalReadingsFile
+from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
 from pipeline.energy.external_meters.smart_meter import read_smart_meter
-from pipeline.energy.readings import READINGS, ExternalReading, MeterInterval
+from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
 from pipeline.job import frozen
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import PUBLIC_KEY
 from pipeline.slurm import job_energy, sacct, takeover
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
 from pipeline.slurm.takeover import SlurmInvocation
 from pipeline.slurm.values import list_hosts
 
-ACCOUNTING_FOLDER = "provenance/accounting"
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
 
 
@@ -178,16 +177,17 @@ def collect_accounting(run_directory: Path, say: Callable[[str], None] = lambda 
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
             try:
-                new, wrong = _collect(run_directory / ACCOUNTING_FOLDER, cluster, of_cluster, platform_has_ear)
+                new, wrong = _collect(run_directory / layout.ACCOUNTING, cluster, of_cluster, platform_has_ear)
             except InputError as error:
                 new, wrong = 0, [str(error)]
             written, problems = written + new, problems + wrong
     for problem in problems:
         say(problem)
-    if begun or problems or (run_directory / PROBLEMS).exists():
-        (run_directory / PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
+    if begun or problems or (run_directory / layout.ACCOUNTING_PROBLEMS).exists():
+        (run_directory / layout.ACCOUNTING_PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
         write_json(
-            run_directory / PROBLEMS, {"asked": takeover.utc_timestamp(), "problems": list(dict.fromkeys(problems))}
+            run_directory / layout.ACCOUNTING_PROBLEMS,
+            {"asked": takeover.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
         )
     return written
 
@@ -215,12 +215,12 @@ def main(arguments: list[str]) -> int:
     written = collect_accounting(
         options.run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
     )
-    if (options.run_directory / PUBLIC_KEY).is_file() and KEY not in os.environ:
+    if (options.run_directory / layout.PUBLIC_KEY).is_file() and KEY not in os.environ:
         print("the next start of snakemake signs what is new here: it has the key", file=sys.stderr)
     else:
         attest(options.run_directory)
     if written:
-        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / ACCOUNTING_FOLDER}")
+        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / layout.ACCOUNTING}")
     return 0
 
 
@@ -234,7 +234,7 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
     try:
         settings = Energy.model_validate(content.get("energy") or {})
     except ValidationError as error:
-        raise InputError(sentence(error, Energy, f"{run_directory}/{frozen.FOLDER}, section energy")) from None
+        raise InputError(sentence(error, Energy, f"{run_directory}/{layout.FROZEN}, section energy")) from None
     platform = content.get("platform")
     return settings, bool(platform and described(str(platform)).ear)
 
@@ -242,7 +242,7 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
 def _began(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
     """Return when the run began, in seconds of Unix time, by its starts and its meters; None where neither says."""
     moments = [datetime.fromisoformat(start.started).timestamp() for start in begun]
-    for path in (run_directory / READINGS).glob("*.jsonl"):
+    for path in (run_directory / layout.READINGS).glob("*.jsonl"):
         try:
             with path.open(encoding="utf-8") as lines:
                 moments.append(MeterInterval.model_validate_json(next(lines)).started)
@@ -275,7 +275,7 @@ def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmI
     }
     problems: list[str] = []
     for kind, readers in kinds.items():
-        path = run_directory / FOLDER / f"{kind}.json"
+        path = run_directory / layout.EXTERNAL_METERS / f"{kind}.json"
         if not readers:
             path.unlink(missing_ok=True)
             continue

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.config.slurm_settings import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct, takeover
@@ -36,7 +37,7 @@ def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
         InputError: this Snakemake is not one that the executor was written for.
     """
     host = ExecutorHost(
-        log_folder=run_directory / "logs/slurm",
+        log_folder=run_directory / layout.SLURM_LOGS,
         command_prefix=prefix,
         account=settings.account,
         queue_limit=settings.queue,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
+from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
 from pipeline.model.size import parameter_count, training_flops
@@ -166,7 +167,7 @@ class Requests:
                 return platform.launch or ""
             if tasks == 1:
                 return ""
-            logs = f"{self.dag.run}/logs/{step}.{wildcards['model']}.{wildcards['step']}.rank-%t.log"
+            logs = layout.LOG.in_run(self.dag.run, job=f"{step}.{wildcards['model']}.{wildcards['step']}.rank-%t")
             words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
             return (platform.launch or "").replace("srun", words, 1)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel, ValidationError
 
+from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import HEARTBEAT_SECONDS
@@ -27,7 +28,6 @@ from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
 from pipeline.slurm.executor.interface import SlurmError
 from pipeline.workflow.stale_records import file_of
 
-INVOCATIONS_FOLDER = "provenance/accounting/starts"
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
 INCOMPLETE = Path(".snakemake/incomplete")
@@ -52,7 +52,7 @@ class SlurmInvocation(BaseModel):
 
     def path(self, run_directory: Path) -> Path:
         """Return the file of this start."""
-        return run_directory / INVOCATIONS_FOLDER / f"{self.name}.json"
+        return layout.INVOCATION.path(run_directory, name=self.name)
 
     def write(self, run_directory: Path) -> None:
         """Write the file of this start."""
@@ -90,7 +90,7 @@ def record_invocation(run_directory: Path, name: str) -> None:
 def load_invocations(run_directory: Path) -> list[SlurmInvocation]:
     """Return all starts of a run, the first one first; a file that is damaged is passed over."""
     found = []
-    for path in (run_directory / INVOCATIONS_FOLDER).glob("[!.]*.json"):
+    for path in layout.INVOCATION.glob(run_directory):
         try:
             found.append(SlurmInvocation.model_validate_json(path.read_text(encoding="utf-8")))
         except (OSError, ValidationError):
@@ -182,7 +182,7 @@ def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
 
     def running() -> dict[str, bytes]:
         found = {}
-        for path in (run_directory / "provenance/attempts").glob("[!.]*.json"):
+        for path in layout.ATTEMPT.glob(run_directory):
             content = path.read_bytes()
             if b'"status": "running"' in content:
                 found[path.name] = content

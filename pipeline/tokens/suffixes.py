@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydivsufsort import divsufsort
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.text.compiled import compiled
@@ -67,10 +68,10 @@ def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.
         InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
     """
     if not path.is_file():
+        record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(
             f"{path} is missing: without suffix arrays no text can be looked up. Leave out `suffixes: false` of its "
-            f"token set, or delete provenance/records/tokens.suffixes.{path.parents[1].name}.{path.stem}.json, and "
-            "start again"
+            f"token set, or delete {record}, and start again"
         )
     try:
         reader = pa.ipc.open_stream(pa.memory_map(os.fspath(path)))

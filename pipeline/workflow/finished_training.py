@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.hashing import sha256_of
 from pipeline.core.recorded import as_written
@@ -76,7 +77,7 @@ class Finished:
 
     def _found(self, model: str, step: int) -> dict[str, Any] | None:
         job = f"segment.{model}.{step}" if step else f"adopt.{model}"
-        path = self.config.directory / f"provenance/records/pretrain.{job}.json"
+        path = layout.RECORD.path(self.config.directory, job=f"pretrain.{job}")
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
@@ -87,7 +88,7 @@ class Finished:
 
     @cached_property
     def _attempts(self) -> list[str]:
-        folder = self.config.directory / "provenance/attempts"
+        folder = self.config.directory / layout.ATTEMPTS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
     def _device_hours(self, model: str, step: int, record: Mapping[str, Any]) -> float:
@@ -99,7 +100,7 @@ class Finished:
         for name in self._attempts:
             if name.startswith(beginning):
                 with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                    path = self.config.directory / f"provenance/attempts/{name}"
+                    path = self.config.directory / layout.ATTEMPTS / name
                     one = json.loads(path.read_text(encoding="utf-8"))
                     of_attempts += float(one["wall_seconds"]) if _settings_of(one) == asked else 0.0
         devices = int((record.get("counts") or {}).get("world_size") or 1)
@@ -123,11 +124,11 @@ class Finished:
     def _other_inputs(self, model: str, step: int, record: Mapping[str, Any]) -> Iterator[str]:
         """Yield what a segment read that has another name today, and a milestone before it that is another now."""
         section = self.config.models[model]
-        tokenizer = f"tokenizer/{self.config.tokens[section.tokens].tokenizer}"
+        tokenizer = self.config.tokens[section.tokens].tokenizer
         today = {
-            "index": f"tokens/{section.tokens}/index.json",
-            "tokenizer": f"{tokenizer}/tokenizer.json",
-            "configuration": f"{tokenizer}/tokenizer_config.json",
+            "index": layout.TOKEN_INDEX.name(tokens=section.tokens),
+            "tokenizer": layout.TOKENIZER.name(tokenizer=tokenizer),
+            "configuration": layout.TOKENIZER_CONFIGURATION.name(tokenizer=tokenizer),
         }
         start = section.training.start
         is_first = section.training.segment_start(step) == section.training.first_step
@@ -137,10 +138,10 @@ class Finished:
         for entry in record["inputs"]:
             if entry["path"] != today.get(entry["name"], entry["path"]):
                 yield f"{entry['path']}, which it read, is called {today[entry['name']]} now"
-            if entry["name"] == "previous" and entry["path"].endswith("/state.json"):
+            if entry["name"] == "previous" and entry["path"].endswith(f"/{layout.CHECKPOINT_STATE}"):
                 _, other, _, number, _ = entry["path"].split("/")
                 if other != before:
-                    yield f"models/{other}, which it goes on from, is called {before} now"
+                    yield f"{layout.MODEL.name(model=other)}, which it goes on from, is called {before} now"
                 written = (self._read(other, int(number)) or {}).get("outputs", [])
                 if other == model and any(
                     one["path"] == entry["path"] and one["sha256"] != entry["sha256"] for one in written
@@ -233,12 +234,10 @@ class Finished:
     @cached_property
     def _recorded(self) -> dict[str, set[int]]:
         """The steps of which each model has a record of a segment; a run may have very many other records."""
-        folder = self.config.directory / "provenance/records"
         found: dict[str, set[int]] = {}
-        for name in os.listdir(folder) if folder.is_dir() else ():
-            if name.startswith("pretrain.segment.") and name.endswith(".json"):
-                model, step = name.split(".")[2:4]
-                found.setdefault(model, set()).add(int(step))
+        for path in layout.SEGMENT_RECORD.glob(self.config.directory):
+            model, step = path.name.split(".")[2:4]
+            found.setdefault(model, set()).add(int(step))
         return found
 
     def _missing(self, model: str) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.energy.carbon_intensity import read_intensity_series
+from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES
@@ -27,8 +28,11 @@ PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
 def launches(config: Config) -> dict[str, str | None]:
     """Return how each model that is not trained yet would be launched, unless a job is told otherwise."""
     trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
-    folder, launch = config.directory / "models", config.launch
-    return {name: launch for name, step in trained.items() if not (folder / name / "milestones" / str(step)).is_dir()}
+    return {
+        name: config.launch
+        for name, step in trained.items()
+        if not MILESTONE.path(config.directory, model=name, step=step).is_dir()
+    }
 
 
 @dataclass(frozen=True)

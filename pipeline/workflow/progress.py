@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned
@@ -57,7 +58,7 @@ def configuration(run_directory: Path, data: str | None) -> Config:
 
 def _material(run_directory: Path) -> Material:
     """Return what the account needs of a run that may still be running."""
-    records = run_directory / "provenance" / "records"
+    records = run_directory / layout.RECORDS
 
     def read(paths: Iterable[Path]) -> list[Artefact]:
         return [Artefact(path.stem, path.as_posix(), read_object(path)) for path in paths]
@@ -66,7 +67,7 @@ def _material(run_directory: Path) -> Material:
         return [one for one in found if not one.content["step"].startswith(UNCOUNTED)]
 
     anchor = [records / "any.json"]
-    plan = run_directory / "plan" / "plan.json"
+    plan = run_directory / layout.PLAN
     return Material(
         records=counted(read(beside(anchor, "records"))),
         attempts=counted(read(beside(anchor, "attempts"))),

@@ -20,9 +20,9 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import Holder, Verdict, boot
-from pipeline.provenance.inventory import LOCK
 from pipeline.workflow.stale_records import locks_of
 
 Say = Callable[[str], None]
@@ -191,7 +191,7 @@ def take(run_directory: Path, say: Say) -> Lock:
     Raises:
         InputError: another start works on the run or may do so, or the folder cannot be written.
     """
-    path = run_directory / LOCK
+    path = run_directory / layout.RUN_LOCK
     lock = Lock(path, Holder.this_process(run_directory), say)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def unlock(run_directory: Path, say: Say) -> None:
     Raises:
         InputError: it lives.
     """
-    path = run_directory / LOCK
+    path = run_directory / layout.RUN_LOCK
     if (found := _read(path)) is None:
         return
     holder, content = found

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.hashing import sha256_of
 from pipeline.core.recorded import as_written
 from pipeline.workflow.dag import Dag
@@ -106,10 +107,8 @@ class Stale:
         known = {os.path.basename(name) for name in self.dag.unit_records()}
         batches = set(self.dag.all_batches())
         sources = {source.name for source in self.dag.config.sources}
-        gone = [
-            path for path in Path(self.dag.run, "provenance/batches").glob("*.json") if path.as_posix() not in batches
-        ]
-        records = Path(self.dag.run, "provenance/records")
+        gone = [path for path in Path(self.dag.run, layout.BATCHES).glob("*.json") if path.as_posix() not in batches]
+        records = Path(self.dag.run, layout.RECORDS)
         found = {path.name for path in records.glob("*.*.*.json")} - known
         for file in sorted(found):
             room, name, of, *rest = file.removesuffix(".json").split(".")
@@ -122,8 +121,9 @@ class Stale:
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
                 gone += [path, *(Path(self.dag.run, output) for output in inside)]
                 if step.private:
-                    private = f"corpus/{of}/removed/{step.private}.{'.'.join(rest)}.parquet"
-                    gone.append(Path(self.dag.private, private))
+                    source, unit = rest
+                    values = {"corpus": of, "step": step.private, "source": source, "unit": unit}
+                    gone.append(layout.REMOVED.path(Path(self.dag.private), **values))
         return [path for path in gone if path.exists()]
 
     def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
@@ -148,7 +148,7 @@ class Stale:
 
     def of_other_tokens(self, model: str, step: str) -> list[Path]:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
-        name = f"{self.dag.run}/provenance/records/pretrain.segment.{model}.{step}.json"
+        name = layout.SEGMENT_RECORD.in_run(self.dag.run, model=model, step=step)
         record = None if remembered(self.memory, name) else _read(Path(name))
         if record is None or self.dag.finished.kept(model, int(step)):
             return []

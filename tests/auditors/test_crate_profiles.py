@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.provenance.inventory import METADATA
+from pipeline import layout
 from tests.provenance.conftest import build
 
 FILL = Path(__file__).with_name("fill_cache.py")
@@ -81,16 +81,16 @@ def test_a_run_of_nobody_lacks_the_page_of_its_provider_and_nothing_else(
 
 @pytest.mark.slow
 def test_the_validator_finds_what_was_taken_out(described: Path, findings: Callable[..., Any]) -> None:
-    whole = (described / METADATA).read_text()
+    whole = (described / layout.CRATE).read_text()
     crate = json.loads(whole)
     for entity in crate["@graph"]:
         if entity["@type"] == "PropertyValue":
             entity.pop("propertyID", None)
-    (described / METADATA).write_text(json.dumps(crate))
+    (described / layout.CRATE).write_text(json.dumps(crate))
     try:
         assert len(findings(described, "provenance-run-crate-0.5") - {CONTRADICTION}) > 5
     finally:
-        (described / METADATA).write_text(whole)
+        (described / layout.CRATE).write_text(whole)
 
 
 def test_runcrate_tells_every_job_with_its_step(described: Path, auditor: Run) -> None:

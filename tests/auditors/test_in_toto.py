@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.provenance import seal
 from pipeline.provenance.settings import Provenance
@@ -48,11 +49,11 @@ def test_in_toto_verifies_every_attestation(
     run = build(tmp_path / "run").folder
     lines, jobs = sum(1 for _ in attestation_log.lines(run)), len([*(run / "provenance/records").iterdir()])
     name = signing_keys.key_sha256(signing_keys.public(public))
-    done = auditor("python", "-c", CHECK, run / attestation_log.FILE, public, name)
+    done = auditor("python", "-c", CHECK, run / layout.ATTESTATION_LOG, public, name)
     assert done.stdout.split() == [str(lines), str(jobs)], done.stderr
-    changed = (run / attestation_log.FILE).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
-    (run / attestation_log.FILE).write_text(changed)
-    assert auditor("python", "-c", CHECK, run / attestation_log.FILE, public, name).returncode != 0
+    changed = (run / layout.ATTESTATION_LOG).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
+    (run / layout.ATTESTATION_LOG).write_text(changed)
+    assert auditor("python", "-c", CHECK, run / layout.ATTESTATION_LOG, public, name).returncode != 0
 
 
 def verified(public: Path, run: Path) -> int:

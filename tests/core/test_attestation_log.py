@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.attestation_log import FILE, append, lines, resource
+from pipeline.core.attestation_log import append, lines, resource
 from pipeline.core.errors import InputError
+from pipeline.layout import ATTESTATION_LOG
 
 HASH = "a" * 64
 KIND = "urn:polder:evidence:1"
@@ -69,11 +70,11 @@ def _append_where_little_room_is(folder: Path, room_bytes: int) -> None:
 
 def test_a_line_for_which_there_is_no_room_is_not_begun(tmp_path: Path) -> None:
     append(tmp_path, KIND, [resource("a", HASH)], {})
-    size = (tmp_path / FILE).stat().st_size
+    size = (tmp_path / ATTESTATION_LOG).stat().st_size
     writer = multiprocessing.Process(target=_append_where_little_room_is, args=(tmp_path, size + 1000))
     writer.start()
     writer.join()
-    assert writer.exitcode == 0 and (tmp_path / FILE).stat().st_size == size
+    assert writer.exitcode == 0 and (tmp_path / ATTESTATION_LOG).stat().st_size == size
     append(tmp_path, KIND, [resource("c", HASH)], {})
     assert [line.statement.subject[0].name for line in lines(tmp_path)] == ["a", "c"] and chained(tmp_path)
 
@@ -134,22 +135,22 @@ def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"payload": 1, "payloadType": "x", "signatures": []}', "\x00"])
 def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     append(tmp_path, KIND, [resource("a", HASH)], {})
-    with (tmp_path / FILE).open("a") as file:
+    with (tmp_path / ATTESTATION_LOG).open("a") as file:
         file.write(text + "\n")
-    with pytest.raises(InputError, match=f"{FILE}, line 2, is no attestation"):
+    with pytest.raises(InputError, match=f"{ATTESTATION_LOG}, line 2, is no attestation"):
         list(lines(tmp_path))
 
 
 def test_the_envelope_is_what_its_specification_says(tmp_path: Path) -> None:
     append(tmp_path, KIND, [resource("a", HASH)], {})
-    (text,) = (tmp_path / FILE).read_text().splitlines()
+    (text,) = (tmp_path / ATTESTATION_LOG).read_text().splitlines()
     assert json.loads(text)["payloadType"] == "application/vnd.in-toto+json"
     assert attestation_log.signed_bytes(b"hello world") == b"DSSEv1 28 application/vnd.in-toto+json 11 hello world"
 
 
 def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Path) -> None:
     first = append(tmp_path, KIND, [resource("a", HASH)], {})
-    (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes().removesuffix(b"\n"))
+    (tmp_path / ATTESTATION_LOG).write_bytes((tmp_path / ATTESTATION_LOG).read_bytes().removesuffix(b"\n"))
     append(tmp_path, KIND, [resource("b", HASH)], {})
     found = list(lines(tmp_path))
     assert [line.number for line in found] == [1, 2] and found[1].statement.before == first
@@ -160,10 +161,10 @@ def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Pa
 def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, before: int, written: int) -> None:
     for number in range(before):
         append(tmp_path, KIND, [resource(f"{number}", HASH)], {})
-    whole = (tmp_path / FILE).read_bytes() if before else b""
+    whole = (tmp_path / ATTESTATION_LOG).read_bytes() if before else b""
     append(tmp_path, KIND, [resource("of the killed one", HASH)], {})
-    begun = (tmp_path / FILE).read_bytes().removeprefix(whole)
-    (tmp_path / FILE).write_bytes(whole + begun[:written])
+    begun = (tmp_path / ATTESTATION_LOG).read_bytes().removeprefix(whole)
+    (tmp_path / ATTESTATION_LOG).write_bytes(whole + begun[:written])
     append(tmp_path, KIND, [resource("next", HASH)], {})
     names = [line.statement.subject[0].name for line in lines(tmp_path)]
     assert names == [*map(str, range(before)), "next"] and chained(tmp_path)

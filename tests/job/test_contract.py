@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline import layout
 from pipeline.config.configuration import load
-from pipeline.core.attestation_log import FILE
 from pipeline.core.errors import InputError
 from pipeline.energy.readings import read_intervals
 from pipeline.job import batch as job
@@ -66,7 +66,7 @@ def raw(tmp_path: Path) -> Path:
 def left(run: Path) -> list[Path]:
     """Return the files of a run, without what its meters have read and what is attested."""
     files = [path for path in run.rglob("*") if path.is_file() and path.parent.name != "readings"]
-    return [path for path in files if path != run / FILE]
+    return [path for path in files if path != run / layout.ATTESTATION_LOG]
 
 
 def test_a_step_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.job import frozen
 
@@ -26,15 +27,15 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     assert frozen.freeze(tmp_path, content()) == first
     second = frozen.freeze(tmp_path, content(rate=0.04))
     assert second != first and frozen.newest(tmp_path) == content(rate=0.04)
-    names = sorted(path.name for path in (tmp_path / frozen.FOLDER).iterdir())
+    names = sorted(path.name for path in (tmp_path / layout.FROZEN).iterdir())
     assert names == ["1.json", "2.json"]
-    assert json.loads((tmp_path / frozen.FOLDER / "1.json").read_text()) == content()
+    assert json.loads((tmp_path / layout.FROZEN / "1.json").read_text()) == content()
 
 
 def test_taken_back_it_is_a_third_start_so_that_the_order_is_seen(tmp_path: Path) -> None:
     for rate in (0.004, 0.04, 0.004):
         frozen.freeze(tmp_path, content(rate))
-    assert len([*(tmp_path / frozen.FOLDER).iterdir()]) == 3 and frozen.newest(tmp_path) == content()
+    assert len([*(tmp_path / layout.FROZEN).iterdir()]) == 3 and frozen.newest(tmp_path) == content()
 
 
 def test_the_tenth_comes_after_the_ninth(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_job_of_other_code_than_was_planned_refuses(tmp_path: Path) -> None:
 
 def test_a_job_refuses_a_plan_that_was_altered_or_is_gone(tmp_path: Path) -> None:
     given = variables(tmp_path)
-    path = tmp_path / frozen.FOLDER / "1.json"
+    path = tmp_path / layout.FROZEN / "1.json"
     path.write_text(path.read_text().replace("0.004", "0.005"))
     with pytest.raises(InputError, match="was altered since"):
         frozen.of_this_start("pretrain.segment", **VERSIONS, variables=given)

@@ -15,6 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.documents import write_removed
@@ -280,15 +281,15 @@ def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> Non
     documents(made.new / "corpus/main/final/t.0.parquet", [OTHER])
     assert state() == first
     for begun in (
-        old / others.RECORDS / ".partial-a.7-x.json",
+        old / layout.RECORDS / ".partial-a.7-x.json",
         others.private(made.results, "old") / ".partial-a.parquet",
     ):
         begun.parent.mkdir(parents=True, exist_ok=True)
         begun.touch()  # by a job that runs there
     assert state() == first
-    (old / others.RECORDS / "x.y.json").symlink_to("gone")  # listed, and no longer there
+    (old / layout.RECORDS / "x.y.json").symlink_to("gone")  # listed, and no longer there
     state()
-    (old / others.RECORDS / "x.y.json").unlink()
+    (old / layout.RECORDS / "x.y.json").unlink()
     shutil.rmtree(old / "models/base/final")
     second = state()
     (made.results / "old.tar").write_bytes(b"")

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.core import attestation_log, attestations, signing_keys
 from pipeline.provenance import seal
-from pipeline.provenance.crate import PROV, README, WORKFLOW
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import CRATE_RECORD, METADATA
-from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.settings import CrateSettings, Provenance
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.authority import Authority
@@ -47,9 +45,13 @@ ROOT = Path(__file__).parents[2]
 
 def describe(folder: Path, files: list[Path], crate: Path | None = None, **settings: Any) -> dict[str, Any]:
     """Write the crate of a run, with what is written beside it, from this project's own workflow."""
-    crate = crate or folder / METADATA
+    crate = crate or folder / layout.CRATE
     workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
-    written = {"readme": folder / README, "prov": folder / PROV, "kept": folder / WORKFLOW}
+    written = {
+        "readme": folder / layout.RUN_README,
+        "prov": folder / layout.PROV,
+        "kept": folder / layout.WORKFLOW_FILES,
+    }
     return write_crate(CrateSettings(run="test", **settings), files=files, workflow=workflow, crate=crate, **written)
 
 
@@ -107,13 +109,13 @@ class RunBuilder:
             **changes,
         }
         self.minute += 1
-        path = self.folder / RECORDS / f"{name}.json"
+        path = self.folder / layout.RECORDS / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=1, sort_keys=True))
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
         attestations.finished(self.folder, began, [readings], path, record)
-        return f"{RECORDS}/{name}.json"
+        return f"{layout.RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
         """Write a file of the run."""
@@ -178,20 +180,22 @@ class RunBuilder:
             **changes,
         }
         self.minute += 1
-        file = self.folder / ATTEMPTS / f"{name}.json"
+        file = self.folder / layout.ATTEMPTS / f"{name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(content))
         return name
 
     def crate(self, **settings: Any) -> str:
         """Make the crate and its record and return the crate's sha256."""
-        crate = self.folder / METADATA
-        inputs = sorted(path.relative_to(self.folder).as_posix() for path in (self.folder / RECORDS).glob("*.json"))
-        inputs = [path for path in inputs if path != CRATE_RECORD]
+        crate = self.folder / layout.CRATE
+        inputs = sorted(
+            path.relative_to(self.folder).as_posix() for path in (self.folder / layout.RECORDS).glob("*.json")
+        )
+        inputs = [path for path in inputs if path != layout.CRATE_RECORD]
         attest(self.folder)
         describe(self.folder, [self.folder / path for path in inputs], **settings)
         content = crate.read_bytes()
-        self.job("provenance.crate", {}, inputs, {METADATA: content})
+        self.job("provenance.crate", {}, inputs, {layout.CRATE: content})
         attest(self.folder)
         return hashlib.sha256(content).hexdigest()
 
@@ -261,7 +265,7 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     results = {"evaluation/base/10/results.json": json.dumps({"tasks": [task]}).encode()}
     tasks = {"config/tasks/blimp_nl.yaml": b"task: blimp_nl\n"}
     run.job("evaluate.suites", {"model": "base", "step": "10"}, list(milestone), results, raw=tasks)
-    records = sorted(path.relative_to(folder).as_posix() for path in (folder / RECORDS).glob("*.json"))
+    records = sorted(path.relative_to(folder).as_posix() for path in (folder / layout.RECORDS).glob("*.json"))
     energy = json.dumps(account([json.loads((folder / path).read_text()) for path in records])).encode()
     written = {"report/index.html": b"<p>een verslag</p>", "report/energy.json": energy}
     run.job("report.page", {}, [*records, statistics], written)

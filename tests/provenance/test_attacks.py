@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands
+from pipeline import commands, layout
 from pipeline.core import attestation_log, attestations, signing_keys
 from pipeline.provenance import heads, seal, verify_attestations
 from pipeline.provenance.evidence import attest, attest_removed
-from pipeline.provenance.inventory import CRATE_RECORD, METADATA, PUBLIC_KEY, SIGNER
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
@@ -78,8 +77,8 @@ def on_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], N
     """An attack on the lines of the log."""
 
     def attack(folder: Path) -> None:
-        lines = (folder / attestation_log.FILE).read_bytes().splitlines()
-        (folder / attestation_log.FILE).write_bytes(b"".join(line + b"\n" for line in change(lines)))
+        lines = (folder / layout.ATTESTATION_LOG).read_bytes().splitlines()
+        (folder / layout.ATTESTATION_LOG).write_bytes(b"".join(line + b"\n" for line in change(lines)))
 
     return attack
 
@@ -154,7 +153,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a record that is none": (write(SHARD, "[]"), SHARD),
     "a record more": (write(f"{RECORDS}/corpus.filter.main.laws.9.json", "{}"), f"{RECORDS}/corpus.filter.main.laws.9"),
     "an older record": (replay, SHARD),
-    "the crate's own record": (edit(CRATE_RECORD, lambda r: r.update(cpu_seconds=0)), CRATE_RECORD),
+    "the crate's own record": (edit(layout.CRATE_RECORD, lambda r: r.update(cpu_seconds=0)), layout.CRATE_RECORD),
     # evidence
     "a failure gone": (remove(FAILED), FAILED),
     "a failure that is one no more": (edit(FAILED, lambda a: a.update(status="finished")), FAILED),
@@ -179,30 +178,30 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "the configuration": (write(FROZEN, '{"configuration": {"run": {"seed": 43}}}'), FROZEN),
     "the configuration gone": (remove(FROZEN), FROZEN),
     # the crate
-    "the crate changed": (edit(METADATA, lambda c: c["@graph"].pop()), METADATA),
-    "the crate gone": (remove(METADATA), METADATA),
-    "the crate cut": (lambda folder: os.truncate(folder / METADATA, 999), METADATA),
+    "the crate changed": (edit(layout.CRATE, lambda c: c["@graph"].pop()), layout.CRATE),
+    "the crate gone": (remove(layout.CRATE), layout.CRATE),
+    "the crate cut": (lambda folder: os.truncate(folder / layout.CRATE, 999), layout.CRATE),
     # the log
-    "no log": (remove(attestation_log.FILE), attestation_log.FILE),
-    "an empty log": (write(attestation_log.FILE, ""), attestation_log.FILE),
-    "the first line gone": (on_lines(lambda lines: lines[1:]), attestation_log.FILE),
-    "a line gone": (on_lines(lambda lines: lines[:5] + lines[6:]), attestation_log.FILE),
+    "no log": (remove(layout.ATTESTATION_LOG), layout.ATTESTATION_LOG),
+    "an empty log": (write(layout.ATTESTATION_LOG, ""), layout.ATTESTATION_LOG),
+    "the first line gone": (on_lines(lambda lines: lines[1:]), layout.ATTESTATION_LOG),
+    "a line gone": (on_lines(lambda lines: lines[:5] + lines[6:]), layout.ATTESTATION_LOG),
     "two lines the other way round": (
         on_lines(lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]]),
-        attestation_log.FILE,
+        layout.ATTESTATION_LOG,
     ),
-    "a line twice": (on_lines(lambda lines: [*lines, lines[-1]]), attestation_log.FILE),
-    "a line that is none": (on_lines(lambda lines: [*lines, b"{"]), attestation_log.FILE),
-    "an empty statement": (on_lines(lambda lines: [*lines, NEW_LINE]), attestation_log.FILE),
+    "a line twice": (on_lines(lambda lines: [*lines, lines[-1]]), layout.ATTESTATION_LOG),
+    "a line that is none": (on_lines(lambda lines: [*lines, b"{"]), layout.ATTESTATION_LOG),
+    "an empty statement": (on_lines(lambda lines: [*lines, NEW_LINE]), layout.ATTESTATION_LOG),
     "a statement changed": (
         on_lines(lambda lines: [*lines[:5], opened(lines[5], lambda s: s["subject"].pop()), *lines[6:]]),
-        attestation_log.FILE,
+        layout.ATTESTATION_LOG,
     ),
-    "a signature gone": (on_lines(lambda lines: [*lines[:-1], unsigned(lines[-1])]), attestation_log.FILE),
-    "all signatures gone": (on_lines(lambda lines: [*map(unsigned, lines)]), attestation_log.FILE),
+    "a signature gone": (on_lines(lambda lines: [*lines[:-1], unsigned(lines[-1])]), layout.ATTESTATION_LOG),
+    "all signatures gone": (on_lines(lambda lines: [*map(unsigned, lines)]), layout.ATTESTATION_LOG),
     # the signer
-    "another owner": (edit(SIGNER, lambda s: s.update(owner="Stichting Ander")), SIGNER),
-    "no owner": (remove(SIGNER), SIGNER),
+    "another owner": (edit(layout.SIGNER, lambda s: s.update(owner="Stichting Ander")), layout.SIGNER),
+    "no owner": (remove(layout.SIGNER), layout.SIGNER),
 }
 
 
@@ -219,7 +218,7 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
 
 
 def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.verify([str(run.folder), "--key", str(run.folder / PUBLIC_KEY)]) == 0
+    assert commands.verify([str(run.folder), "--key", str(run.folder / layout.PUBLIC_KEY)]) == 0
     assert "signed by Stichting Proef, as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert commands.verify([str(run.folder)]) == 0
     assert "as the run itself says: compare the key's sha256" in capsys.readouterr().out
@@ -243,7 +242,7 @@ def checked(run: Signed, *pins: str) -> int:
 
 
 def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    crate = hashlib.sha256((run.folder / METADATA).read_bytes()).hexdigest()
+    crate = hashlib.sha256((run.folder / layout.CRATE).read_bytes()).hexdigest()
     assert checked(run, "--log-checkpoint", run.checkpoint.upper(), "--crate-sha256", crate.upper()) == 0
     assert "nothing says" not in capsys.readouterr().out
     assert checked(run) == 0 and "whether the end of the log was cut off" in capsys.readouterr().out
@@ -260,24 +259,24 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
         checked(run) == 1 and "report/index.html was changed: it is not what the crate says" in capsys.readouterr().out
     )
     page = hashlib.sha256(b"<p>beter</p>").hexdigest()
-    edit(METADATA, lambda crate: [e.update(sha256=page) for e in crate["@graph"] if e["@id"] == "report/index.html"])(
-        run.folder
-    )
+    edit(
+        layout.CRATE, lambda crate: [e.update(sha256=page) for e in crate["@graph"] if e["@id"] == "report/index.html"]
+    )(run.folder)
     assert checked(run) == 0, "without a pin nobody can know"
     assert checked(run, "--log-checkpoint", run.checkpoint) == checked(run, "--crate-sha256", crate) == 1
     said = capsys.readouterr().out
     assert (
-        f"{attestation_log.FILE} was cut or changed: no line has the checkpoint given" in said
-        and f"{METADATA} was changed" in said
+        f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given" in said
+        and f"{layout.CRATE} was changed" in said
     )
     assert checked(run, "--log-checkpoint", "") == 1
     (problem,) = (p for p in run.problems(log_checkpoint=run.checkpoint) if "checkpoint" in p)
-    assert problem.startswith(f"{attestation_log.FILE} was cut or changed: no line has the checkpoint given")
+    assert problem.startswith(f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given")
 
 
 def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     *_, before, _ = attestation_log.lines(run.folder)
-    sentence = f"{attestation_log.FILE} has 1 lines after the checkpoint given: ask the owner for the newest one."
+    sentence = f"{layout.ATTESTATION_LOG} has 1 lines after the checkpoint given: ask the owner for the newest one."
     assert run.problems(log_checkpoint=before.sha256) == [sentence]
     assert checked(run, "--log-checkpoint", before.sha256) == 1 and sentence in capsys.readouterr().out
 
@@ -308,7 +307,7 @@ def test_the_verifier_in_one_file_finds_what_was_changed(
     attack(run.folder)
     code = verify_attestations.main([str(run.folder), str(run.trusted.key)])
     assert code == (2 if name == "no log" else 1)
-    assert culprit in capsys.readouterr().out or culprit == attestation_log.FILE
+    assert culprit in capsys.readouterr().out or culprit == layout.ATTESTATION_LOG
 
 
 def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
@@ -323,7 +322,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     (problem,) = run.problems()
     assert problem.startswith(f"{BOOKS} is missing")
     statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
-    attestation_log.append(run.folder, attestations.REMOVED, [statement], {"log": attestation_log.FILE})
+    attestation_log.append(run.folder, attestations.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
     assert len(run.problems()) == 1, "also where the owner says so"
 
 
@@ -331,12 +330,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
     """Change a file and all that speaks of it: hashes, records, crate, attempts and the whole log."""
     records = {path: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
     change(folder)
-    (folder / attestation_log.FILE).unlink()
+    (folder / layout.ATTESTATION_LOG).unlink()
     if key:
         os.environ[attestation_log.KEY] = str(key)
         public = signing_keys.private(key).public_key()
-        (folder / PUBLIC_KEY).write_bytes(signing_keys.public_text(public))
-        edit(SIGNER, lambda s: s.update(key_sha256=signing_keys.key_sha256(public)))(folder)
+        (folder / layout.PUBLIC_KEY).write_bytes(signing_keys.public_text(public))
+        edit(layout.SIGNER, lambda s: s.update(key_sha256=signing_keys.key_sha256(public)))(folder)
     for path, record in sorted(records.items(), key=lambda item: item[1]["started"]):
         for group in ("inputs", "outputs"):
             for told in record[group]:
@@ -345,7 +344,7 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
         if record["step"] == "provenance.crate":
             files = [file for file in path.parent.iterdir() if file != path]
             describe(folder, files)
-            record["outputs"] = [entry("output", METADATA, (folder / METADATA).read_bytes())]
+            record["outputs"] = [entry("output", layout.CRATE, (folder / layout.CRATE).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
         attestations.began(folder, attempt, json.loads(attempt.read_text()))
@@ -362,13 +361,13 @@ BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds"
 def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path: Path) -> None:
     rewrite(run.folder, BETTER, None)
     shutil.rmtree(run.folder / "provenance/timestamps")
-    assert [p for p in verify(run.folder) if attestation_log.FILE not in p] == []  # all of it fits together
+    assert [p for p in verify(run.folder) if layout.ATTESTATION_LOG not in p] == []  # all of it fits together
     assert any("is not signed" in problem for problem in run.problems())
     signing_keys.generate(tmp_path / "own.pem", "ed25519")
     rewrite(run.folder, BETTER, tmp_path / "own.pem")
     assert verify(run.folder) == []
     problems = run.problems()
-    assert problems and all(problem.startswith(attestation_log.FILE) for problem in problems)
+    assert problems and all(problem.startswith(layout.ATTESTATION_LOG) for problem in problems)
     assert "is signed with another key" in problems[0]
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 1
 
@@ -410,7 +409,7 @@ def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     log_of_then.write_text(log_of_then.read_text().replace('"run": "run"', '"run": "other"'))
     (problem,) = copy.problems(log=log_of_then)
     assert problem.startswith(
-        f"{attestation_log.FILE} was never published in older.jsonl: it has no checkpoint of the run run"
+        f"{layout.ATTESTATION_LOG} was never published in older.jsonl: it has no checkpoint of the run run"
     )
 
 

@@ -13,16 +13,15 @@ import pyarrow as pa
 import pytest
 from rocrate.rocrate import ROCrate
 
-from pipeline.core.attestation_log import FILE
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.provenance.inventory import METADATA, artefacts
-from pipeline.provenance.records import RECORDS
+from pipeline.provenance.inventory import artefacts
 from tests.provenance.conftest import describe
 
 
 def entities(folder: Path) -> dict[str, dict[str, Any]]:
-    return {entity["@id"]: entity for entity in json.loads((folder / METADATA).read_text())["@graph"]}
+    return {entity["@id"]: entity for entity in json.loads((folder / layout.CRATE).read_text())["@graph"]}
 
 
 def test_every_file_is_listed_with_its_hash_and_size(finished: Path) -> None:
@@ -111,12 +110,12 @@ def test_the_same_results_give_the_same_bytes(
     copy = shutil.copytree(template[0], tmp_path / "elsewhere")
     records = sorted((copy / "provenance/records").glob("*.json"), reverse=True)
     crate = copy / ".partial-ro-crate-metadata.json"
-    (state,) = (e for e in json.loads((copy / METADATA).read_text())["@graph"] if e["@id"] == "#log-checkpoint")
-    lines = (copy / FILE).read_bytes().splitlines(keepends=True)[: state["position"]]
-    (copy / FILE).write_bytes(b"".join(lines))  # as the log was
+    (state,) = (e for e in json.loads((copy / layout.CRATE).read_text())["@graph"] if e["@id"] == "#log-checkpoint")
+    lines = (copy / layout.ATTESTATION_LOG).read_bytes().splitlines(keepends=True)[: state["position"]]
+    (copy / layout.ATTESTATION_LOG).write_bytes(b"".join(lines))  # as the log was
     assert state["sha256"] == hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     describe(copy, records, crate)
-    assert crate.read_bytes() == (template[0] / METADATA).read_bytes()
+    assert crate.read_bytes() == (template[0] / layout.CRATE).read_bytes()
     assert f"crate sha256: {template[1]}\n" in capsys.readouterr().out
 
 
@@ -169,11 +168,11 @@ def test_licences_are_named_by_spdx_where_it_has_them(finished: Path, license: s
 def test_what_a_model_began_with_is_there_with_its_licence(finished: Path) -> None:
     folder = finished
     model = next(iter((folder / "models").iterdir())).name
-    (record,) = folder.glob(f"{RECORDS}/pretrain.export.{model}.json")
+    (record,) = folder.glob(f"{layout.RECORDS}/pretrain.export.{model}.json")
     content = json.loads(record.read_text())
     raw = {"name": "model", "path": "data:large/config.json", "sha256": "ab" * 32, "bytes": 7}
     adopted = {**content, "step": "pretrain.adopt", "inputs": [raw], "outputs": []}
-    path = folder / f"{RECORDS}/pretrain.adopt.{model}.json"
+    path = folder / f"{layout.RECORDS}/pretrain.adopt.{model}.json"
     path.write_text(json.dumps(adopted))
     taken = {"folder": "{data}/large", "license": "Apache-2.0", "url": "https://example.org/large"}
     describe(folder, [folder / name for name in artefacts(folder)], pretrained={model: taken})

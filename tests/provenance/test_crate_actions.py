@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance.inventory import METADATA
-from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import ROOT, describe
 
 START = "snakemake.20260105T095900.41..test"
@@ -19,7 +18,7 @@ ENDED = {"ended": "2026-01-05T09:59:21.000+00:00"}
 
 
 def graph_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {entity["@id"]: entity for entity in json.loads((folder / METADATA).read_text())["@graph"]}
+    return {entity["@id"]: entity for entity in json.loads((folder / layout.CRATE).read_text())["@graph"]}
 
 
 def of_type(graph: dict[str, dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -36,7 +35,7 @@ def test_the_workflow_is_the_snakefile_with_a_step_for_each_step_of_the_run(fini
     assert {"File", "ComputationalWorkflow", "HowTo"} <= set(main["@type"])
     assert (finished / main["@id"]).read_bytes() == (ROOT / "Snakefile").read_bytes()
     assert (finished / "provenance/workflow/rules/corpus.smk").is_file()
-    recorded = {json.loads(file.read_text())["step"] for file in (finished / RECORDS).glob("*.json")}
+    recorded = {json.loads(file.read_text())["step"] for file in (finished / layout.RECORDS).glob("*.json")}
     steps = {graph[step]["name"]: graph[step] for step in ids(main["step"])}
     assert set(steps) == recorded - {"provenance.crate"}
     for name, step in steps.items():
@@ -63,7 +62,7 @@ def test_records_that_read_each_other_s_outputs_are_named(build_run: Callable[..
 
 def test_every_job_was_had_done_by_a_start_of_snakemake(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
-    record = json.loads((run.folder / RECORDS / "tokens.shard.main.0.json").read_text())
+    record = json.loads((run.folder / layout.RECORDS / "tokens.shard.main.0.json").read_text())
     written = run.attempt("tokens.shard", {"tokens": "main", "shard": "0"}, "finished", snakemake=START)
     attempts = run.folder / "provenance/attempts"
     (attempts / f"{written}.json").rename(attempts / record["attempt"])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance import evidence, seal
+from pipeline.provenance import seal
 from pipeline.provenance.heads import Head, heads, publish
 from pipeline.provenance.settings import Provenance
 
@@ -47,7 +48,7 @@ def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any
     said: list[str] = []
     seal.end(finished, Provenance(log=str(log)), said.append)
     assert len(said) == 1 and "is no log of heads" in said[0]
-    (finished / evidence.FILE).unlink()
+    (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
     seal.publish(finished, Provenance(log=str(log)), said.append)
     assert not log.exists(), "of a run without attestations nothing is published"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
 from pipeline.core.hashing import sha256_of
-from pipeline.provenance.inventory import EXCEPTIONS, KINDS, LOCK, MARK, METADATA, NOBODY, SCRATCH, kind_of
+from pipeline.provenance.inventory import EXCEPTIONS, KINDS, MARK, NOBODY, kind_of
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import ROOT, RunBuilder, sign
@@ -46,7 +47,9 @@ def add_other_kinds(run: RunBuilder) -> None:
 def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tuple[Path, Trusted]:
     """A finished run with a file of every kind, and all that a reader can have from its owner."""
     made = sign(tmp_path_factory.mktemp("kinds"), authority, add_other_kinds)
-    given = Trusted(sha256_of(made.folder / METADATA), made.house / "key.pem.pub", authority.certificate, made.heads)
+    given = Trusted(
+        sha256_of(made.folder / layout.CRATE), made.house / "key.pem.pub", authority.certificate, made.heads
+    )
     return made.folder, given
 
 
@@ -109,7 +112,7 @@ CHANGES: tuple[Callable[[Path], list[Path]], ...] = (
 def is_exception(path: str, change: str) -> bool:
     """Return whether the page says that a change is not named."""
     is_mark = path.endswith(f"/{MARK}") and change in ("remove", "rename", "make_folder")
-    return path.startswith(f"{SCRATCH}/") or is_mark
+    return path.startswith(f"{layout.SCRATCH}/") or is_mark
 
 
 def files_below(folder: Path) -> list[str]:
@@ -119,7 +122,9 @@ def files_below(folder: Path) -> list[str]:
 def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, Trusted]) -> None:
     folder, trusted = pinned
     assert verify(folder, trusted) == []
-    assert {kind_of(path) for path in files_below(folder)} >= {kind for kind in KINDS if kind.pattern != LOCK}
+    assert {kind_of(path) for path in files_below(folder)} >= {
+        kind for kind in KINDS if kind.pattern != layout.RUN_LOCK
+    }
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -167,7 +172,7 @@ def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, Trusted], tmp_p
         names = [path.relative_to(folder).as_posix() for path in places if path != folder / place]
         problems = verify(folder, trusted)
         is_named = any(problem.startswith(f"{name} ") for name in names for problem in problems)
-        assert is_named or place.split("/")[0] == SCRATCH, (place, problems)
+        assert is_named or place.split("/")[0] == layout.SCRATCH, (place, problems)
         shutil.rmtree(added.parent) if "/" in name else added.unlink()
 
 
@@ -196,7 +201,7 @@ def test_the_page_lists_what_is_not_named() -> None:
 
 def test_scratch_is_a_folder_of_the_run(pinned: tuple[Path, Trusted], tmp_path: Path) -> None:
     folder = shutil.copytree(pinned[0], tmp_path / "run")
-    (folder / SCRATCH).rename(tmp_path / "elsewhere")
-    (folder / SCRATCH).symlink_to(tmp_path / "elsewhere")
+    (folder / layout.SCRATCH).rename(tmp_path / "elsewhere")
+    (folder / layout.SCRATCH).symlink_to(tmp_path / "elsewhere")
     (problem,) = verify(folder, pinned[1])
-    assert problem.startswith(f"{SCRATCH} is a symbolic link")
+    assert problem.startswith(f"{layout.SCRATCH} is a symbolic link")

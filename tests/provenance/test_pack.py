@@ -17,12 +17,11 @@ import bagit
 import pytest
 from rocrate.rocrate import ROCrate
 
+from pipeline import layout
 from pipeline.__main__ import main
-from pipeline.core import attestation_log
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import RunBuilder, describe
 
@@ -186,7 +185,7 @@ def test_what_was_done_to_a_bag_is_named(
 
 
 def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
-    path = bag / "data" / attestation_log.FILE
+    path = bag / "data" / layout.ATTESTATION_LOG
     path.write_bytes(change(path.read_bytes()))
 
 
@@ -201,11 +200,11 @@ def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
         (lambda data: (data / "provenance/accounting/1.json").unlink(), "accounting/1.json is missing, the log"),
         (
             lambda data: _rewrite_log(data.parent, lambda text: text.replace(b"\n", b"\r\n")),
-            f"data/{attestation_log.FILE}, line 2",
+            f"data/{layout.ATTESTATION_LOG}, line 2",
         ),
         (
             lambda data: _rewrite_log(data.parent, lambda text: text[:-1]),
-            f"data/{attestation_log.FILE} was cut: its last line",
+            f"data/{layout.ATTESTATION_LOG} was cut: its last line",
         ),
     ],
     ids=["log", "model", "attempt", "hidden", "deleted log", "deleted accounting", "line ends", "no end"],
@@ -222,7 +221,7 @@ def test_who_writes_the_manifests_anew_is_found_by_the_crate_and_the_log(
 
 
 def checkpoint_of(run: Path) -> str:
-    return hashlib.sha256((run / attestation_log.FILE).read_bytes().splitlines()[-1]).hexdigest()
+    return hashlib.sha256((run / layout.ATTESTATION_LOG).read_bytes().splitlines()[-1]).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
@@ -232,7 +231,7 @@ def sha256_of(path: Path) -> str:
 def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
     finished: Path, build_run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    pins = ["--log-checkpoint", checkpoint_of(finished).upper(), "--crate-sha256", sha256_of(finished / METADATA)]
+    pins = ["--log-checkpoint", checkpoint_of(finished).upper(), "--crate-sha256", sha256_of(finished / layout.CRATE)]
     pack(finished, tmp_path / "bag")
     assert check(tmp_path / "bag", *pins)[0] == 0
     forged = build_run("forged", loss=1.0)
@@ -240,18 +239,20 @@ def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
     pack(forged.folder, tmp_path / "other")
     assert check(tmp_path / "other")[0] == 0, "all of it fits together"
     code, said = check(tmp_path / "other", *pins)
-    assert code == 1 and f"data/{METADATA} is another one" in said and f"data/{attestation_log.FILE} was cut" in said
+    assert (
+        code == 1 and f"data/{layout.CRATE} is another one" in said and f"data/{layout.ATTESTATION_LOG} was cut" in said
+    )
     code, said = check(tmp_path / "bag", "--log-checkpoint", "")
     assert code == 1 and "given is ." in said
 
 
-@pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", attestation_log.FILE])
+@pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", layout.ATTESTATION_LOG])
 def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path: Path, place: str) -> None:
     """A failure, or the log's last lines, with manifests that fit."""
     checkpoint = checkpoint_of(finished)
     pack(finished, tmp_path / "bag")
     file = tmp_path / "bag/data" / place
-    if place == attestation_log.FILE:
+    if place == layout.ATTESTATION_LOG:
         file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-10]))
     else:
         file.unlink()
@@ -272,7 +273,7 @@ def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_p
     (finished / LARGE).write_bytes(b"other")
     with pytest.raises(InputError, match=r"model\.safetensors was changed since the crate was made"):
         pack(finished, tmp_path / "bag")
-    (finished / METADATA).unlink()
+    (finished / layout.CRATE).unlink()
     with pytest.raises(InputError, match="finish the run first"):
         pack(finished, tmp_path / "bag")
     assert not (tmp_path / "bag").exists()
@@ -287,4 +288,4 @@ def test_the_command_packs_and_refuses_a_target_that_exists(
     assert main(arguments) == 2
     assert "exists: delete it, or name another folder" in capsys.readouterr().err
     assert main([*arguments[:-1], str(finished / "bag")]) == 2
-    assert json.loads((tmp_path / "new/bag/data" / METADATA).read_text())["@graph"]
+    assert json.loads((tmp_path / "new/bag/data" / layout.CRATE).read_text())["@graph"]

@@ -18,9 +18,9 @@ from pipeline.core.attestations import EVIDENCE, checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.lock_owner import Holder
+from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
 from pipeline.provenance import heads
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import LOCK, METADATA
 from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.conftest import RunBuilder, Signed, build
@@ -50,7 +50,7 @@ def compact(content: Any) -> bytes:
 def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statement: True) -> None:
     """Write the log anew with the hashes of the files that are there, as whoever has no key can of an unsigned run."""
     before, written = attestation_log.NOTHING_BEFORE, b""
-    for line in (folder / attestation_log.FILE).read_bytes().splitlines():
+    for line in (folder / ATTESTATION_LOG).read_bytes().splitlines():
         statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
         if not keep(statement):
             continue
@@ -64,7 +64,7 @@ def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statem
             statement["predicate"]["before"] = before
         text = attestation_log.envelope(compact(statement))
         written, before = written + text + b"\n", hashlib.sha256(text).hexdigest()
-    (folder / attestation_log.FILE).write_bytes(written)
+    (folder / ATTESTATION_LOG).write_bytes(written)
 
 
 def divide(folder: Path, name: str) -> None:
@@ -74,18 +74,18 @@ def divide(folder: Path, name: str) -> None:
 
 
 def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
-    for name in (*FORGED, LOCK):
-        (run.folder / name).write_text("" if name == LOCK else "{}")
-    problems = run.problems(crate_sha256=sha256_of(run.folder / METADATA), log=run.heads)
-    assert {problem.split()[0] for problem in problems} == {*FORGED, LOCK}
-    assert f"{LOCK} names no start: delete it where you know that no start is running." in problems
+    for name in (*FORGED, RUN_LOCK):
+        (run.folder / name).write_text("" if name == RUN_LOCK else "{}")
+    problems = run.problems(crate_sha256=sha256_of(run.folder / CRATE), log=run.heads)
+    assert {problem.split()[0] for problem in problems} == {*FORGED, RUN_LOCK}
+    assert f"{RUN_LOCK} names no start: delete it where you know that no start is running." in problems
 
 
 @pytest.mark.parametrize("process", [-1, 0, 2**31, 10**30])
 def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, process: int) -> None:
     content = {**Holder.this_process(run.folder).model_dump(), "process": process}
-    (run.folder / LOCK).write_text(json.dumps(content))
-    assert run.problems() == [f"{LOCK} names no start: delete it where you know that no start is running."]
+    (run.folder / RUN_LOCK).write_text(json.dumps(content))
+    assert run.problems() == [f"{RUN_LOCK} names no start: delete it where you know that no start is running."]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
     run: Signed, change: dict[str, Any], more: str, sentence: str
 ) -> None:
     content = {**Holder.this_process(run.folder).model_dump(), **change}
-    (run.folder / LOCK).write_text(f"{json.dumps(content)}\n{more}")
+    (run.folder / RUN_LOCK).write_text(f"{json.dumps(content)}\n{more}")
     (problem,) = run.problems()
-    assert problem.startswith(LOCK) and sentence in problem
+    assert problem.startswith(RUN_LOCK) and sentence in problem
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
 )
 def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change: dict[str, Any], sentence: str) -> None:
     owner = Holder.this_process(finished).model_copy(update=change)
-    (finished / LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
+    (finished / RUN_LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
     (finished / FORGED[0]).write_text("{}")
     forged, lock = sorted(verify(finished))[::-1]
-    assert lock.startswith(LOCK) and sentence in lock
+    assert lock.startswith(RUN_LOCK) and sentence in lock
     assert forged == f"{FORGED[0]} is unknown: no attestation names it."
 
 
 def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
-    (finished / LOCK).write_text(Holder.this_process(finished).model_dump_json() + "\n000000000001\n")
+    (finished / RUN_LOCK).write_text(Holder.this_process(finished).model_dump_json() + "\n000000000001\n")
     assert verify(finished) == []
     (finished / "logs/more.log").write_text("begun")
     with (finished / OF_SNAKEMAKE).open("a") as readings:
@@ -137,23 +137,23 @@ def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) 
 
 
 def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(finished: Path) -> None:
-    crate = sha256_of(finished / METADATA)
+    crate = sha256_of(finished / CRATE)
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
     (problem,) = verify(finished, Trusted(crate))
-    assert problem.startswith(f"{attestation_log.FILE} was written anew or cut: {METADATA} says that line ")
+    assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
 def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_line_says_so(
     later: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, published = later.folder, tmp_path / "heads.jsonl"
-    crate = sha256_of(folder / METADATA)
+    crate = sha256_of(folder / CRATE)
     *_, last = attestation_log.lines(folder)
     heads.publish(published, heads.Head("run", last.number, last.sha256))
     assert verify(folder, Trusted(crate, log=published)) == []
-    lines = (folder / attestation_log.FILE).read_bytes().splitlines(keepends=True)
-    (folder / attestation_log.FILE).write_bytes(b"".join(lines[:-3]))
+    lines = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
+    (folder / ATTESTATION_LOG).write_bytes(b"".join(lines[:-3]))
     (folder / "provenance/attempts/corpus.filter.later.json").unlink()
     (folder / "logs/corpus.filter.later.log").unlink()
     assert any("was written anew or cut" in problem for problem in verify(folder, Trusted(crate, log=published)))
@@ -161,15 +161,15 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     capsys.readouterr()
     assert commands.verify([str(folder), "--crate-sha256", crate]) == 0
     *_, said = capsys.readouterr().out.splitlines()
-    assert f"Not covered by --crate-sha256: {attestation_log.FILE} after line " in said and "--log" in said
+    assert f"Not covered by --crate-sha256: {ATTESTATION_LOG} after line " in said and "--log" in said
 
 
 def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pinned(finished: Path) -> None:
-    crate = sha256_of(finished / METADATA)
+    crate = sha256_of(finished / CRATE)
     divide(finished, READING)
     rechain(finished)
     (problem,) = verify(finished, Trusted(crate))
-    assert problem.startswith(f"{attestation_log.FILE} was written anew or cut: {METADATA} says that line ")
+    assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
 @pytest.mark.parametrize("path", [READING, FAILED, "provenance/frozen/1.json", OF_SNAKEMAKE])
@@ -180,14 +180,14 @@ def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable
     file = run.folder / path
     file.write_text(file.read_text().replace("2.5", "0.5").replace("100.5", "1.005").replace("failed", "finished"))
     attestation_log.append(
-        run.folder, EVIDENCE, [attestation_log.resource(path, sha256_of(file))], {"log": attestation_log.FILE}
+        run.folder, EVIDENCE, [attestation_log.resource(path, sha256_of(file))], {"log": ATTESTATION_LOG}
     )
-    (problem,) = verify(run.folder, Trusted(sha256_of(run.folder / METADATA)))
+    (problem,) = verify(run.folder, Trusted(sha256_of(run.folder / CRATE)))
     assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
 
 
 def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    crate = sha256_of(finished / METADATA)
+    crate = sha256_of(finished / CRATE)
     divide(finished, OF_CRATE)
     rechain(finished)
     assert verify(finished, Trusted(crate)) == [], "the crate's own attempt ends after it"
@@ -217,8 +217,8 @@ def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilde
 
 def on_last_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def attack(folder: Path) -> None:
-        *lines, last = (folder / attestation_log.FILE).read_bytes().splitlines(keepends=True)
-        (folder / attestation_log.FILE).write_bytes(b"".join([*lines, change(last)]))
+        *lines, last = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
+        (folder / ATTESTATION_LOG).write_bytes(b"".join([*lines, change(last)]))
 
     return attack
 
@@ -252,13 +252,13 @@ SPELLINGS = {
 def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
     on_last_line(SPELLINGS[name])(finished)
     (problem,) = verify(finished)
-    assert problem.startswith(f"{attestation_log.FILE}, line ") and problem.endswith(
+    assert problem.startswith(f"{ATTESTATION_LOG}, line ") and problem.endswith(
         "is no attestation: it was cut or changed."
     )
 
 
 def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Path) -> None:
-    with (finished / attestation_log.FILE).open("ab") as file:
+    with (finished / ATTESTATION_LOG).open("ab") as file:
         file.write(b'{"payload":"e3')
     (finished / "logs/more.log").write_text("x")
     assert attest(finished) == 1 and verify(finished) == []

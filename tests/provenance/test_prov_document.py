@@ -9,17 +9,16 @@ from typing import Any
 
 from prov.model import ProvActivity, ProvDerivation, ProvDocument, ProvEntity, ProvUsage
 
-from pipeline.provenance.crate import PROV
-from pipeline.provenance.records import RECORDS
+from pipeline import layout
 from tests.provenance.conftest import describe
 
 
 def read(folder: Path, kind: type) -> list[Any]:
-    return list(ProvDocument.deserialize(str(folder / PROV)).get_records(kind))
+    return list(ProvDocument.deserialize(str(folder / layout.PROV)).get_records(kind))
 
 
 def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
-    records = [json.loads(file.read_text()) for file in (finished / RECORDS).glob("*.json")]
+    records = [json.loads(file.read_text()) for file in (finished / layout.RECORDS).glob("*.json")]
     records = [record for record in records if record["step"] != "provenance.crate"]
     told = {str(activity.identifier): activity for activity in read(finished, ProvActivity)}
     activities = {name: activity for name, activity in told.items() if "attempt/" not in name}
@@ -43,4 +42,4 @@ def test_failed_attempts_are_activities_that_made_nothing(build_run: Callable[..
     name = run.attempt("corpus.ngrams", {"corpus": "main"}, "failed", error="no")
     describe(run.folder, [], provider="Institute")
     assert f"run:attempt/{name}" in {str(activity.identifier) for activity in read(run.folder, ProvActivity)}
-    assert '"Institute"' in (run.folder / PROV).read_text()
+    assert '"Institute"' in (run.folder / layout.PROV).read_text()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.core import signing_keys
 from pipeline.core.attestation_log import KEY
 from pipeline.core.errors import DiskFull
 from pipeline.provenance import evidence, seal
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER
 from pipeline.provenance.settings import Provenance
 
 
@@ -27,7 +27,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     signing_keys.generate(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
     seal.begin(run, settings, print)
-    files = [run / PUBLIC_KEY, run / SIGNER]
+    files = [run / layout.PUBLIC_KEY, run / layout.SIGNER]
     before = [file.read_bytes() for file in files]
 
     def killed(path: Path, *_: Any, **__: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.commands import trace as main
 from pipeline.core.errors import InputError
-from pipeline.provenance.figures import FIGURES
 from pipeline.provenance.trace import trace
 
 
@@ -142,7 +142,7 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
             "command": "python -m pipeline corpus statistics",
         }
     ]
-    (finished / FIGURES).write_text(json.dumps(figures))
+    (finished / layout.KEY_FIGURES).write_text(json.dumps(figures))
     assert main([str(finished), "corpus.documents"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:5] == [
@@ -165,7 +165,7 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
 def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (finished / "lines.jsonl").write_text('{"step": 1}\n{"step": 2, "joules": 7200}\n')
     told = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
-    (finished / FIGURES).write_text(json.dumps([{**told, "from": ["lines.jsonl", "provenance/records/"]}]))
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**told, "from": ["lines.jsonl", "provenance/records/"]}]))
     main([str(finished), "energy"])
     text = capsys.readouterr().out
     assert "7200 J (2.00 Wh), measured" in text

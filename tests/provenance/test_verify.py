@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands
-from pipeline.core.attestation_log import FILE
+from pipeline import commands, layout
 from pipeline.core.errors import InputError
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import CRATE_RECORD, METADATA, artefacts
+from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, _statistics_problems, verify
 from tests.provenance.conftest import build
@@ -58,7 +57,7 @@ def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool
 @pytest.mark.parametrize("seed", range(CHANGES))
 def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> None:
     choose = random.Random(seed)
-    files = [*artefacts(finished), METADATA]
+    files = [*artefacts(finished), layout.CRATE]
     path = files[seed % len(files)] if seed < len(files) else choose.choice(files)
     content = bytearray((finished / path).read_bytes())
     content[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
@@ -106,7 +105,7 @@ def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(buil
     forged.crate()
     assert verify(forged.folder) == []
     (problem,) = verify(forged.folder, Trusted(published))
-    assert problem.startswith(f"{METADATA} was changed")
+    assert problem.startswith(f"{layout.CRATE} was changed")
 
 
 def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
@@ -163,16 +162,16 @@ def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
 
 @pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"@graph": [{}]}', b'{"@graph": 3}'])
 def test_a_broken_crate_is_a_sentence(finished: Path, broken: bytes) -> None:
-    (finished / METADATA).write_bytes(broken)
+    (finished / layout.CRATE).write_bytes(broken)
     (finished / "provenance/records/provenance.crate.json").unlink()
-    assert verify(finished) == [f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata."]
+    assert verify(finished) == [f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata."]
 
 
 def test_without_a_crate_the_records_are_still_checked(finished: Path) -> None:
-    (finished / METADATA).unlink()
+    (finished / layout.CRATE).unlink()
     (finished / "tokens/main/train/0.arrow").write_bytes(b"x")
     crate, shard = verify(finished)
-    assert crate.startswith(f"{METADATA} is missing")
+    assert crate.startswith(f"{layout.CRATE} is missing")
     assert shard.startswith("tokens/main/train/0.arrow was changed")
 
 
@@ -205,7 +204,13 @@ def test_documents_that_got_lost_in_the_counts_are_told(
 
 @pytest.mark.parametrize(
     "place",
-    ["provenance/records/x.json", "provenance/attempts/x.json", "corpus/main/pipe", METADATA, "provenance/signer.json"],
+    [
+        "provenance/records/x.json",
+        "provenance/attempts/x.json",
+        "corpus/main/pipe",
+        layout.CRATE,
+        "provenance/signer.json",
+    ],
 )
 def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
     (finished / place).unlink(missing_ok=True)
@@ -233,9 +238,9 @@ def test_no_sentence_has_what_a_terminal_obeys(finished: Path) -> None:
 
 
 def test_a_link_to_a_device_is_not_followed(finished: Path) -> None:
-    (finished / FILE).unlink()
-    (finished / FILE).symlink_to("/dev/zero")
-    assert [problem.split(" is ")[0] for problem in verify(finished)] == [FILE]
+    (finished / layout.ATTESTATION_LOG).unlink()
+    (finished / layout.ATTESTATION_LOG).symlink_to("/dev/zero")
+    assert [problem.split(" is ")[0] for problem in verify(finished)] == [layout.ATTESTATION_LOG]
 
 
 def test_scratch_that_is_a_file_is_named(finished: Path) -> None:
@@ -246,9 +251,9 @@ def test_scratch_that_is_a_file_is_named(finished: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"@graph": ' + "[" * 100_000])
 def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
-    (finished / METADATA).write_text(text)
-    (finished / CRATE_RECORD).unlink(missing_ok=True)
-    assert f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata." in verify(finished)
+    (finished / layout.CRATE).write_text(text)
+    (finished / layout.CRATE_RECORD).unlink(missing_ok=True)
+    assert f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata." in verify(finished)
 
 
 def test_counts_without_end_are_no_counts(finished: Path) -> None:
@@ -277,8 +282,8 @@ def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[st
         ("provenance", 2),
         ("provenance/records", 2),
         ("provenance/attempts", 2),
-        (METADATA, 2),
-        (FILE, 2),
+        (layout.CRATE, 2),
+        (layout.ATTESTATION_LOG, 2),
     ],
 )
 def test_what_the_user_may_not_read_is_named_and_never_taken_as_right(finished: Path, place: str, code: int) -> None:

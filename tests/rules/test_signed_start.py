@@ -10,10 +10,9 @@ import sys
 
 import pytest
 
+from pipeline import layout
 from pipeline.core import attestation_log, attestations
 from pipeline.provenance.heads import heads
-from pipeline.provenance.inventory import METADATA
-from pipeline.workflow.run_lock import LOCK
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
@@ -28,8 +27,8 @@ def give_key(project: Project, algorithm: str) -> None:
 def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
     give_key(project, algorithm)
-    (project.results / attestation_log.FILE).unlink()
-    (project.results / METADATA).unlink()  # it names a line of that log
+    (project.results / layout.ATTESTATION_LOG).unlink()
+    (project.results / layout.CRATE).unlink()  # it names a line of that log
     monkeypatch.setenv(attestation_log.KEY, str(project.path("key.pem")))
     records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
@@ -67,12 +66,14 @@ def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch:
     (model / "more").symlink_to("config.json")  # model_signing signs no links
     said = project.run(check=False)
     assert project.returncode == 1 and "models/base/final is not signed: " in said and "start again" in said
-    assert not (project.results / LOCK).exists() and len(heads(project.path("heads.jsonl"))) == 3, "the rest is sealed"
+    assert not (project.results / layout.RUN_LOCK).exists() and len(heads(project.path("heads.jsonl"))) == 3, (
+        "the rest is sealed"
+    )
     (model / "more").unlink()
     project.path("heads.jsonl").rename(project.path("elsewhere"))
     project.path("heads.jsonl").mkdir()
     assert "heads.jsonl" in project.run(check=False) and project.returncode == 1
-    assert not (project.results / LOCK).exists()
+    assert not (project.results / layout.RUN_LOCK).exists()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.workflow import run_lock
+from pipeline import layout
 from pipeline.workflow.invocation import action
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
@@ -58,7 +58,7 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
     assert stale.read_bytes() == before
     colleague.run("plan")
     assert stale.read_bytes() != before, "now it is the colleague's turn"
-    assert not (project.results / run_lock.LOCK).exists()
+    assert not (project.results / layout.RUN_LOCK).exists()
 
 
 @pytest.mark.parametrize("moment", ["its own lock", "Snakemake's lock", "a step"])
@@ -67,7 +67,7 @@ def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, momen
     project.keep_sources("nl_gids")
     with begun(project, "sources") as first:
         if moment == "its own lock":
-            wait_until((project.results / run_lock.LOCK).exists, "it has the run")
+            wait_until((project.results / layout.RUN_LOCK).exists, "it has the run")
         elif moment == "Snakemake's lock":
             wait_until(lambda: [*project.path(".snakemake/locks").glob("*.output.lock")], "Snakemake has its lock")
         else:
@@ -86,7 +86,7 @@ def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
     with begun(project, "sources") as first:
         wait_for_a_step(project)
         first.send_signal(signal.SIGHUP)
-    assert not (project.results / run_lock.LOCK).exists() and not [*project.path(".snakemake/locks").glob("*")]
+    assert not (project.results / layout.RUN_LOCK).exists() and not [*project.path(".snakemake/locks").glob("*")]
     project.run("plan")
 
 

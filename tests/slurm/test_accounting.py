@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.__main__ import main
 from pipeline.slurm import takeover
-from pipeline.slurm.accounting import ACCOUNTING_FOLDER, collect_accounting
+from pipeline.slurm.accounting import collect_accounting
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -46,7 +47,7 @@ def wait_for_end(cluster: Cluster) -> None:
 
 def written(run: Path) -> dict[str, dict[str, Any]]:
     """Return the files of the accounting."""
-    books = {path.name: json.loads(path.read_text()) for path in (run / ACCOUNTING_FOLDER).glob("*.json")}
+    books = {path.name: json.loads(path.read_text()) for path in (run / layout.ACCOUNTING).glob("*.json")}
     assert set(books) == {f"{CLUSTER}.{book['job']}.json" for book in books.values()}
     return {book["job"]: book for book in books.values()}
 
@@ -77,17 +78,17 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
     assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
 
-    before = (run / ACCOUNTING_FOLDER / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
+    before = (run / layout.ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
     cluster.ask("scontrol", "release", waiting)
     wait_for_end(cluster)
     assert collect_accounting(run) == 1
-    assert (run / ACCOUNTING_FOLDER / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, (
+    assert (run / layout.ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, (
         "what is written does not change"
     )
 
 
 def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
-    (run / takeover.INVOCATIONS_FOLDER / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
+    (run / layout.INVOCATIONS / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
     takeover.record_invocation(run, "of-two-clusters")
     job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")
@@ -96,16 +97,16 @@ def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_si
     takeover.SlurmInvocation(
         name="of-another-cluster", host="a", process=1, started=takeover.utc_timestamp(), cluster="another"
     ).write(run)
-    (run / ACCOUNTING_FOLDER / f"another.{job}.json").write_text("the same number on another cluster")
+    (run / layout.ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")
     words = ("sacct", "--noheader", "--allocations", f"--jobs={job},{old},{elsewhere}", "--format=State")
     wait_until(lambda: cluster.ask(*words).split() == ["COMPLETED"] * 3, "the database knows")
     assert collect_accounting(run) == 2
-    assert {path.name for path in (run / ACCOUNTING_FOLDER).glob("*.json")} == {
+    assert {path.name for path in (run / layout.ACCOUNTING).glob("*.json")} == {
         f"{CLUSTER}.{job}.json",
         f"another.{job}.json",
         f"{old}.json",
     }, f"job {elsewhere} is not this cluster's to tell"
-    assert (run / ACCOUNTING_FOLDER / f"another.{job}.json").read_text() == "the same number on another cluster"
+    assert (run / layout.ACCOUNTING / f"another.{job}.json").read_text() == "the same number on another cluster"
     assert collect_accounting(run) == 0
 
 

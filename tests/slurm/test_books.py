@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from pipeline import layout
 from pipeline.__main__ import main
-from pipeline.energy.external_meters.meter_tables import PROBLEMS, read_external_readings
+from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.slurm import accounting, takeover
 from pipeline.slurm.sacct import FIELDS
 
@@ -61,12 +62,12 @@ class Tools:
 
     def book(self) -> dict[str, Any]:
         """Return what is written of the job."""
-        content: dict[str, Any] = json.loads((self.run / accounting.ACCOUNTING_FOLDER / "far.7.json").read_text())
+        content: dict[str, Any] = json.loads((self.run / layout.ACCOUNTING / "far.7.json").read_text())
         return content
 
     def problems(self) -> list[str]:
         """Return what could not be asked."""
-        return list(json.loads((self.run / PROBLEMS).read_text())["problems"])
+        return list(json.loads((self.run / layout.ACCOUNTING_PROBLEMS).read_text())["problems"])
 
     def meters(self) -> dict[str, list[float | None]]:
         """Return the joules of nodes by the meters in the book."""
@@ -209,7 +210,7 @@ def test_a_book_that_another_one_is_writing_is_none(tools: Callable[..., Tools])
         name="mine", host="a", process=1, started=takeover.utc_timestamp()
     )  # its cluster is not known
     start.write(here.run)
-    folder = here.run / accounting.ACCOUNTING_FOLDER
+    folder = here.run / layout.ACCOUNTING
     (folder / ".partial-login1.7-7.json").symlink_to(folder / "gone")  # listed, and has its name by now
     assert accounting.collect_accounting(here.run) == 1
     assert (folder / "7.json").exists()
@@ -219,6 +220,6 @@ def test_a_damaged_book_takes_nothing_from_the_others(tools: Callable[..., Tools
     here = tools()
     here.ear()
     accounting.collect_accounting(here.run)
-    (here.run / accounting.ACCOUNTING_FOLDER / "far.8.json").write_text("{")
+    (here.run / layout.ACCOUNTING / "far.8.json").write_text("{")
     found = read_external_readings(here.run)
     assert len(found) == 2 and "far.8.json is damaged: delete it" in found.problems[0]

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
 from pipeline.energy.attribution.run_attribution import JobUse, attribute_run, read_job_uses
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
-from pipeline.energy.readings import READINGS
 from pipeline.slurm import job_energy, takeover
 from pipeline.slurm.accounting import collect_accounting
 from tests.conftest import is_lacking
@@ -137,7 +137,7 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
         most_seconds = MOST_OF_JOB * took_seconds[job]
         assert LEAST_SECONDS <= seconds <= most_seconds, f"job {job}: the counters went up for so long"
 
-    ((attempt, intervals),) = read_job_uses((tmp_path / READINGS).glob("*.jsonl"), []).items()
+    ((attempt, intervals),) = read_job_uses((tmp_path / layout.READINGS).glob("*.jsonl"), []).items()
     readings = [reading for line in intervals for reading in line.readings]
     assert {reading.component for reading in readings} == {"node", "package", "dram", "board"}, "the job's own meter"
     assert {reading.meter for reading in readings} == {"pm_counters"}

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.workflow import run_lock
 from tests.conftest import ROOT
@@ -65,7 +66,7 @@ def taken(process: subprocess.Popen[str]) -> bool:
 
 def elsewhere(**changes: object) -> Path:
     """Write the lock of a process on another host."""
-    path = RUN / run_lock.LOCK
+    path = RUN / layout.RUN_LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
     known = {
         "user": "ada",
@@ -105,7 +106,7 @@ def test_the_lock_of_a_killed_process_of_this_host_is_cleared_with_its_snakemake
     assert [file.name for file in locks.iterdir()] == ["1.output.lock"]
     assert f"process {first.pid}" in said[0] and "0.output.lock" in said[1]
     first.communicate()
-    assert not (RUN / run_lock.LOCK).exists()
+    assert not (RUN / layout.RUN_LOCK).exists()
 
 
 @pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -199,7 +200,7 @@ def test_the_number_of_a_dead_process_may_be_that_of_another_one() -> None:
 def test_a_start_whose_lock_was_taken_away_ends_and_leaves_the_next_one_alone() -> None:
     with other() as first:
         assert taken(first)
-        (RUN / run_lock.LOCK).unlink()
+        (RUN / layout.RUN_LOCK).unlink()
         path = elsewhere()
         before = path.read_bytes()
         assert first.wait(30) == -signal.SIGTERM
@@ -221,6 +222,6 @@ def test_the_lock_can_be_read_by_whom_the_umask_lets() -> None:
         held = run_lock.take(RUN, print)
     finally:
         os.umask(before)
-    assert (RUN / run_lock.LOCK).stat().st_mode & 0o777 == 0o640
-    assert json.loads((RUN / run_lock.LOCK).read_text().splitlines()[0])["process"] == os.getpid()
+    assert (RUN / layout.RUN_LOCK).stat().st_mode & 0o777 == 0o640
+    assert json.loads((RUN / layout.RUN_LOCK).read_text().splitlines()[0])["process"] == os.getpid()
     held.release()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.energy.readings import ExternalReading
 
@@ -206,11 +207,6 @@ def explain_stated_energy(said: float, unit: str | None, joules: float, of: str)
 # of a table that the configuration names, and `problems.json` there what could not be asked the last time.
 
 
-JOBS = "provenance/accounting"
-FOLDER = "provenance/accounting/books"
-PROBLEMS = f"{FOLDER}/problems.json"
-
-
 class ExternalReadingsFile(BaseModel):
     """What of a file is of interest here; one without books is of before there were any."""
 
@@ -229,7 +225,7 @@ def read_external_readings(run_directory: Path) -> ExternalReadings:
     books: list[ExternalReading] = []
     problems: list[str] = []
     late: list[str] = []
-    for folder in (run_directory / FOLDER, run_directory / JOBS):
+    for folder in (run_directory / layout.EXTERNAL_METERS, run_directory / layout.ACCOUNTING):
         for path in sorted(folder.glob("[!.]*.json")):
             try:
                 content: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -120,7 +121,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        self.state: dict[str, Any] = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
         self.shapes = {name: tuple(shape) for name, shape in self.state["tensors"].items()}
         self._open: dict[str, Any] = {}
 

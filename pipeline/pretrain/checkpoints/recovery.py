@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.disk_space import is_full, no_room_in
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of_each
@@ -29,7 +30,7 @@ def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> s
     content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_TOLD, True)})
     parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
-        parts.append((previous / "state.json").read_bytes())
+        parts.append((previous / layout.CHECKPOINT_STATE).read_bytes())
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
@@ -41,10 +42,10 @@ def recoveries(folder: Path) -> list[tuple[int, Path]]:
 def damage(folder: Path) -> str | None:
     """Return what is wrong with a checkpoint, naming the file; None where every byte is as it was written."""
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
         files = {folder / name: (int(known["bytes"]), str(known["sha256"])) for name, known in state["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return f"{folder / 'state.json'} is missing or torn"
+        return f"{folder / layout.CHECKPOINT_STATE} is missing or torn"
     for path, (size, _) in files.items():
         if not path.is_file() or path.stat().st_size != size:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
@@ -117,7 +118,7 @@ def newest(folder: Path, expected: str, reached: int) -> Path | None:
     """
     for step, path in recoveries(folder):
         try:
-            foreign = json.loads((path / "state.json").read_text(encoding="utf-8"))["identity"] != expected
+            foreign = json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["identity"] != expected
         except (OSError, ValueError, KeyError, TypeError):
             foreign = False
         if foreign:

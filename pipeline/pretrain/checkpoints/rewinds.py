@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import Diverged
 from pipeline.pretrain.checkpoints.recovery import recoveries
@@ -46,7 +47,7 @@ class Rewinds:
         """Remove the recovery checkpoints that saw a batch which is left out by now."""
         for step, path in recoveries(folder):
             try:
-                skips = set(json.loads((path / "state.json").read_text(encoding="utf-8"))["skips"])
+                skips = set(json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"])
             except (OSError, ValueError, KeyError):
                 continue  # it is not whole, which others find
             if any(step > entry["back_to"] and not skips.issuperset(entry["data_steps"]) for entry in self.entries):

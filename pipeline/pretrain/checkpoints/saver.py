@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from pipeline import layout
 from pipeline.core.disk_space import is_full
 from pipeline.core.lease import Owner
 from pipeline.plan.strategies import STRATEGIES
@@ -236,7 +237,7 @@ class Saver:
     def _commit(self, partial: Path, final: Path, content: dict[str, Any]) -> None:
         for rank in range(self.world_size):
             (partial / f"rank-{rank:05}.json").unlink()
-        checkpoint.write_json(partial / "state.json", content)
+        checkpoint.write_json(partial / layout.CHECKPOINT_STATE, content)
         checkpoint.flush(partial)
         if final != partial:
             self._owner.check()

@@ -13,6 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.disk_space import is_full
 from pipeline.core.lease import Owner
@@ -97,7 +98,7 @@ class Log:
     def __init__(self, owner: Owner, first_step: int, last_step: int) -> None:
         owner.check()
         scratch = owner.folder
-        path = scratch / "metrics.jsonl"
+        path = scratch / layout.METRICS_FILE
         self._owner = owner
         self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
         self._tensorboard.add(read(path))

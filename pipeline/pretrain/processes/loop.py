@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from pipeline import layout
 from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
@@ -256,7 +257,7 @@ class Worker:
             self.training.sequence_length,
             tokenizer=self.paths["tokenizer"],
             tokenizer_configuration=self.paths["configuration"],
-            folder=folder / "huggingface",
+            folder=folder / layout.CHECKPOINT_MODEL,
             ends=self._ends(),
             do=do,
         )
@@ -264,7 +265,7 @@ class Worker:
         def close() -> None:
             if log:
                 log.close()
-            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
+            shutil.copyfile(self.paths["scratch"] / layout.METRICS_FILE, folder / layout.METRICS_FILE)
 
         do([close])
 
@@ -273,7 +274,7 @@ class Worker:
         previous = self.paths.get("previous")
         if previous is None:
             return []
-        return huggingface.end_ids_of_same_tokenizer(previous / "huggingface", self.paths["tokenizer"])
+        return huggingface.end_ids_of_same_tokenizer(previous / layout.CHECKPOINT_MODEL, self.paths["tokenizer"])
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""

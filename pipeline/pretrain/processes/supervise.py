@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.core import disk_space
 from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
 from pipeline.core.lease import Owner
@@ -115,21 +116,23 @@ def train(
         while True:
             owner.claim()
             rewinds.discard(checkpoints)
-            known = metrics.reached(scratch / "metrics.jsonl", settings.first_step)
+            known = metrics.reached(scratch / layout.METRICS_FILE, settings.first_step)
             found = recovery.newest(checkpoints, identity, known)
             step = int(found.name) if found else settings.first_step
             if "previous" in paths and not found and (problem := recovery.damage(paths["previous"])):
                 raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
             if not course.restarts:
                 course.resumed_from = step if found else None
-                course.resumed_layout = json.loads((found / "state.json").read_text())["layout"] if found else None
+                course.resumed_layout = (
+                    json.loads((found / layout.CHECKPOINT_STATE).read_text())["layout"] if found else None
+                )
             if found:
                 print(f"continuing from the recovery checkpoint of step {step}", flush=True)
             if known > step:
                 told = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
                 print(told, file=sys.stderr, flush=True)
             tries, reached = (1 if step > reached else tries + 1), step
-            metrics.truncate(scratch / "metrics.jsonl", step)
+            metrics.truncate(scratch / layout.METRICS_FILE, step)
             if paths["milestone"].exists():
                 shutil.rmtree(paths["milestone"])
             start = found or paths.get("previous")

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.markup import size
-from pipeline.energy.energy_accounting import ACCOUNT, EnergyUnit, Figure
+from pipeline.energy.energy_accounting import EnergyUnit, Figure
 from pipeline.report.disclosure import Stated
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
 from pipeline.report.papers.paper import Answer, Table, Words
 from pipeline.report.read import Json
 
-MANIFESTS, FINGERPRINTS = "sources/*/manifest.json", "provenance/records/sources.fingerprint.*.json"
+MANIFESTS, FINGERPRINTS = layout.MANIFEST.pattern(), layout.RECORD.name(job="sources.fingerprint.*")
 THRESHOLD = 1e23  # floating-point operations: the Commission's indicative mark of a general-purpose model
 MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
 SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
@@ -120,7 +121,7 @@ class Answers:
     def files(self) -> Answer:
         """What is delivered, and which software loads it."""
         w = self.words
-        folders = tuple(f"models/{model.name}/final/" for model in self.models)
+        folders = tuple(f"{layout.FINAL_MODEL.name(model=model.name)}/" for model in self.models)
         return self.of_models(
             lambda m: w(
                 "weights as safetensors, configuration and tokenizer in models/{name}/final, which Transformers loads "
@@ -146,7 +147,7 @@ class Answers:
         w = self.words
         return self.of_models(
             lambda m: w("the crate has the sha256 of every file of models/{name}/final", name=m.name),
-            "ro-crate-metadata.json",
+            layout.CRATE,
         )
 
     def text_only(self) -> Answer:
@@ -201,7 +202,7 @@ class Answers:
                 f"{title}: {model['name']}",
                 (w("Setting"), w("Value")),
                 tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
-                (f"provenance/records/pretrain.segment.{model['name']}.*.json",),
+                (layout.SEGMENT_RECORD.pattern(model=model["name"]),),
             )
             for model in self.page["models"]
         ]
@@ -246,7 +247,7 @@ class Answers:
                 lost=model.lost_attempts,
             ) + self._before(model)
 
-        return self.of_models(told, *(model.records for model in self.models), "provenance/attempts/")
+        return self.of_models(told, *(model.records for model in self.models), f"{layout.ATTEMPTS}/")
 
     def _before(self, model: ModelFacts) -> str:
         """Return where time and energy begin of a model that goes on from another one; nothing of any other."""
@@ -280,13 +281,13 @@ class Answers:
         models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._before(one)}" for one in self.models]
         total: Figure = self.page["energy"].total
         whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
-        return Answer("; ".join([*models, whole]), (ACCOUNT,))
+        return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 
     def energy_method(self) -> Answer:
         """By which meters the electricity is known."""
         meters = sorted({meter for meter in self.page["energy"].total.meters})
         text = "; ".join(meters) if meters else self.words("no meter was read")
-        return Answer(text, (ACCOUNT, "provenance/readings/"))
+        return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
 
     def data_kinds(self) -> Answer:
         """Which kinds of sources there are."""
@@ -319,8 +320,8 @@ class Answers:
             )
             for corpus in self.page["corpora"]
         ]
-        origin = [f"tokens/{index.name}/index.json" for index in indexes]
-        origin += [f"corpus/{corpus['name']}/statistics.json" for corpus in self.page["corpora"]]
+        origin = [layout.TOKEN_INDEX.name(tokens=index.name) for index in indexes]
+        origin += self._statistics()
         return Answer("; ".join([w(band), *sets, *corpora]), tuple(origin))
 
     def languages(self) -> Answer:
@@ -340,7 +341,7 @@ class Answers:
         return Answer("; ".join(told) or w("none"), self._statistics())
 
     def _statistics(self) -> tuple[str, ...]:
-        return tuple(f"corpus/{corpus['name']}/statistics.json" for corpus in self.page["corpora"])
+        return tuple(layout.STATISTICS.name(corpus=corpus["name"]) for corpus in self.page["corpora"])
 
     def latest(self) -> Answer:
         """When the last text was acquired, by the provider; the day on which files were read last is not that."""
@@ -394,7 +395,7 @@ class Answers:
         """On which tasks the models were tested."""
         w = self.words
         tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
-        origin = tuple(f"evaluation/{model.name}/" for model in self.models)
+        origin = tuple(f"{layout.EVALUATION.name(model=model.name)}/" for model in self.models)
         return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
 
     def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
@@ -457,7 +458,9 @@ class Answers:
             )
             for proof in self.page["material"].forgotten
         ]
-        origin = tuple(f"corpus/{proof.content['corpus']}/forgotten.json" for proof in self.page["material"].forgotten)
+        origin = tuple(
+            layout.FORGOTTEN.name(corpus=proof.content["corpus"]) for proof in self.page["material"].forgotten
+        )
         return Answer("; ".join(told) or w("no source has an opt-out list"), origin or self._statistics())
 
     def evidence(self) -> Answer:

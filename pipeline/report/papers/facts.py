@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report.disclosure import Category
@@ -76,7 +77,7 @@ class ModelFacts:
     @property
     def records(self) -> str:
         """The records of its segments in the run."""
-        return f"provenance/records/pretrain.segment.{self.name}.*.json"
+        return layout.SEGMENT_RECORD.pattern(model=self.name)
 
 
 def category(source: Json) -> Category:
@@ -165,7 +166,7 @@ def _kind(node: Json) -> str:
 
 def _index_read(material: Material, segment: Json) -> Artefact | None:
     read = {entry["path"] for entry in segment["inputs"]}
-    return next((index for index in material.indexes if f"tokens/{index.name}/index.json" in read), None)
+    return next((index for index in material.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
 
 def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:

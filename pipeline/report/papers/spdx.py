@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.disclosure import Stated
@@ -22,18 +23,18 @@ AVAILABILITY = {"public": "directDownload"}
 def corpora_of(material: Material, model: ModelFacts) -> list[str]:
     """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
     read = {
-        entry["path"].split("/")[1]
+        index["tokens"]
         for segment in material.records_of("pretrain.segment", model=model.name)
         for entry in segment.content["inputs"]
-        if entry["path"].startswith("tokens/")
+        if (index := layout.TOKEN_INDEX.parse(entry["path"]))
     }
     return sorted(
         {
-            entry["path"].split("/")[1]
+            documents["corpus"]
             for shard in material.records_of("tokens.shard")
             if shard.content["instance"].get("tokens") in read
             for entry in shard.content["inputs"]
-            if entry["path"].startswith("corpus/")
+            if (documents := layout.FINAL_DOCUMENTS.parse(entry["path"]))
         }
     )
 
@@ -138,7 +139,7 @@ def document(
         totals = corpus["totals"]
         corpora[corpus["name"]] = made.add(
             "dataset_DatasetPackage",
-            f"corpus/{corpus['name']}",
+            layout.CORPUS.name(corpus=corpus["name"]),
             name=f"corpus {corpus['name']}",
             software_primaryPurpose="data",
             dataset_datasetType=["text"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline import layout
 from pipeline.report.papers.answers import MANIFESTS, Answers
 from pipeline.report.papers.facts import large_and_small, top_domains
 from pipeline.report.papers.paper import Answer, Paper, Section, Table, section
@@ -31,7 +32,7 @@ def _domains(a: Answers, data_sets: list[Artefact], *, small: bool) -> tuple[Ans
     crawled = {source.name for source in a.sources if source.category == "crawled"}
     if not crawled:
         return Answer(w("no source was crawled"), (MANIFESTS,)), []
-    origin = tuple(f"corpus/{data_set.content['corpus']}/dataset.json" for data_set in data_sets)
+    origin = tuple(layout.DATASET.name(corpus=data_set.content["corpus"]) for data_set in data_sets)
     number, rows = top_domains(data_sets, crawled, small=small)
     if not number:
         return Answer(w("the documents of the crawled sources have no addresses"), origin), []

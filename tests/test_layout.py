@@ -1,0 +1,160 @@
+"""The paths of a results folder: names and templates fit each other, and no other module spells one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import layout
+from pipeline.layout import Place
+
+PACKAGE = Path(__file__).parents[1] / "pipeline"
+PLACES = {name: value for name, value in vars(layout).items() if isinstance(value, Place)}
+FILE_NAMES = [value for name, value in vars(layout).items() if name.isupper() and type(value) is str]
+RECORDS_OF_STEPS = {"SEGMENT_RECORD", "CRATE_RECORD", "REPORT_RECORD"}  # each is a RECORD too
+WITH_DOTS = ("job", "attempt", "name")
+# Modules that spell such paths, and why they may.
+ALLOWED = {
+    "provenance/verify_attestations.py": "runs without this package",
+    "provenance/verify_files.py": "runs without this package",
+    "workflow/dag.py": "the rules are declared there until their declarations take the places",
+}
+# What looks like a path of a results folder and is none, or is translated as it stands.
+OTHER_WORDS = re.compile(
+    r"\{data\}/models/NAME|llama-models, models/llama3_1|tokens/s\b"
+    r"|in models/\{name\}/final, which|of every file of models/\{name\}/final"
+)
+UNKNOWN = "\0"
+
+
+def wildcards(place: Place) -> list[str]:
+    return re.findall(r"\{(\w+)\}", place)
+
+
+def values_of(place: Place) -> st.SearchStrategy[dict[str, str]]:
+    """Return values for the wildcards of a place, as names of sections, jobs and files are."""
+    name = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True)
+    dotted = st.lists(name, min_size=1, max_size=5).map(".".join)
+    special = {"split": st.sampled_from(["train", "validation"]), **dict.fromkeys(WITH_DOTS, dotted)}
+    return st.fixed_dictionaries({wildcard: special.get(wildcard, name) for wildcard in wildcards(place)})
+
+
+@given(st.sampled_from(sorted(PLACES)), st.data())
+def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
+    place = PLACES[kind]
+    values = data.draw(values_of(place))
+    name = place.name(**values)
+    assert place.parse(name) == values
+    assert place.path(Path("run"), **values) == Path("run", name) == Path(place.in_run("run", **values))
+    some = {wildcard: values[wildcard] for wildcard in wildcards(place)[:1]}
+    assert place.fill(**some).name(**values) == name and wildcards(place.fill(**some)) == wildcards(place)[len(some) :]
+    others = {name for name, other in PLACES.items() if other.parse(place.name(**values)) is not None} - {kind}
+    assert others <= ({"RECORD"} if kind in RECORDS_OF_STEPS else RECORDS_OF_STEPS if kind == "RECORD" else set())
+
+
+@given(st.sampled_from(sorted(PLACES)), st.text(min_size=1))
+def test_other_names_have_no_values(kind: str, other: str) -> None:
+    place = PLACES[kind]
+    name = place.name(**dict.fromkeys(wildcards(place), "train"))
+    assert place.parse(name) is not None
+    for wrong in (f"{name}/{other}", f"{other}/{name}", ""):
+        assert place.parse(wrong) is None
+
+
+def test_a_missing_value_is_an_error() -> None:
+    with pytest.raises(KeyError, match="model"):
+        layout.MILESTONE.path(Path("run"), step=8)
+
+
+def test_places_are_found_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    for name in ("b/8", "a/8", "a/16", "a/.partial-24", ".hidden/8"):
+        (tmp_path / "models" / name.replace("/", "/milestones/")).mkdir(parents=True)
+    found = [(path.parts[-3], path.name) for path in layout.MILESTONE.glob(tmp_path)]
+    assert found == [("a", "16"), ("a", "8"), ("b", "8")]
+    assert layout.MILESTONE.glob(tmp_path, model="a", step="1*") == [
+        layout.MILESTONE.path(tmp_path, model="a", step=16)
+    ]
+    assert layout.MILESTONE.glob(tmp_path / "none") == []
+    assert layout.MILESTONE.pattern(model="a") == "models/a/milestones/*"
+
+
+def test_a_place_is_listed_once() -> None:
+    tree = ast.parse((PACKAGE / "layout.py").read_text(encoding="utf-8"))
+    names = [
+        node.targets[0].id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    ]
+    assert len(names) == len({*names}) and len({*PLACES.values()}) == len(PLACES) > 80
+
+
+def spelled(node: ast.AST) -> str:
+    """Return how a text or a path is spelled, with one character for each part that is computed."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(map(spelled, values))
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"{spelled(left)}/{spelled(right)}"
+    return UNKNOWN
+
+
+def texts(node: ast.AST, is_seen: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield line and spelling of the texts and paths below a node, without docstrings.
+
+    Args:
+        is_seen: whether the node is a part of a text or path that was yielded.
+    """
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    text = spelled(node)
+    if text != UNKNOWN and not is_seen:
+        yield node.lineno, text  # type: ignore[attr-defined]  # each that has a spelling has a line
+    for child in ast.iter_child_nodes(node):
+        yield from texts(child, is_seen=text != UNKNOWN and spelled(child) != UNKNOWN)
+
+
+def spells_a_path() -> re.Pattern[str]:
+    """Return a regex of what is spelled in layout alone: paths of several parts, their beginnings, and file names."""
+    paths = [place for place in PLACES.values() if "/" in place]
+    patterns = [re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)) for path in paths]
+    names = [re.escape(name) for name in (*FILE_NAMES, layout.CRATE)]
+    folders = "|".join(sorted({path.partition("/")[0] for path in paths} - {layout.LOGS, layout.SCRATCH}))
+    anywhere = rf"(?<![\w.-])(?:{'|'.join([*patterns, *names])})(?![\w-])"
+    return re.compile(rf"{anywhere}|\A(?:{UNKNOWN}/)?(?:{folders})/|\A{UNKNOWN}/(?:{folders})\Z")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_path"),
+    [
+        ('run / "models" / name / "milestones"', True),
+        ('Path(run, f"provenance/records/{job}.json")', True),
+        ('sorted(run.glob("corpus/*/filtered/*.parquet"))', True),
+        ("f'{len([run / \"state.json\"])} of them'", True),
+        ('path.startswith("tokens/")', True),
+        ('"writes tokens.json and a model/part"', False),
+        ('f"{speed} tokens/s"', False),
+        ("layout.RECORD.path(run, job=job)", False),
+    ],
+)
+def test_a_spelled_path_is_seen(code: str, is_path: bool) -> None:
+    assert (
+        any(spells_a_path().search(OTHER_WORDS.sub("", text)) for _, text in texts(ast.parse(f"a = {code}"))) == is_path
+    )
+
+
+def test_no_other_module_spells_a_path() -> None:
+    regex, found = spells_a_path(), {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = file.relative_to(PACKAGE).as_posix()
+        for line, text in texts(ast.parse(file.read_text(encoding="utf-8"))):
+            if module != "layout.py" and module not in ALLOWED and regex.search(OTHER_WORDS.sub("", text)):
+                found[f"{module}:{line}"] = text
+    assert found == {}
