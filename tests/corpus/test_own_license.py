@@ -95,9 +95,12 @@ def test_no_document_gets_the_licence_of_its_source_where_it_names_another(
     def row(value: str) -> dict[str, Any]:
         return {"metadata": {"license": value}} if "." in field else {field: value}
 
-    chain = new_chain(Corpus(broken_share=0.5))
+    chain = new_chain(Corpus(broken_share=0.5, deduplication={"exact": False, "minhash": False}))
     chain.filter("s", {"x.jsonl": lines(texts, [row("cc0"), row("CC-BY-NC-ND-4.0"), {}, row("")])})
     assert licenses(chain) == dict.fromkeys("023"), "they have that of their source"
+    chain.deduplicate(["s"])
+    counted = chain.statistics(["s"])["licenses"]
+    assert {name: sizes["documents"] for name, sizes in counted.items()} == {"CC0-1.0": 3}
     assert removed(chain) == {"1": ("license_differs", "CC-BY-NC-ND-4.0")}
     with pytest.raises(InputError, match=r"2 of 3 documents name another one, first t/x\.jsonl/0 .*set license_key"):
         chain.filter("t", {"x.jsonl": lines(texts, [row("MIT"), row("so-so"), {}])})
@@ -182,3 +185,5 @@ def test_a_licence_in_another_order_is_no_other_licence() -> None:
     for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
         document = Document(text="x", id="0", metadata={"own_license": written})
         assert OwnLicense(told, "MIT OR Apache-2.0").filter(document) == expected
+        with pytest.raises(RuntimeError, match="0 states a licence"):
+            OwnLicense(told, None).filter(document)

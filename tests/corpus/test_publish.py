@@ -254,6 +254,7 @@ def test_removed_texts_are_private_masked_and_shown_in_small_samples(published: 
     samples = json.loads(published.read("dataset"))["samples"]
     assert {sample["reason"] for sample in samples} == {row["reason"] for row in removed}
     assert max(len(sample["text"]) for sample in samples) == SAMPLE_CHARACTERS
+    assert {sample["license"] for sample in samples} == {"CC0-1.0"}, "that of their source"
     assert "@voorbeeld" not in published.read("page")
 
 

@@ -182,12 +182,12 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
 
 
 def test_another_holder_of_the_source_is_read_again_where_the_list_names_the_one_or_the_other(tmp_path: Path) -> None:
-    source = Source(tmp_path, {"nl": "tekst"})
+    source = Source(tmp_path, {"nl": "tekst"}, more=[{"text": "tekst", "holder": "De Lezer"}])
 
     def of_unit(listed: str | None, holder: str) -> str:
         return str(source.manifest(listed, holder=holder)["units"]["0"]["sha256"])
 
-    for listed in (None, "nl.nl\n", "id: nl\nholder: Niemand\n"):
+    for listed in (None, "nl.nl\n", "id: nl\nholder: Niemand\n", "holder: De Lezer\n"):
         assert of_unit(listed, "De Krant") == of_unit(listed, "De Bode")
     assert of_unit("holder: De Krant\n", "De Krant") != of_unit("holder: De Krant\n", "De Bode")
 
