@@ -1,4 +1,4 @@
-"""Jobs on a node in each cut of its time line: what they kept busy, whether alone or next to strangers."""
+"""Find the jobs on a node in each cut of its time line, what they kept busy, and strangers next to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What EAR has measured of jobs: the rows of its tables, and the energy of nodes by them."""
+"""Read the tables of EAR and compute the energy of nodes from its mean power."""
 
 from __future__ import annotations
 

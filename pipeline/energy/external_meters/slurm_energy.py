@@ -1,4 +1,4 @@
-"""What Slurm says that an allocation has cost in joules: ConsumedEnergyRaw or ConsumedEnergy of `sacct`.
+"""Read the joules of an allocation from Slurm: ConsumedEnergyRaw or ConsumedEnergy of `sacct`.
 
 The number comes from the plugin AcctGatherEnergyType, which says how far it can be believed: a meter of the node's own
 is a measurement; Slurm's `rapl` is known to say too much on some machines, so its figure is only stated.

@@ -1,4 +1,4 @@
-"""The table of a smart meter or a power distribution unit: power, or energy counted since whenever, of outlets.
+"""Read the table of a smart meter or a power distribution unit: power of outlets, or their energy counters.
 
 What stands where is told by the section `energy` of the configuration, the unit too. A counter that goes back was
 reset, and what it counted in between is not known. Nothing says what power was in a gap, but a counter counts on.
