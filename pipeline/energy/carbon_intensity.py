@@ -1,4 +1,4 @@
-"""The carbon intensity of a grid over time, and the electricity that a run used in each stretch of it.
+"""Read the carbon intensity of a grid over time, and divide a run's electricity among its periods.
 
 What stands where in the table is told by `carbon_intensity_series` of the section `energy`. A row holds until the next
 one. Where that is much later than usual, nothing is known from then on, and nothing is made up.

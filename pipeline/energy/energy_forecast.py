@@ -1,4 +1,4 @@
-"""Energy and time of a larger run from small ones, with 95 % intervals: of a step, of a chain, of jobs still to come.
+"""Forecast energy and time of a larger run from small ones, with 95 % intervals: of a step, a chain, or remaining jobs.
 
 A step costs `start + slope × work`; work is what the caller counts (bytes are better than documents, whose length
 differs). Three things go wrong with it, and each has its own size:

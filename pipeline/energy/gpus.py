@@ -1,4 +1,4 @@
-"""The GPUs of a node, each a board: NVIDIA's by NVML, AMD's by AMD SMI, both through zeus.
+"""Meter the GPUs of a node: NVIDIA's by NVML, AMD's by AMD SMI, both through zeus.
 
 A board with an energy counter is read by it, another by its power over time. Of a card with two dies (MI250X) AMD SMI
 tells the energy of the card under its first die and nothing under the second, which is no board of its own.

@@ -1,4 +1,4 @@
-"""One part of a node that a meter watches: joules between two takes, or the sentence why they are not known."""
+"""Meter the parts of a node, by RAPL or Cray's pm_counters: joules between two takes, or why they are not known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter that runs once per node of a job: it reads every meter of the node and writes intervals, a line each.
+"""Meter a node once per job: read every meter of the node and write intervals, a line each.
 
 Energy is not told by processes: who used what is worked out afterwards from the intervals of all jobs, by
 `pipeline/energy/attribution/run_attribution.py`. Durations are those of a clock that nobody sets; all stamps follow

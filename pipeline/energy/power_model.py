@@ -1,4 +1,4 @@
-"""The power of a node where no meter tells it: idle, per busy core, per gigabyte of memory in use."""
+"""Model the power of a node that no meter measures: idle, per busy core, per gigabyte of memory in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of a job used of this node: CPU seconds, each told to one meter, and memory."""
+"""Account for what the processes of a job used of this node: CPU seconds, each in one meter, and memory."""
 
 from __future__ import annotations
 

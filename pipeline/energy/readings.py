@@ -1,4 +1,4 @@
-"""What meters say: joules of a part of a node in an interval, and what a job used of the node in it.
+"""The readings of meters: joules of a part of a node in an interval, and what a job used of the node in it.
 
 A meter runs once per node of a job and writes a line of JSON for each interval to `provenance/readings`. Meters that
 are read afterwards (Slurm's, EAR's, a power distribution unit) say their readings in the same words. Nothing here sums

@@ -1,4 +1,4 @@
-"""Corpus-level metrics, such as chrF and BLEU: one figure of all items, from statistics of each item that add up.
+"""Compute corpus-level metrics, such as chrF and BLEU: one figure of all items, from statistics that add up.
 
 The sums over all items give the figure, so resamples of items or of clusters need no text. The statistics are those of
 sacreBLEU, whose own paired tests work the same way, on single items.

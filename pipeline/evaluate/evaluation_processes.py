@@ -1,4 +1,4 @@
-"""Several processes that evaluate one checkpoint, on one node or more: a launch command starts them, as in training.
+"""Evaluate one checkpoint in several processes, on one node or more: a launch command starts them, as in training.
 
 Each answers a share of the batches and gets the answers of the others, so that all go through the suites side by side;
 the first one writes the results. Batches do not depend on how many processes there are, so neither do the answers.

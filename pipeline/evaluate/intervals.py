@@ -1,4 +1,4 @@
-"""The 95 % interval of a score: how far it would move with other items of the same kind."""
+"""Compute the 95 % interval of a score: how far it would move with other items of the same kind."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
@@ -119,6 +117,9 @@ def rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, li
     Raises:
         InputError: a template is none, or names a field that an example lacks.
     """
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     templates = (task.config.metadata or {}).get("trivial", {})
     # A task is data: a template may read fields, and nothing else.
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)

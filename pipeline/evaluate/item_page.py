@@ -1,4 +1,4 @@
-"""A page of the items that a checkpoint answered: what was asked, what it said, what is right, and why it chose so.
+"""Write a page of the items that a checkpoint answered: question, answer, right answer, and the scores of the choices.
 
 The results of a run hold hashes of what was asked and no texts, so that a run never publishes a benchmark. The texts
 are read from the task files again; an item whose text is no longer that of its hash is named and not shown.

@@ -1,4 +1,4 @@
-"""Which examples of a suite a model is asked: drawn by the seed, and short enough for it to read."""
+"""Sample the examples of a suite that a model is asked, by the seed, and leave out those too long for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of a task as a model answered them: prompts by hash, log-probabilities of the choices, right or wrong."""
+"""Items of a task as a model answered them: prompts by hash, log-probabilities of the choices, right or wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts what a model writes that stands in its training documents, that lists call harmful, or that is personal data.
+"""Count generated text that is in training documents, that lists call harmful, or that is personal data.
 
 Documents are continued from their beginning (Carlini et al., Quantifying Memorization Across Neural Language Models,
 2023). What is common stands in the training documents whatever a model has memorised: so the same is counted of

@@ -1,4 +1,4 @@
-"""The tokens of a request: one list for the model, for the word models and for the published columns.
+"""Tokenize a request once, for the model, the word models and the published columns.
 
 The post-processor of a tokenizer may put begin-of-text before a text, end-of-text after it, both or neither. It is not
 used here: a model reads begin-of-text once, before the request, and predicts the tokens of the text alone. So the same

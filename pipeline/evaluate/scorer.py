@@ -1,4 +1,4 @@
-"""A model as lm-eval asks it, which reads what questions have in common once.
+"""Answer lm-eval's requests with a model that reads the common beginning of several questions once.
 
 lm-eval gives a model each choice of a question in a row of its own, with the question before it again, computes the
 logits of all tokens, and takes as many rows at a time however short they are. Here a question is one row, with its

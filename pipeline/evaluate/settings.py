@@ -1,4 +1,4 @@
-"""What is evaluated: suites of lm-eval tasks, and on which checkpoints."""
+"""Settings of the evaluation: suites of lm-eval tasks, and the checkpoints that answer them."""
 
 from __future__ import annotations
 

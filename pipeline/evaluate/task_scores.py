@@ -1,4 +1,4 @@
-"""The scores of a checkpoint: what lm-eval measures, the items behind it, and what else reaches as much."""
+"""Compute the scores of a checkpoint: lm-eval's metrics, the items behind them, and the baselines."""
 
 from __future__ import annotations
 

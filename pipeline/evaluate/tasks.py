@@ -1,4 +1,4 @@
-"""The tasks of a suite: from a task file, its items and a file of examples, or as lm-eval ships them."""
+"""Make the tasks of a suite: from a task file with its items and examples, or as lm-eval ships them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks say something of a model of this size: their scores grow while it trains, and by more than noise.
+"""Find tasks whose scores grow while a model trains, by more than noise.
 
 What a task should do is that of FineTasks (Hugging Face, 2024) and of Heineman et al., Signal and Noise (2025): scores
 follow the training, and what tells checkpoints apart is large beside what moves a score without any reason.

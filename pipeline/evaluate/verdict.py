@@ -1,4 +1,4 @@
-"""What a score is worth: beside it what is reached without understanding anything, and a test against each of these.
+"""Test a score against baselines that understand nothing.
 
 A model is better than a baseline where its right answers outnumber the baseline's on the same items by more than
 chance: one-sided, 5 % over all scores of a checkpoint together (Holm, 1979). It has to be better than every one.

@@ -1,4 +1,4 @@
-"""Compares the cells of an experiment with the cells of one of its combinations, on the same items and seeds.
+"""Compare the cells of an experiment with the cells of one combination, on the same items and seeds.
 
 Of one seed a difference is that of two checkpoints (`pipeline.evaluate.differences`): what chance in training adds to
 it, nothing tells. Of several, two things move it: the seeds and the items, which are the same for all seeds.

@@ -1,4 +1,4 @@
-"""The cells of an experiment: ordinary models of the run, named by what they are, so that a later one renames none."""
+"""Make the cells of an experiment: ordinary models of the run, named such that a later cell renames none."""
 
 from __future__ import annotations
 

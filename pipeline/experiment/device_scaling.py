@@ -1,4 +1,4 @@
-"""Strong and weak scaling: what more devices bring to the same training, of the finished models below a folder.
+"""Measure strong and weak scaling over devices, from the finished models below a folder.
 
 Strong: the same global batch on more devices. Weak: a batch that grows with them. Efficiency is the speed of a device
 over that on the fewest devices, where ideal is 1 (Amdahl 1967; Gustafson 1988).

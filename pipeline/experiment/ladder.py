@@ -1,4 +1,4 @@
-"""A ladder: the scaling law of the finished models below a folder, each with its joules, and the largest predicted.
+"""Fit the scaling law of the finished models below a folder, and predict the largest from the others.
 
 Parameters are those of the blocks and norms, without embedding and output, whose share shrinks as models grow (Kaplan
 et al. 2020, section 1.3).

@@ -1,4 +1,4 @@
-"""A file store of MLflow that holds the finished models of runs: `python -m pipeline runs RESULTS --mlflow FOLDER`."""
+"""Write the finished models of runs into a file store of MLflow: `python -m pipeline runs RESULTS --mlflow FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All runs below a folder of results, side by side: the settings that differ, and the figures of their reports."""
+"""List all runs below a folder of results: the settings that differ, and the figures of their reports."""
 
 from __future__ import annotations
 

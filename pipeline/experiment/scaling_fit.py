@@ -1,4 +1,4 @@
-"""Fits a scaling law to finished runs, with intervals by the bootstrap, and predicts what another run would measure."""
+"""Fit a scaling law to finished runs, with intervals by the bootstrap, and predict what another run would measure."""
 
 from __future__ import annotations
 

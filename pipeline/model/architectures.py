@@ -1,4 +1,4 @@
-"""Which architectures there are, a line each, and what is known of them without torch; `networks` has the rest."""
+"""List the architectures, a line each, with what is known of them without torch; `networks` has the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: positions, documents, and the kernel that the device does best. Axes as in `pipeline.model.decoder`."""
+"""Attention: positions, document limits, and the fastest kernel of the device. Axes as in `pipeline.model.decoder`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every architecture here is made of: a decoder-only transformer whose blocks an architecture says.
+"""The decoder-only transformer that every architecture is made of; an architecture defines its blocks.
 
 Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads, E head dimension,
 F feed-forward width, V vocabulary. The modules hold parameters only, no buffers, so a model can be made on the meta

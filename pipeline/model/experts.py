@@ -1,4 +1,4 @@
-"""A mixture of experts: a token visits a few of many feed-forward blocks, by its router's choice (Shazeer et al. 2017).
+"""A mixture of experts: a router sends each token to a few of many feed-forward blocks (Shazeer et al. 2017).
 
 No token is dropped: rows, one for each token and expert that it visits, are put in the order of the experts and
 multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). Axes beside those of `pipeline.model.decoder`:

@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear layer's logits that never exist all at once.
+"""Compute the cross-entropy of a linear layer's logits without holding all logits at once.
 
 The rows are taken in sixteen parts, or in fewer of 2,048 rows, for with each the gradient of the weight is read and
 written: the logits of a part are made, their losses and gradients taken, and their memory used again. The gradients are

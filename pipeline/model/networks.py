@@ -1,4 +1,4 @@
-"""What of an architecture needs torch: a line each, as in `architectures`.
+"""List the networks of the architectures, which need torch, a line each, and make their first weights.
 
 The two lists are two modules so that a change of a network does not change the code of a plan.
 """

@@ -1,4 +1,4 @@
-"""Shapes with a name: the models of Qwen3 with experts.
+"""The Qwen3 architecture with experts, without torch: presets, parameters, operations of a token, bytes of activations.
 
 Layers, heads and experts are those of Yang et al. 2025 (Qwen3 Technical Report, arXiv 2505.09388), table 2; widths,
 angles and epsilon those of config.json of Qwen/Qwen3-30B-A3B and Qwen/Qwen3-235B-A22B on Hugging Face.

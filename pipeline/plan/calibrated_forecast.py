@@ -1,4 +1,4 @@
-"""Energy and time of the planned run by small runs that are finished: each step, all of them, with 95 % intervals."""
+"""Forecast energy and time of the planned run from finished small runs, by step and in all, with 95 % intervals."""
 
 from __future__ import annotations
 

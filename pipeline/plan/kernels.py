@@ -1,4 +1,4 @@
-"""What a training step of a model asks of one device: operations, bytes through memory, bytes over links, in bf16."""
+"""Count what a training step asks of one device: operations, bytes through memory, bytes over links, in bf16."""
 
 from __future__ import annotations
 

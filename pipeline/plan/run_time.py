@@ -1,4 +1,4 @@
-"""How long a whole training takes: its steps, validations, the starts of its jobs, and what failures undo."""
+"""Plan the time of a whole training: steps, validations, starts of jobs, and work lost to failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan is made from: the models, the machine, the energy. Lengths of training are in steps of global batches."""
+"""Inputs of a plan: models, machine, energy. Lengths of training are in steps of global batches."""
 
 from __future__ import annotations
 

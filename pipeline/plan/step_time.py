@@ -1,4 +1,4 @@
-"""How long a training step takes on one device of a mesh, by operations, bytes and what the machine does in a second.
+"""Compute the time of a training step on one device of a mesh, by operations, bytes and the rates of the machine.
 
 It knows no architecture: `pipeline.plan.kernels` counts what a model asks for.
 """

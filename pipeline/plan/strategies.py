@@ -1,4 +1,4 @@
-"""How a model's state is spread over the devices: one declaration per sharding strategy, read by plan and training."""
+"""Sharding strategies: where a model's state is placed, one declaration each, read by plan and training."""
 
 from __future__ import annotations
 

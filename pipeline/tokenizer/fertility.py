@@ -1,4 +1,4 @@
-"""Measures, per language, how well a tokenizer fits: tokens per word, bytes per token, whole words, Rényi efficiency.
+"""Measure, per language, how well a tokenizer fits: tokens per word, bytes per token, whole words, Rényi efficiency.
 
 Fertility, the tokens per word, is the measure of Rust et al. 2021, https://aclanthology.org/2021.acl-long.243. A word
 is a maximal run of letters, digits and underscores; it is whole where it is one token, with or without what stands

@@ -1,4 +1,4 @@
-"""Which documents a tokenizer is trained or measured on: those of least `id_hash`, up to a number of bytes of text.
+"""Sample the documents that a tokenizer is trained or measured on: those of least `id_hash`, up to a number of bytes.
 
 They follow from the ids alone, so that neither the order of files nor their number nor that of the workers changes
 them, and a document that comes or goes changes little else. Files are read one after another, in ranges of `id_hash`,

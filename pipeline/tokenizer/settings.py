@@ -1,4 +1,4 @@
-"""Settings of the chapter `tokenizer`."""
+"""Settings of the stage `tokenizer`."""
 
 from __future__ import annotations
 

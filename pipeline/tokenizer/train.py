@@ -1,4 +1,4 @@
-"""Trains a byte-level tokenizer on a sample of the training documents of a corpus.
+"""Train a byte-level tokenizer on a sample of the training documents of a corpus.
 
 Byte-pair encoding: Sennrich et al. 2016, https://aclanthology.org/P16-1162; or a unigram language model of pieces: Kudo
 2018, https://aclanthology.org/P18-1007. Both on bytes, so that every text has an encoding and no token is unknown:

@@ -1,4 +1,4 @@
-"""The order in which a training visits the sequences of several streams: a pure function of the step.
+"""Compute the order in which a training visits the sequences of several streams: a pure function of the step.
 
 A stream is what is mixed at one rate. After n sequences in all, a stream of share p has been visited n*p times, less or
 more than one at most: the running sums of the shares are rounded to the nearest and the count of a stream is

@@ -1,4 +1,4 @@
-"""The held-out documents that a validation sees, and their tokens as rows: the same for every step and world size.
+"""Read the held-out documents of a validation as rows of tokens: the same for every step and world size.
 
 Without a number of tokens they are all of the split. Else they are the same share of the documents of each source and
 language, at least one: those with the least id_hash, which is drawn independently of what is held out and of the order

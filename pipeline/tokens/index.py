@@ -1,4 +1,4 @@
-"""Describes the shards of a token set in one small file: what the training reads and the next rules track."""
+"""Describe the shards of a token set in one small file: what the training reads and the next rules track."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens a training step sees: a pure function of seed, step, recorded skips, rank and world size.
+"""Choose the tokens of a training step: a pure function of seed, step, recorded skips, rank and world size.
 
 The groups of the split (source, language and strata) that the settings treat alike form a stream, one long row of
 tokens over all shards, cut into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own

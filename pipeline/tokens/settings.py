@@ -1,4 +1,4 @@
-"""Settings of the chapter `tokens`, and of the sampling that a training asks for."""
+"""Settings of the stage `tokens`, and of the sampling that a training asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes one shard of a corpus as tokens: an Arrow stream for training and one for validation.
+"""Write one shard of a corpus as tokens: an Arrow stream for training and one for validation.
 
 A document becomes begin-of-text, its tokens, end-of-text, as in Llama 3. A shard is a range of id_hash, so a document
 that goes or comes changes one shard, and only the row groups of that range are read. Documents lie in the order of

@@ -1,4 +1,4 @@
-"""Finds a text in the suffix array of a shard, compiled: how far it goes on from each of its bytes, and where it is.
+"""Find a text in the suffix array of a shard, compiled: how far it matches from each of its bytes, and where.
 
 An occurrence of a text is told by the first of its bytes at which a token begins in the document: from there on it is
 found by binary search, and the k bytes before are the last ones of the token before. `reach` says for each byte of the

@@ -1,4 +1,4 @@
-"""Sorts the suffixes of a training shard: where each token stands, in the order of the text that goes on from there.
+"""Sort the suffixes of a training shard: the places of its tokens, in the order of the text from there on.
 
 The order is that of bytes and not of token numbers: so a text is found by binary search wherever a token begins,
 however its last token was cut there, and `pipeline.tokens.text_search` looks at the bytes before. All suffixes of the

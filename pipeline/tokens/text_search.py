@@ -1,4 +1,4 @@
-"""Finds which parts of a text stand in the training documents of a token set, and in which documents.
+"""Find the parts of a text that are in the training documents of a token set, and in which documents.
 
 Compared are the bytes of texts and not tokens: a text is found wherever its first and its last token are cut, and never
 across the border of two documents.

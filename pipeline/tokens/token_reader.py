@@ -1,4 +1,4 @@
-"""Reads the shards of a token set from mapped memory, as long rows of tokens: of a whole split or of groups of it."""
+"""Read the shards of a token set from mapped memory, as long rows of tokens: of a whole split or of groups of it."""
 
 from __future__ import annotations
 

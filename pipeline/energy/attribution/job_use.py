@@ -1,7 +1,7 @@
-"""What each job used of each node, from the lines of its meters: put in order, with what cannot be left out and named.
+"""Collect what each job used of each node, from the lines of its meters, in order and without impossible lines.
 
 A line that ends before it starts, lies over another line of its job or stands twice is left out. Where a meter was
-silent between two of its lines, or had not started where Slurm's book says that the job ran, the job is put there with
+silent between two of its lines, or had not started where Slurm's accounting has the job, the job is put there with
 the processors that it used beside that time.
 """
 

@@ -1,4 +1,4 @@
-"""Of all that the meters of a node say at the same moment, one reading of each part is taken; the others check it."""
+"""Choose one reading of each part of a node from all of its meters; the others check it."""
 
 from __future__ import annotations
 

@@ -127,22 +127,22 @@ def slurm_job_number(job: str) -> str:
 
 
 def add_unmetered(
-    jobs: Sequence[JobUse], uses: Mapping[str, Uses], books: Mapping[str, list[ExternalReading]], problems: Problems
+    jobs: Sequence[JobUse], uses: Mapping[str, Uses], external: Mapping[str, list[ExternalReading]], problems: Problems
 ) -> None:
-    """Put each Slurm job of the books where no meter saw it, as its attempt that is nearest in time.
+    """Put each Slurm job of the external readings where no meter saw it, as its attempt that is nearest in time.
 
-    An attempt without any line gets the books in which no other attempt at the same Slurm job was seen, such as one
+    An attempt without any line gets the readings in which no other attempt at the same Slurm job was seen, such as one
     that Slurm put back into the queue. It is taken to be as busy as the attempt was on average where it was seen.
     """
     attempts: dict[str, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
         if job.slurm_job is not None and job.fate != "snakemake":
             attempts[slurm_job_number(job.slurm_job)].append(number)
-    for node in sorted(books):
+    for node in sorted(external):
         spans: dict[str, list[Span]] = defaultdict(list)
-        for book in books[node]:
-            if book.job is not None:
-                spans[slurm_job_number(book.job)].append((book.started, book.ended))
+        for one in external[node]:
+            if one.job is not None:
+                spans[slurm_job_number(one.job)].append((one.started, one.ended))
         seen: dict[int, list[Span]] = defaultdict(list)
         rows: dict[int, list[int]] = defaultdict(list)
         for row, of in enumerate(uses[node].job if spans and node in uses else ()):

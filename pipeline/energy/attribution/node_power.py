@@ -1,4 +1,4 @@
-"""The power of one node in each cut, by component: as it was measured, and by the power model what nothing measured."""
+"""Compute the power of a node in each cut, by component: measured, or by the power model where nothing is measured."""
 
 from __future__ import annotations
 

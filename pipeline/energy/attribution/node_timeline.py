@@ -1,4 +1,4 @@
-"""The time line of a node, cut wherever something begins or ends: between two cuts nothing changes.
+"""Cut the time line of a node wherever something begins or ends: between two cuts nothing changes.
 
 What holds over many cuts is never listed cut by cut: sums over an interval are differences of running sums, so that an
 account of a million intervals costs their sorting.

@@ -1,4 +1,4 @@
-"""Jobs on a node in each cut of its time line: what they kept busy, whether alone or next to strangers."""
+"""Find the jobs on a node in each cut of its time line, what they kept busy, and strangers next to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Presence:
     tree did, not below zero.
     """
 
-    def __init__(self, uses: Uses, cuts: Cuts, jobs: Sequence[JobUse], books: Sequence[ExternalReading]) -> None:
+    def __init__(self, uses: Uses, cuts: Cuts, jobs: Sequence[JobUse], external: Sequence[ExternalReading]) -> None:
         self.uses, self.cuts, self.jobs = uses, cuts, jobs
         self.processors = uses.processors
         self.started, self.ended = uses.floats("started"), uses.floats("ended")
@@ -47,8 +47,8 @@ class Presence:
         self.busy = self.sum(self.cpu)
         self.snakemake = self.sum(np.where(self.is_snakemake, self.cpu, 0.0))
         held = self.in_slurm & (some >= self.processors)
-        shared = self._books(books, whole=False)
-        self.held: Flags = (self.count(held) > 0) | self._books(books, whole=True)
+        shared = self._cuts_held(external, whole=False)
+        self.held: Flags = (self.count(held) > 0) | self._cuts_held(external, whole=True)
         self.own_machine: Flags = self.held | ~(self.count(self.in_slurm) > 0)
         self.seen: Flags = self.count(~np.isnan(uses.floats("node_cpu"))) > 0
         foreign = self.count(self._beside_strangers()) > 0
@@ -69,9 +69,9 @@ class Presence:
         rows = {part: has[part][self._boards] & ~self.is_snakemake for part in parts}
         return {part: mine for part, mine in rows.items() if mine.any()}
 
-    def _books(self, books: Sequence[ExternalReading], *, whole: bool) -> Flags:
-        some = [book for book in books if book.whole_node is whole]
-        first, last = (self.cuts.at(np.array([getattr(book, end) for book in some])) for end in ("started", "ended"))
+    def _cuts_held(self, external: Sequence[ExternalReading], *, whole: bool) -> Flags:
+        some = [one for one in external if one.whole_node is whole]
+        first, last = (self.cuts.at(np.array([getattr(one, end) for one in some])) for end in ("started", "ended"))
         return self.cuts.count(first.astype(np.int64), last.astype(np.int64)) > 0
 
     def _own_cpu(self, cpu: Floats) -> Floats:

@@ -210,7 +210,7 @@ def _model_of(models: Models, node: str) -> PowerModel:
     return models[node] if isinstance(models, Mapping) else models(node)
 
 
-def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], model: Models) -> RunAttribution:
+def attribute_run(jobs: Sequence[JobUse], external: Sequence[ExternalReading], model: Models) -> RunAttribution:
     """Return the attribution of a run: of its attempts, of Snakemake's processes, and of the meters read afterwards.
 
     `model` is the power model of all nodes, or by the node's name: a mapping or a function. A meter that knows no jobs,
@@ -220,18 +220,18 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
     jobs = align_clocks(jobs, problems)
     machines = machine_names(jobs, problems)
     nodes = _Nodes(jobs, machines)
-    seen_books: set[ExternalReading] = set()
-    for book in books:
-        if not all(map(math.isfinite, (book.started, book.ended))) or book.ended <= book.started:
-            problems.add(f"{book.node}: a book of {_of(book)} ends before it starts and is left out")
-        elif book in seen_books:
-            problems.add(f"{book.node}: a book of {_of(book)} stands twice and counts once")
+    taken: set[ExternalReading] = set()
+    for one in external:
+        if not all(map(math.isfinite, (one.started, one.ended))) or one.ended <= one.started:
+            problems.add(f"{one.node}: a book of {_of(one)} ends before it starts and is left out")
+        elif one in taken:
+            problems.add(f"{one.node}: a book of {_of(one)} stands twice and counts once")
         else:
-            seen_books.add(book)
-            nodes.books[machines.get(book.node, book.node)].append(book)
+            taken.add(one)
+            nodes.external[machines.get(one.node, one.node)].append(one)
     for number, job in enumerate(jobs):
         nodes.add(number, job, problems)
-    add_unmetered(jobs, nodes.uses, nodes.books, problems)
+    add_unmetered(jobs, nodes.uses, nodes.external, problems)
     shares: dict[tuple[int, str, str], list[tuple[Quantity, str]]] = defaultdict(list)
     attributions, used, seconds, covered = {}, {}, 0.0, 0.0
     for node in sorted(nodes.uses):
@@ -257,8 +257,8 @@ def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], mode
     return RunAttribution(jobs, found, problems.sentences(), seconds, covered, used, attributions)
 
 
-def _of(book: ExternalReading) -> str:
-    return f"job {book.job}" if book.job else "no job"
+def _of(one: ExternalReading) -> str:
+    return f"job {one.job}" if one.job else "no job"
 
 
 class _Nodes:
@@ -267,7 +267,7 @@ class _Nodes:
     def __init__(self, jobs: Sequence[JobUse], machines: Mapping[str, str]) -> None:
         self.jobs, self.machines = jobs, machines
         self.uses: dict[str, Uses] = defaultdict(Uses)
-        self.books: dict[str, list[ExternalReading]] = defaultdict(list)
+        self.external: dict[str, list[ExternalReading]] = defaultdict(list)
         self.streams: dict[str, dict[Kind, list[Stream]]] = defaultdict(lambda: defaultdict(list))
         self.node_cpu: dict[str, list[Stream]] = defaultdict(list)
 
@@ -297,11 +297,11 @@ class _Nodes:
 
     def attribution(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
         """Return the node's energy divided among its jobs, for how long they were there, and how long it was read."""
-        uses, streams, books = self.uses[node], self.streams[node], self.books[node]
+        uses, streams, external = self.uses[node], self.streams[node], self.external[node]
         known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
-        mine = [book for book in books if book.job is not None and slurm_job_number(book.job) in known]
-        for book in (book for book in books if book.job is None or book in mine):
-            said = streams_of([(book.started, book.ended, book.readings)], node, _of(book), problems)
+        mine = [one for one in external if one.job is not None and slurm_job_number(one.job) in known]
+        for one in (one for one in external if one.job is None or one in mine):
+            said = streams_of([(one.started, one.ended, one.readings)], node, _of(one), problems)
             for kind, stream in said.items():
                 streams[kind].append(stream)
         for kind in sorted(streams, key=str):
@@ -310,7 +310,7 @@ class _Nodes:
         streams = {kind: some for kind, some in streams.items() if some}
         ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
         ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
-        ends += [np.array([book.started, book.ended]) for book in books]
+        ends += [np.array([one.started, one.ended]) for one in external]
         cuts = Cuts(ends)
         presence = Presence(uses, cuts, self.jobs, mine)
         presence.explain(node, problems)

@@ -1,4 +1,4 @@
-"""What EAR has measured of jobs: the rows of its tables, and the energy of nodes by them."""
+"""Read the tables of EAR and compute the energy of nodes from its mean power."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def _contradictions(rows: list[_Powers], name: str) -> Iterator[str]:
             )
 
 
-def _book(start: float, end: float, powers: _Powers) -> ExternalReading:
+def _external_reading(start: float, end: float, powers: _Powers) -> ExternalReading:
     """Return what a row says of an interval."""
     method: Literal["power"] = "power"
     readings = [
@@ -354,7 +354,7 @@ def _alike(known: list[tuple[float, _Powers]]) -> bool:
 def read_ear(
     source: str | Path, *, name: str = "eacct", started: Mapping[str, float] | None = None
 ) -> ExternalReadings:
-    """Return a book for each stretch of time in which EAR has read a node for a job; `source` is the text or its file.
+    """Return a reading for each stretch of time in which EAR read a node for a job; `source` is the text or its file.
 
     `started` says when jobs began, in seconds of Unix time, for tables that do not. Energies of memory that EAR does
     not read are None; where the node's power cannot be, the other readings are kept.
@@ -373,13 +373,13 @@ def read_ear(
     nodes: dict[tuple[str, str], list[_Powers]] = {}
     for powers in placed:
         nodes.setdefault((powers.row.job, powers.row.node), []).append(powers)
-    books = []
+    external = []
     for _, same in sorted(nodes.items()):
         problems += _contradictions(same, name)
-        books += [_book(start, end, powers) for start, end, powers in _intervals(same)]
+        external += [_external_reading(start, end, powers) for start, end, powers in _intervals(same)]
     if rows and not placed and not any(row.started for row in rows) and not started:
         raise InputError(
             f"{name} has no column JOB_START_TIME or JOB_EARL_START_TIME, so nobody knows when its jobs ran: give "
             "EAR's own file"
         )
-    return ExternalReadings(books, problems)
+    return ExternalReadings(external, problems)

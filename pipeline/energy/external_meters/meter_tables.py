@@ -26,7 +26,7 @@ SEPARATORS = ";,\t"
 
 
 class ExternalReadings(list[ExternalReading]):
-    """Books in the order of their nodes and times; `problems` has a sentence for each thing that is not in them."""
+    """Readings in the order of nodes and times; `problems` has a sentence for each thing that is not in them."""
 
     def __init__(self, books: Iterable[ExternalReading] = (), problems: Iterable[str] = ()) -> None:
         super().__init__(books)
@@ -208,7 +208,7 @@ def explain_stated_energy(said: float, unit: str | None, joules: float, of: str)
 
 
 class ExternalReadingsFile(BaseModel):
-    """What of a file is of interest here; one without books is of before there were any."""
+    """What of a file is of interest here; one without `books` was written before there were any."""
 
     books: list[ExternalReading] = []
     problems: list[str] = []
@@ -218,7 +218,7 @@ class ExternalReadingsFile(BaseModel):
 
 
 def read_external_readings(run_directory: Path) -> ExternalReadings:
-    """Return all books of a run; where something of them is missing, `problems` says what and why.
+    """Return all external readings of a run; where something of them is missing, `problems` says what and why.
 
     A file that is damaged takes nothing from the others.
     """

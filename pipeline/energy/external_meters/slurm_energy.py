@@ -1,4 +1,4 @@
-"""What Slurm says that an allocation has cost in joules: ConsumedEnergyRaw or ConsumedEnergy of `sacct`.
+"""Read the joules of an allocation from Slurm: ConsumedEnergyRaw or ConsumedEnergy of `sacct`.
 
 The number comes from the plugin AcctGatherEnergyType, which says how far it can be believed: a meter of the node's own
 is a measurement; Slurm's `rapl` is known to say too much on some machines, so its figure is only stated.
@@ -54,7 +54,7 @@ def _why_none(allocated: AllocationEnergy, plugin: str | None) -> str:
 
 
 def read_slurm(allocated: AllocationEnergy, plugin: str | None) -> list[ExternalReading]:
-    """Return a book for each node of an allocation; `plugin` is that of `energy_plugin`.
+    """Return a reading for each node of an allocation; `plugin` is that of `energy_plugin`.
 
     sacct has one number for all nodes of an allocation. Where there are several, each gets an equal share, which is
     stated and not measured. Labels: measured for the node's own meters (ipmi, xcc, pm_counters), else stated.

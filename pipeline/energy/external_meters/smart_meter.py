@@ -1,4 +1,4 @@
-"""The table of a smart meter or a power distribution unit: power, or energy counted since whenever, of outlets.
+"""Read the table of a smart meter or a power distribution unit: power of outlets, or their energy counters.
 
 What stands where is told by the section `energy` of the configuration, the unit too. A counter that goes back was
 reset, and what it counted in between is not known. Nothing says what power was in a gap, but a counter counts on.
@@ -130,11 +130,11 @@ def _between(first: _Moment, second: _Moment, outlets: tuple[str, ...], meter: S
     return joules, f"{wrong}: not measured" if wrong else None
 
 
-def _books(node: str, moments: list[_Moment], meter: SmartMeter, name: str) -> Iterator[ExternalReading]:
-    """Yield the books of one node.
+def _external_readings(node: str, moments: list[_Moment], meter: SmartMeter, name: str) -> Iterator[ExternalReading]:
+    """Yield the external readings of one node.
 
     A counter that stands still has not counted enough for its last digit yet, and one that is not read counts on: the
-    book then lasts until it has counted.
+    reading then lasts until it has counted.
     """
     outlets = meter.nodes[node]
     moments = [moment for moment in moments if any(outlet in moment.values for outlet in outlets)]
@@ -166,7 +166,7 @@ def read_smart_meter(
     since: float | None = None,
     until: float | None = None,
 ) -> ExternalReadings:
-    """Return a book for each node and time between two rows; `since` and `until` leave out what is before and after.
+    """Return a reading for each node and time between two rows; `since` and `until` leave out what is before and after.
 
     Raises:
         InputError: the file is not there, is no table, lacks a column, or has a time without a zone or that goes back.
@@ -174,15 +174,17 @@ def read_smart_meter(
     name = meter.path
     table = MeterTable(text if text is not None else read_text(Path(name)), name, smallest=2)
     moments = _moments(table, meter)
-    books = [
-        book
+    external = [
+        one
         for node in sorted(meter.nodes)
-        for book in _books(node, moments, meter, name)
-        if (since is None or book.ended > since) and (until is None or book.started < until)
+        for one in _external_readings(node, moments, meter, name)
+        if (since is None or one.ended > since) and (until is None or one.started < until)
     ]
     found = {outlet for moment in moments for outlet in moment.values}
     never = [(node, o) for node, names in sorted(meter.nodes.items()) for o in names if o not in found]
     table.problems += [
         f"{name} says nothing of the outlet {outlet!r}, which is that of {node}" for node, outlet in never
     ]
-    return ExternalReadings(books, [*table.problems, *(p for book in books for r in book.readings if (p := r.problem))])
+    return ExternalReadings(
+        external, [*table.problems, *(p for one in external for r in one.readings if (p := r.problem))]
+    )

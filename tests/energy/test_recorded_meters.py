@@ -18,7 +18,7 @@ from zeus.device.gpu import amd, nvidia
 from pipeline.energy import gpus, meters
 from pipeline.energy.readings import Reading
 
-RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded.json").read_text())
+RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_meters.json").read_text())
 AMD: dict[str, Any] = RECORDED["amd_smi"]
 COMPONENTS = {"energy": ("node", ""), "cpu_energy": ("package", "processors"), "memory_energy": ("dram", "memory")}
 
