@@ -56,8 +56,9 @@ def test_what_the_layers_are_for() -> None:
 
 
 def test_the_executor_could_be_published() -> None:
-    allowed = {*sys.stdlib_module_names, "snakemake_interface_common", "snakemake_interface_executor_plugins"}
-    allowed |= {"snakemake_executor_plugin_slurm"}  # whose name and options it takes over
+    allowed = {*sys.stdlib_module_names, "snakemake", "snakemake_interface_common"}
+    # Of the plugin for Slurm it takes over the name and the options.
+    allowed |= {"snakemake_interface_executor_plugins", "snakemake_executor_plugin_slurm"}
     own = {name: file for name, file in architecture.files().items() if f"{name}.".startswith("slurm.executor.")}
     assert len(own) > 5, "its modules are found"
     for name, file in own.items():
@@ -66,6 +67,15 @@ def test_the_executor_could_be_published() -> None:
         names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
         foreign = {one for one in names if not f"{one}.".startswith("pipeline.slurm.executor.")}
         assert {one.partition(".")[0] for one in foreign} <= allowed, name
+
+
+SNAKEMAKE = {"slurm.executor.snakemake_private", "workflow.snakemake_internals", "workflow.invocation"}
+
+
+def test_snakemake_s_own_modules_are_imported_in_modules_of_their_own() -> None:
+    found = {name: foreign_imports(file) for name, file in architecture.files().items()}
+    users = {name for name, names in found.items() if any(one.startswith("snakemake.") for one in names)}
+    assert "slurm.executor.snakemake_private" in users and users <= SNAKEMAKE
 
 
 PRIVATE = ("model.torch_private", "pretrain.gauges.traced_torch")

@@ -14,13 +14,12 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake.deployment.env_modules import EnvModules
-
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.job import environments
 from pipeline.job.environments import Environment
+from pipeline.slurm.executor.snakemake_private import EnvModules
 from pipeline.slurm.site_checks import SECONDS, SiteFinding
 from pipeline.workflow.steps import STEPS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.pretrain import follow
 from pipeline.slurm import takeover
-from pipeline.slurm.executor import job_queue
+from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.executor.interface import SlurmError
 
 
@@ -14,11 +14,11 @@ def list_waiting_jobs(run_directory: Path) -> list[str]:
     """Return a sentence for each job of a run that waits now; none where there is no Slurm, or it does not answer."""
     names = [start.name for start in takeover.load_invocations(run_directory) if start.ended is None]
     try:
-        queue = job_queue.query_jobs(names) if names else None
+        queue = slurm_commands.query_jobs(names) if names else None
     except SlurmError:
         queue = None
     return [
-        f"job {number} ({job.comment}) waits in the queue: {job_queue.explain_wait(number, job)} ({job.reason})"
+        f"job {number} ({job.comment}) waits in the queue: {slurm_commands.explain_wait(number, job)} ({job.reason})"
         for number, job in sorted((queue or {}).items())
         if job.state == "PENDING"
     ]

@@ -23,7 +23,7 @@ from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import HEARTBEAT_SECONDS
-from pipeline.slurm.executor import allocation, job_queue
+from pipeline.slurm.executor import allocation, slurm_commands
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
 from pipeline.slurm.executor.interface import SlurmError
 from pipeline.workflow.stale_records import file_of
@@ -150,10 +150,10 @@ def wait_for_local_steps(run_directory: Path, say: Say) -> None:
         clear_incomplete_marks(words)
 
 
-def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, job_queue.QueuedJob] | None:
-    """Return what `job_queue.query_jobs` does; without squeue, an InputError."""
+def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, slurm_commands.QueuedJob] | None:
+    """Return what `slurm_commands.query_jobs` does; without squeue, an InputError."""
     try:
-        return job_queue.query_jobs(names, ended=ended)
+        return slurm_commands.query_jobs(names, ended=ended)
     except SlurmError as error:
         raise InputError(str(error)) from None
 
@@ -161,7 +161,7 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, job_queue.
 def wait_for_slurm_jobs(dead: list[SlurmInvocation], say: Say, seconds_between: float) -> int:
     """Wait until no job of these starts waits or runs, and return how many there were."""
     names, is_away = [start.name for start in dead], False
-    known: dict[str, job_queue.QueuedJob] = {}
+    known: dict[str, slurm_commands.QueuedJob] = {}
     while True:
         found = query_jobs(names)
         if found is None and not is_away:

@@ -19,7 +19,7 @@ from pipeline.config import platforms
 from pipeline.config.configuration import load
 from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.launch import cpus_per_task, option, processes_per_node, words_of, world_size
-from pipeline.slurm.executor import submission
+from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.resources import Requests
 from pipeline.workflow.dag import Dag
 from tests.slurm.cluster import Cluster, running, wait_until
@@ -118,7 +118,7 @@ def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict
     script = folder / "say.sh"
     script.write_text(SAY)
     launch = re.sub(r"--output=\S+", "", resources.get("launch") or "srun").replace("--open-mode=append", "")
-    words = ["sbatch", "--wait", f"--output={folder}/said", *submission.sbatch_options(resources)]
+    words = ["sbatch", "--wait", f"--output={folder}/said", *slurm_commands.sbatch_options(resources)]
     words.append(f"--wrap={launch} bash {script}")
     done = subprocess.run(words, env=cluster.environment(), capture_output=True, text=True, timeout=120)
     assert "Submitted" in done.stdout, done.stderr
@@ -156,6 +156,10 @@ def test_an_evaluation_gets_one_gpu_and_one_that_is_not_there_is_refused(
     resources = asked("evaluate.suites", name)
     (rank,) = said(machine, resources, tmp_path)
     assert rank["step"] == rank["visible"] == "0" and rank["cpus"] == str(resources["cpus_per_task"])
-    words = ("sbatch", "--wrap=true", *submission.sbatch_options({**resources, "gres": f"gpu:{len(machine.gpus) + 1}"}))
+    words = (
+        "sbatch",
+        "--wrap=true",
+        *slurm_commands.sbatch_options({**resources, "gres": f"gpu:{len(machine.gpus) + 1}"}),
+    )
     refused = subprocess.run(words, env=machine.environment(), capture_output=True, text=True)
     assert refused.returncode and "Requested node configuration is not available" in refused.stderr

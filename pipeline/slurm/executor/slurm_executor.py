@@ -25,10 +25,9 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.slurm.executor import allocation, job_queue, job_requests, snakemake_private, submission
+from pipeline.slurm.executor import allocation, job_requests, slurm_commands, snakemake_private
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER, REFUSED_CODE
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, SlurmError
-from pipeline.slurm.executor.job_queue import WaitMonitor
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     allocation_resources,
@@ -36,6 +35,7 @@ from pipeline.slurm.executor.job_requests import (
     pack_jobs,
     prepare_job,
 )
+from pipeline.slurm.executor.slurm_commands import SubmissionAnswer, WaitMonitor
 
 KILLED_CODE = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel
 MAX_PAUSE_SECONDS = 120.0
@@ -143,7 +143,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [
-            *submission.sbatch_options(allocation_resources(group)),
+            *slurm_commands.sbatch_options(allocation_resources(group)),
             f"--job-name={self.name}",
             f"--comment={what}",
         ]
@@ -151,7 +151,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         words += [f"--account={self.host.account}"] if self.host.account else []
         pause, told_seconds = self.pause_seconds, float("-inf")
         while not self._ended:
-            answer = submission.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
+            answer = slurm_commands.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
             if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WARNINGS:
                 told_seconds = time.monotonic()
                 self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
@@ -173,15 +173,15 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         names = [one.task.what for one in group]
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
-    def _resolve_silence(self, answer: submission.SubmissionAnswer, pause: float) -> submission.SubmissionAnswer:
+    def _resolve_silence(self, answer: SubmissionAnswer, pause: float) -> SubmissionAnswer:
         """Return what came of a submission that was not answered, once Slurm answers: taken, or to be repeated."""
         known = None
         for _ in range(2):  # what was asked before may be answered after
             self._sleep(pause)
-            while (known := job_queue.query_jobs([self.name], ended=True)) is None and not self._ended:
+            while (known := slurm_commands.query_jobs([self.name], ended=True)) is None and not self._ended:
                 self._sleep(pause)
         new = sorted((known or {}).keys() - self._all, key=int)
-        return submission.SubmissionAnswer("taken", number=new[0]) if new else answer
+        return SubmissionAnswer("taken", number=new[0]) if new else answer
 
     def _report_submission(self, group: list[PreparedJob], path: Path, number: str, what: str) -> None:
         with self._changed:
@@ -226,7 +226,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
 
     def _ended_states(self, numbers: set[str]) -> dict[str, str]:
         """Return the states of the allocations that are over."""
-        known = job_queue.query_jobs([self.name], ended=True)
+        known = slurm_commands.query_jobs([self.name], ended=True)
         if known is None:
             return {}
         self._waiting.look(known)
@@ -257,7 +257,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
     def _report_failure(self, info: SubmittedJobInfo, state: str, cause: Cause) -> None:
         code = allocation.read_exit_codes(info.aux["path"]).get(info.aux["place"])
         if code is None and info.aux["size"] == 1:
-            code = job_queue.query_exit_code(str(info.external_jobid))
+            code = slurm_commands.query_exit_code(str(info.external_jobid))
         if code == KILLED_CODE and cause == "failed":
             cause = "memory"
         job_requests.record_failure(info.aux["what"], cause)
@@ -276,7 +276,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._stop()
         if self._all or active_jobs:
             self.logger.info("Slurm is asked to cancel the jobs of this run")
-            problem = job_queue.cancel_jobs(self.name)
+            problem = slurm_commands.cancel_jobs(self.name)
             if problem:
                 self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
 

@@ -9,11 +9,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from snakemake.deployment.env_modules import EnvModules
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from pipeline.slurm.executor.interface import SlurmError
 
+__all__ = [
+    "KNOWN_VERSIONS",
+    "EnvModules",  # the environment modules of a rule, which make the shell command that loads them
+    "active_executor",
+    "check_versions",
+    "exhaust_attempts",
+    "give_up",
+    "is_asked_to_end",
+    "replace_plugin",
+    "shell_command",
+    "working_directory",
+]
 KNOWN_VERSIONS = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "9.4"}
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.slurm.executor import job_queue
-from pipeline.slurm.executor.job_queue import QueuedJob, WaitMonitor
+from pipeline.slurm.executor import slurm_commands
+from pipeline.slurm.executor.slurm_commands import QueuedJob, WaitMonitor
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.pretrain.processes import chaos
@@ -156,11 +156,11 @@ def test_a_job_that_does_not_start_is_told_with_the_reason_once(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     said: list[str] = []
     waiting = WaitMonitor(60.0, said.append)
-    waiting.look(job_queue.query_jobs(["never"]) or {})
+    waiting.look(slurm_commands.query_jobs(["never"]) or {})
     assert said == [], "it has only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
-        waiting.look(job_queue.query_jobs(["never"]) or {})
+        waiting.look(slurm_commands.query_jobs(["never"]) or {})
     (sentence,) = said
     assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
     assert f"scontrol release {job}" in sentence

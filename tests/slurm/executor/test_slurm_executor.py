@@ -14,8 +14,8 @@ import pytest
 from pipeline.config.slurm_settings import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import executor_host
-from pipeline.slurm.executor import job_queue, snakemake_private, submission
-from pipeline.slurm.executor.job_queue import WaitMonitor
+from pipeline.slurm.executor import slurm_commands, snakemake_private
+from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions
 from tests.slurm.cluster import Cluster, wait_until
@@ -200,15 +200,15 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
     ],
 )
 def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
-    assert submission.parse_answer(1, "", said).outcome == outcome
+    assert slurm_commands.parse_answer(1, "", said).outcome == outcome
 
 
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
-    assert submission.parse_answer(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.SubmissionAnswer(
-        "taken", "4711"
-    )
-    assert submission.parse_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
-    assert submission.parse_answer(0, "Welcome\n", "").outcome == "refused"
+    assert slurm_commands.parse_answer(
+        0, "Welcome to Snellius\n4711;loopback\n", ""
+    ) == slurm_commands.SubmissionAnswer("taken", "4711")
+    assert slurm_commands.parse_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
+    assert slurm_commands.parse_answer(0, "Welcome\n", "").outcome == "refused"
 
 
 def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monk
     (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '%s' '{printed}'\n", encoding="utf-8")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    known = job_queue.query_jobs(["this-start"]) or {}
+    known = slurm_commands.query_jobs(["this-start"]) or {}
     assert {number: (job.state, job.comment) for number, job in known.items()} == {
         "1": ("COMPLETED", "rule_a|b"),
         "2": ("RUNNING", "rule_a"),

@@ -1,19 +1,33 @@
-"""Slurm's queue: which jobs are in it, which wait too long and why, and their cancellation.
+"""Slurm's commands: submit an allocation, see which jobs are in the queue, wait too long and why, and cancel them.
 
-One question is asked for all jobs of a start, since the controller answers many people.
+What `sbatch` answers is one of four outcomes: taken, full, silent or refused. One question is asked for the states of
+all jobs of a start, since the controller answers many people.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from pipeline.slurm.executor.interface import SlurmError
 
-SECONDS = 120
+SBATCH_SECONDS = 300
+# slurm_errno.c: what sbatch says where it does not know whether its request has arrived, or that it has not.
+UNANSWERED = re.compile(
+    r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica", re.I
+)
+# Limits of a QOS, an association or the controller on how many jobs there may be: there is room later.
+FULL = re.compile(r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs|job submit limit|temporarily un|try again|too many jobs", re.I)
+# The reasons that sbatch adds where a job as such is larger than it may be: there is never room for it.
+NEVER = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu|MaxMem", re.I)
+
+QUERY_SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0
 # Why a job waits, in Slurm's words (squeue(1), JOB REASON CODES), and what a person can do.
 WAIT_REASONS = {
@@ -32,6 +46,62 @@ WAIT_REASONS = {
     "Resources": "other jobs have the nodes",
     "Priority": "other jobs come first",
 }
+
+SubmissionOutcome = Literal["taken", "full", "silent", "refused"]
+
+
+@dataclass(frozen=True)
+class SubmissionAnswer:
+    """What came of a submission: the job's number where it was taken, else Slurm's own words."""
+
+    outcome: SubmissionOutcome
+    number: str = ""
+    said: str = ""
+
+
+def parse_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
+    """Return what an sbatch means by its exit code, its number and its messages."""
+    # `4711` or `4711;CLUSTER`; a site's own words may stand before and after it.
+    numbers = re.findall(r"^(\d+)(?:;\S+)?[ \t\r]*$", printed, re.MULTILINE)
+    words = " ".join(said.split()).replace("sbatch: error: ", "")
+    if code == 0 and numbers:
+        return SubmissionAnswer("taken", number=numbers[-1])
+    if UNANSWERED.search(said):
+        return SubmissionAnswer("silent", said=words)
+    if FULL.search(said) and not NEVER.search(said):
+        return SubmissionAnswer("full", said=words)
+    return SubmissionAnswer("refused", said=words or f"sbatch ends with {code}")
+
+
+def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
+    """Return the options of sbatch that a job's resources ask for, by the names that Snakemake's users know."""
+    given = {
+        "--partition": resources.get("slurm_partition"),
+        "--account": resources.get("slurm_account"),
+        "--time": resources.get("runtime"),
+        "--mem": resources.get("mem_mb"),
+        "--nodes": resources.get("nodes"),
+        "--ntasks": resources.get("tasks") or 1,
+        "--cpus-per-task": resources.get("cpus_per_task"),
+        "--gres": resources.get("gres"),
+        "--constraint": resources.get("constraint"),
+        "--qos": resources.get("qos"),
+    }
+    return [f"{name}={value}" for name, value in given.items() if value] + shlex.split(
+        resources.get("slurm_extra") or ""
+    )
+
+
+def submit_batch(words: Sequence[str], script: str, workdir: Path) -> SubmissionAnswer:
+    """Submit a batch script with these options of sbatch and return what came of it."""
+    command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={workdir}", *words]
+    try:
+        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return SubmissionAnswer("silent", said=f"sbatch has not answered for {SBATCH_SECONDS} seconds")
+    except OSError as error:
+        return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
+    return parse_answer(done.returncode, done.stdout, done.stderr)
 
 
 class QueuedJob(NamedTuple):
@@ -53,7 +123,7 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
     words = ["squeue", "--noheader", f"--name={','.join(names)}", "--format=%A|%T|%r|%k"]
     try:
         done = subprocess.run(
-            [*words, *(["--states=all"] if ended else [])], capture_output=True, text=True, timeout=SECONDS
+            [*words, *(["--states=all"] if ended else [])], capture_output=True, text=True, timeout=QUERY_SECONDS
         )
     except FileNotFoundError:
         raise SlurmError("there is no squeue, but jobs of this run may live: go to a node that has Slurm") from None
@@ -70,7 +140,7 @@ def query_exit_code(number: str) -> int | None:
     """Return the exit code of a job that has ended; None where Slurm does not know it any more."""
     try:
         words = ["scontrol", "--oneliner", "show", "job", number]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"\bExitCode=(\d+):", done.stdout)
@@ -83,7 +153,7 @@ def cancel_jobs(name: str) -> str:
     for attempt in range(CANCEL_TRIES):
         time.sleep(CANCEL_SECONDS if attempt else 0)
         try:
-            done = subprocess.run(["scancel", f"--name={name}"], capture_output=True, text=True, timeout=SECONDS)
+            done = subprocess.run(["scancel", f"--name={name}"], capture_output=True, text=True, timeout=QUERY_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
             continue
