@@ -19,6 +19,12 @@ def _pattern(template: str) -> re.Pattern[str]:
     )
 
 
+@cache
+def _kept(template: str) -> dict[str, str]:
+    """Return for each wildcard of a template what stands for it in the template."""
+    return {name: f"{{{name}}}" for name in re.findall(r"\{(\w+)\}", template)}
+
+
 @dataclass(frozen=True)
 class Place:
     """One kind of file or folder below the folder of a run."""
@@ -35,8 +41,11 @@ class Place:
 
     def in_run(self, run: str, **values: object) -> str:
         """Return the path in the folder of a run; wildcards without a value stay, as rules have them."""
-        kept = {name: f"{{{name}}}" for name in re.findall(r"\{(\w+)\}", self.template)}
-        return f"{run}/{self.template.format(**{**kept, **values})}"
+        return f"{run}/{self.template.format(**{**_kept(self.template), **values})}"
+
+    def fill(self, **values: object) -> Place:
+        """Return the place with some wildcards filled in."""
+        return Place(self.template.format(**{**_kept(self.template), **values}))
 
     def parse(self, name: str) -> dict[str, str] | None:
         """Return the values of the wildcards in a path relative to the run; None for a path of another kind."""
@@ -45,6 +54,7 @@ class Place:
 
 
 # Sources
+SOURCE = Place("sources/{source}")
 LISTING = Place("sources/{source}/listing")
 UNIT_LISTING = Place("sources/{source}/listing/{unit}.json")
 PARTS = Place("sources/{source}/parts")

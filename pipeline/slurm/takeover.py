@@ -25,7 +25,7 @@ from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation, job_queue
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
 from pipeline.slurm.executor.interface import SlurmError
-from pipeline.workflow.stale_records import file_of
+from pipeline.workflow.snakemake_internals import file_of
 
 INVOCATIONS_FOLDER = "provenance/accounting/starts"
 Say = Callable[[str], None]

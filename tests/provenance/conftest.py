@@ -49,6 +49,7 @@ def describe(folder: Path, files: list[Path], crate: Path | None = None, **setti
     """Write the crate of a run, with what is written beside it, from this project's own workflow."""
     crate = crate or folder / METADATA
     workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
+    workflow += sorted((ROOT / "pipeline/workflow/steps").glob("*.py"))
     written = {"readme": folder / README, "prov": folder / PROV, "kept": folder / WORKFLOW}
     return write_crate(CrateSettings(run="test", **settings), files=files, workflow=workflow, crate=crate, **written)
 
