@@ -19,115 +19,27 @@ if not workflow.configfiles:
 container: "envs/polder.sif"
 
 
-include: "rules/run.smk"
-include: "rules/start.smk"
-include: "rules/inputs.smk"
-include: "rules/sources.smk"
-include: "rules/corpus.smk"
-include: "rules/opt_out.smk"
-include: "rules/tokenizer.smk"
-include: "rules/tokens.smk"
-include: "rules/plan.smk"
-include: "rules/pretrain.smk"
-include: "rules/evaluate.smk"
-include: "rules/report.smk"
-include: "rules/provenance.smk"
+include: "rules/startup.smk"
+include: "rules/steps.smk"
 include: "rules/platform.smk"
 include: "rules/slurm.smk"
 
 
-rule sources:
-    input:
-        expand(
-            f"{RUN}/sources/{{source}}/manifest.json",
-            source=[source.name for source in run.sources],
-        ),
-        records_until("sources"),
-    message:
-        "The sources are read"
+# A stage's target is a stage's name. What each asks for is `Dag.target`.
+for stage in STAGES:
 
-
-rule corpus:
-    input:
-        expand(f"{RUN}/corpus/{{corpus}}/dataset.html", corpus=run.corpus),
-        records_until("corpus"),
-    message:
-        "The corpora are made"
-
-
-rule tokenizer:
-    input:
-        expand(f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer),
-        records_until("tokenizer"),
-    message:
-        "The tokenizers are made"
-
-
-rule tokens:
-    input:
-        expand(f"{RUN}/tokens/{{tokens}}/index.json", tokens=run.tokens),
-        records_until("tokens"),
-    message:
-        "The token sets are made"
-
-
-rule plan:
-    input:
-        f"{RUN}/plan/plan.json",
-        record("plan.estimate"),
-    message:
-        "The plan is made"
-
-
-rule pretrain:
-    input:
-        expand(f"{RUN}/models/{{model}}/final", model=run.models),
-        [milestone for model in run.models for milestone in dag.milestones(model)],
-        records_until("pretrain"),
-    message:
-        "The models are trained"
-
-
-rule evaluate:
-    input:
-        [
-            f"{RUN}/evaluation/{model}/{step}/results.json"
-            for model, step in run.evaluated()
-        ],
-        [f"{RUN}/evaluation/{model}/samples.json" for model in run.searched_models()],
-        records_until("evaluate"),
-    message:
-        "The models are evaluated"
-
-
-rule report:
-    input:
-        f"{RUN}/report/index.html",
-        record("report.page"),
-        all_records,
-    message:
-        "The report is written"
-
-
-rule provenance:
-    input:
-        f"{RUN}/ro-crate-metadata.json",
-        rules.report.input,
-    message:
-        "The crate is written"
+    rule:
+        name:
+            stage
+        input:
+            dag.target(stage),
+        message:
+            STAGE_DONE[stage]
 
 
 rule all:
     default_target: True
     input:
-        rules.sources.input,
-        rules.corpus.input,
-        rules.tokenizer.input,
-        rules.tokens.input,
-        rules.plan.input,
-        rules.pretrain.input,
-        rules.evaluate.input,
-        rules.report.input,
-        rules.provenance.input,
+        [dag.target(stage) for stage in STAGES],
     message:
         "The run is complete"

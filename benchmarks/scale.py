@@ -138,7 +138,7 @@ def write_results(dag: Dag) -> int:
         if "batch" in wildcards:
             source, batch = wildcards["source"], wildcards["batch"]
             planned = dag.raw_hash if chapter == "sources" else dag.batch_hash
-            content |= {"of": planned(source, batch) if step in ("fingerprint", "filter") else None}
+            content |= {"of": planned(wildcards) if step in ("fingerprint", "filter") else None}
             for unit in dag.config.batches(source)[batch]:
                 record = f"provenance/records/{step}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
                 for pattern in (*OF_UNITS[step], record):

@@ -3,35 +3,31 @@
 import os
 
 from pipeline.core.hashing import sha256_of
+from pipeline.job import frozen
+from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_host
 
 try:
-    executor_host.register(run.slurm, Path(RUN), PREFIX)
+    executor_host.register(run.slurm, run.directory, PREFIX)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
 
-# On a login node these take less time than a job takes to start.
-localrules:
-    sources_listing,
-    plan_estimate,
-
-
 onstart:
     refuse_what_is_missing()
-    os.environ[frozen.VARIABLE] = frozen.freeze(Path(RUN), frozen_now)
-    executor_host.record_start(workflow, Path(RUN))
+    os.environ[frozen.VARIABLE] = frozen.freeze(run.directory, frozen_now)
+    executor_host.record_start(workflow, run.directory)
 
 
 onsuccess:
-    accounting.end(Path(RUN), logger.warning)
-    if any(job.rule.name == "provenance_crate" for job in workflow.dag.jobs):
-        print(f"report: {RUN}/report/index.html")
-        print(f"crate sha256: {sha256_of(Path(RUN) / 'ro-crate-metadata.json')}")
+    accounting.end(run.directory, logger.warning)
+    if snakemake_workflow.has_job("provenance_crate"):
+        print(f"report: {dag.file(REPORT_PAGE)}")
+        print(f"crate sha256: {sha256_of(Path(dag.file(CRATE)))}")
 
 
 onerror:
-    accounting.end(Path(RUN), logger.warning)
+    accounting.end(run.directory, logger.warning)
     logger.warning(
         "what is done stays; the same command goes on from here, once what failed is mended"
     )

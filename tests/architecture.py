@@ -10,9 +10,13 @@ from functools import cache
 from pathlib import Path
 from textwrap import wrap
 
+from pipeline.workflow.steps import STAGES, STEPS
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by `python -m tests.architecture` -->\n", "<!-- end of the drawing -->\n"
+STAGES_BEGIN = "<!-- drawn by `python -m tests.architecture`: stages -->\n"
+STAGES_END = "<!-- end of the drawing: stages -->\n"
 WIDTH = 120
 
 # From top to bottom: a package imports packages below it, and nothing else.
@@ -122,10 +126,33 @@ def drawing() -> str:
     return "\n".join(lines) + "\n"
 
 
+# What a step has one job for, by the last wildcard of its jobs.
+NOUNS = {
+    "file": "large file",
+    "batch": "batch of units",
+    "share": "share of the keys",
+    "tokens": "token set",
+    "step": "milestone",
+}
+
+
+def stages() -> str:
+    """Return the table of stages: their steps in their order, and what each has one job for."""
+    lines = ["| stage | steps, in their order, and what each has one job for |", "|---|---|"]
+    for stage in STAGES:
+        of_stage = [step for step in STEPS.values() if step.stage == stage]
+        last = {step.name: (step.per.wildcards or ("run",))[-1] for step in of_stage}
+        lines.append(f"| {stage} | {', '.join(f'{name} ({NOUNS.get(one, one)})' for name, one in last.items())} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write the drawing into the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(before + BEGIN + drawing() + END + rest.split(END)[1], encoding="utf-8")
+    """Write the drawings into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    for begin, drawn, end in ((BEGIN, drawing(), END), (STAGES_BEGIN, stages(), STAGES_END)):
+        before, rest = text.split(begin)
+        text = before + begin + drawn + end + rest.split(end)[1]
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The one typed description of a run; every step receives a part of it.
 
-`load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.workflow.step_settings`,
-of sources and corpora by `corpus_step_settings`. Its sections are those of `sections`, which agree by `agreement`.
+`load` turns the YAML of a run into a `Config`; what of it a job receives is declared in `pipeline.workflow.steps`.
+Its sections are those of `sections`, which agree by `agreement`.
 """
 
 from __future__ import annotations

@@ -18,11 +18,10 @@ from pipeline.forecast.text_rates import JOINING, Rate, rates_of
 from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
 from pipeline.slurm.resources import HOLD_KEYS, Requests
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps import STEPS, chapter
+from pipeline.workflow.steps import STEPS
 
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/tokenizer.md
 LEAST_VOCABULARY = 8192
-LOCAL = ("sources.listing",)  # of the localrules: no job of Slurm
 MEGABYTE = 1_000_000
 
 
@@ -98,11 +97,11 @@ class CorpusPlan:
                 )
         return found
 
-    def _steps(self, of_chapter: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    def _steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return of each step of a chapter that has jobs what they are and ask for."""
         found = {}
         for name, step in STEPS.items():
-            if chapter(name) != of_chapter:
+            if step.stage != of_stage:
                 continue
             instances = [dict(zip(step.per.wildcards, job, strict=True)) for job in step.per.jobs(self.config)]
             jobs = [job for job in instances if fixed.items() <= job.items()]
@@ -142,7 +141,7 @@ class CorpusPlan:
         """Return how many jobs of Slurm they are where all are ready together; None where it is not known."""
         if self.partition is None:
             return None
-        return 0 if name in LOCAL else len(pack_jobs([_request(one) for one in asked]))
+        return 0 if STEPS[name].is_local else len(pack_jobs([_request(one) for one in asked]))
 
     def _is_known(self, job: Mapping[str, str]) -> bool:
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -37,6 +38,13 @@ def image_variables(platform: Platform) -> dict[str, str]:
         return {}
     gpus = "--nv" if platform.device == "cuda" else ""
     return {"PIPELINE_IMAGE": platform.container, "PIPELINE_GPUS": gpus, "PIPELINE_PYTHON": str(IMAGE_PYTHON)}
+
+
+def command_prefix(platform: Platform) -> str:
+    """Return what all commands begin with, so that their `python` is that of the platform's image."""
+    folders = shlex.quote(f"{IMAGE_PYTHON.parent}:{sys.prefix}/bin")
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in image_variables(platform).items())
+    return f"trap : TERM; export {variables} PATH={folders}:$PATH; "
 
 
 def image_environments(platform: Platform, lock: str) -> dict[str, Environment] | None:

@@ -18,7 +18,8 @@ from pipeline.model.size import parameter_count, training_flops
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps import STEPS, Bytes, Need
+from pipeline.workflow.steps import STEPS
+from pipeline.workflow.steps.declaration import Bytes, Need
 
 # Of units that a core of a batch does one after another, so that unequal ones even out; where there are enough.
 ROUNDS = 4

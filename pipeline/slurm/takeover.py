@@ -26,7 +26,7 @@ from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation, slurm_commands
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
 from pipeline.slurm.executor.interface import SlurmError
-from pipeline.workflow.stale_records import file_of
+from pipeline.workflow.snakemake_internals import file_of
 
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0

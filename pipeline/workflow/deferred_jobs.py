@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pipeline.workflow.steps import STEPS, chapter
+from pipeline.workflow.steps import STEPS
 
-CHAPTER_OF = {name.replace(".", "_"): chapter(name) for name in STEPS}
-# The chapters that are planned anew when a checkpoint has run, by its rule.
+STAGE_OF = {step.rule: step.stage for step in STEPS.values()}
+# The stages that are planned anew when a checkpoint has run, by its rule.
 BEHIND = {
     "sources_complete": ("corpus", "tokenizer", "tokens", "pretrain", "evaluate"),
     "tokens_index": ("pretrain", "evaluate"),
@@ -22,8 +22,8 @@ def sentence(planned: Iterable[str], others: Iterable[str]) -> str | None:
         planned: the rules of the jobs that are planned.
         others: the rules of the jobs that have nothing to do so far, one for each job.
     """
-    chapters = {behind for rule in planned for behind in BEHIND.get(rule, ())}
-    found = Counter(rule for rule in others if CHAPTER_OF.get(rule) in chapters)
+    stages = {behind for rule in planned for behind in BEHIND.get(rule, ())}
+    found = Counter(rule for rule in others if STAGE_OF.get(rule) in stages)
     if not found:
         return None
     listed = ", ".join(f"{rule} ({number})" for rule, number in found.items())

@@ -24,8 +24,8 @@ from pipeline.config.configuration import Config
 from pipeline.core.hashing import sha256_of
 from pipeline.core.recorded import as_written
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.past_changes import past_changes
-from pipeline.workflow.step_settings import pretrain_segment
 
 READ = ("index", "tokenizer", "configuration")
 VERSIONS = ("code_version", "environment_version")

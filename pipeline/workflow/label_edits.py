@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipeline.sources.settings import Source
+from pipeline.workflow import deferred_jobs, preflight
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.deferred_jobs import BEHIND, CHAPTER_OF
+from pipeline.workflow.deferred_jobs import BEHIND, STAGE_OF
 
 LABELS = {"language", "license", "rights"}
-OF_SOURCES = {rule for rule, chapter in CHAPTER_OF.items() if chapter == "sources"}
+OF_SOURCES = {rule for rule, stage in STAGE_OF.items() if stage == "sources"}
 SHOWING = {"corpus_statistics", "corpus_publish"}
 
 
@@ -45,7 +46,7 @@ def _jobs_behind(dag: Dag) -> Counter[str]:
     for name in [*dag.records(BEHIND["sources_complete"]), *dag.all_batches()]:
         record = _read(name)
         rule = record["step"].replace(".", "_")
-        if CHAPTER_OF[rule] in BEHIND["sources_complete"]:
+        if STAGE_OF[rule] in BEHIND["sources_complete"]:
             settings, is_same = _versions(dag, record)
             found[rule] += settings != record["settings"] or not is_same
     return +found
@@ -67,3 +68,23 @@ def sentence(dag: Dag, planned: Collection[str]) -> str | None:
         return None
     listed = ", ".join(f"{rule} ({number})" for rule, number in behind.items()) or "nothing"
     return f"Of the sources, labels alone have changed. Behind them runs: {listed}"
+
+
+def of_the_plan(dag: Dag, planned: Counter[str], others: Counter[str]) -> Iterator[str]:
+    """Yield what a dry run leaves out: what may follow, and what a start would refuse.
+
+    That is what costs nothing to know: by the configuration and the platform's file alone.
+
+    Args:
+        dag: the jobs.
+        planned: how many jobs of each rule are planned.
+        others: how many jobs of each rule have nothing to do so far.
+    """
+    config = dag.config
+    would_be = preflight.launches(config)
+    on_a_cluster = bool(config.platform.partitions) or config.slurm.nodes > 1
+    problems = [*preflight.problems(config, would_be, slurm=on_a_cluster)]
+    if behind := sentence(dag, planned) or deferred_jobs.sentence(planned.elements(), others.elements()):
+        yield behind
+    yield from preflight.hints(config, would_be)
+    yield from (f"This would be refused: {problem}" for problem in problems)

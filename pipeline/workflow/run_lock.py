@@ -23,14 +23,13 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import Holder, Verdict, boot
-from pipeline.workflow.stale_records import locks_of
+from pipeline.workflow.snakemake_internals import LOCKS, locks_of
 
 Say = Callable[[str], None]
 
 BEAT_SECONDS = 5.0
 WATCH_SECONDS = 30.0  # without a beat, before a holder that cannot be seen is called silent
 LOOK_SECONDS = 0.5
-SNAKEMAKE_LOCKS = ".snakemake/locks"
 
 
 def _read(path: Path) -> tuple[Holder, bytes] | None:
@@ -163,7 +162,7 @@ class Lock:
 
 def _clear_snakemake(holder: Holder, say: Say) -> None:
     """Remove the locks that a holder's snakemake has left in its working directory."""
-    for file in locks_of(holder.run, Path(holder.working_directory, SNAKEMAKE_LOCKS)):
+    for file in locks_of(holder.run, Path(holder.working_directory, LOCKS)):
         with suppress(OSError):  # a colleague's folder
             file.unlink()
             say(f"{file} is of a snakemake of this run that was killed: it is cleared")

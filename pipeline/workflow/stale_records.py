@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from base64 import urlsafe_b64encode
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +15,11 @@ from pipeline import layout
 from pipeline.core.hashing import sha256_of
 from pipeline.core.recorded import as_written
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps import CHAPTERS, STEPS
+from pipeline.workflow.snakemake_internals import remembered
+from pipeline.workflow.steps import STAGES, STEPS
 
-NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
 # Of these the files are not known to Snakemake one by one.
 WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
-
-
-def file_of(memory: Path, name: str) -> Path:
-    """Return the file that Snakemake's memory, such as .snakemake/metadata, has of the output of that name."""
-    encoded = urlsafe_b64encode(name.encode()).decode()
-    *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
-    return memory.joinpath(*(f"@{folder}" for folder in folders), last)
-
-
-def remembered(memory: Path, name: str) -> bool:
-    """Return whether Snakemake's memory holds the output of that name."""
-    return file_of(memory, name).exists()
-
-
-def is_locked(run: str, locks: Path) -> bool:
-    """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
-    return bool(locks_of(run, locks))
-
-
-def locks_of(run: str, locks: Path) -> list[Path]:
-    """Return the lock files of Snakemake that name files of this run."""
-    found = []
-    for file in locks.glob("*.lock"):
-        with suppress(OSError):  # its snakemake has just ended
-            if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
-                found.append(file)
-    return found
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -70,7 +41,7 @@ class Stale:
     def unfit(self) -> list[Path]:
         """Return the forgotten records that do not fit the configuration, code and environment."""
         stale = []
-        for name in [*self.dag.records(CHAPTERS), *self.dag.all_batches()]:
+        for name in [*self.dag.records(STAGES), *self.dag.all_batches()]:
             path = Path(name)
             if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
                 try:
@@ -141,8 +112,8 @@ class Stale:
             for batch in self.dag.config.batches(source.name)
             for step in ("sources.fingerprint", "opt_out.entries")
             for path in self.of_other_files(
-                self.dag.batch(step).format(source=source.name, batch=batch),
-                self.dag.raw_hash(source.name, batch),
+                self.dag.batch_of(step, source.name, batch),
+                self.dag.raw_hash({"source": source.name, "batch": batch}),
             )
         ]
 

@@ -6,7 +6,6 @@ import copy
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import step_settings
+from pipeline.workflow.steps.evaluate import baseline_files
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -204,8 +204,8 @@ def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
     del raw["models"]["drawn"]["pretrained"]
     config = load(raw)
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
-    wildcards = SimpleNamespace(baseline="adopted-branch")
-    assert Dag(config).baseline(wildcards) == [f"{config.directory}/models/base/milestones/0"]
+    wildcards = {"baseline": "adopted-branch"}
+    assert baseline_files(Dag(config), wildcards) == [f"{config.directory}/models/base/milestones/0"]
     told = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
     assert told.model_dump()["untrained_seed"] is None
     assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in more"

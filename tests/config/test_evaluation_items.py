@@ -14,6 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.task_files import ItemFile
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
+from pipeline.workflow.steps.report import later_suites
 
 RIGHTS = {"basis": "licence", "holder": "someone"}
 SOURCE = {"name": "s", "path": "config/corpus/*.jsonl", "language": "nl", "license": "CC0-1.0", "rights": RIGHTS}
@@ -56,8 +57,8 @@ def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() ->
         assert step_settings(before, step, job) == step_settings(after, step, job)
     jobs = STEPS["corpus.count_items"].per.jobs
     assert jobs(before) == [] and jobs(after) == [("main",)]
-    assert Dag(before).later_suites() == []
-    assert Dag(after).later_suites() == ["results/x/corpus/main/later_suites.json"]
+    assert later_suites(Dag(before), {}) == []
+    assert later_suites(Dag(after), {}) == ["results/x/corpus/main/later_suites.json"]
     told = step_settings(after, "corpus.count_items", {"corpus": "main"}).model_dump()
     assert [entry["task"] for entry in told["items"]] == tasks(counted(after, "main"))
 

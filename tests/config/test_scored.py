@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,9 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
+from pipeline.workflow.steps.corpus import reading_model, tokens_of_reading_model
+from pipeline.workflow.steps.data_set import quality_evaluation
+from pipeline.workflow.steps.decontamination import scores, unit_scores
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -33,9 +35,9 @@ def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
     config = run({})
     assert [config.scored("quality"), config.scored("perplexity")] == [[], []]
     assert [STEPS[step].per.jobs(config) for step in SCORING] == [[], [], []]
-    wildcards = SimpleNamespace(corpus="second", source="nl_gids", items=lambda: {}.items())
+    wildcards = {"corpus": "second", "source": "nl_gids", "batch": "0"}
     dag = Dag(config)
-    assert dag.scores(wildcards) == dag.unit_scores(wildcards) == dag.evaluation_of_quality(wildcards) == []
+    assert scores(dag, wildcards) == unit_scores(dag, wildcards) == quality_evaluation(dag, wildcards) == []
 
 
 def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path: Path) -> None:
@@ -67,18 +69,17 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
     files[0].write_text("other content")
     assert step_settings(config, "corpus.quality", {"corpus": "second"}).of_result() != told
     assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).of_result() == {"tokens": 64}
-    dag, wildcards = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
-    asked = SimpleNamespace(**wildcards, items=wildcards.items)
-    assert [path.rpartition("/")[2] for path in dag.scores(asked)] == [
+    dag, asked = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
+    assert [path.rpartition("/")[2] for path in scores(dag, asked)] == [
         "corpus.scores.second.nl_gids.0.json",
         "corpus.perplexity.second.nl_gids.0.json",
     ]
-    assert [path.partition("/second/")[2] for path in dag.unit_scores(asked)] == [
+    assert [path.partition("/second/")[2] for path in unit_scores(dag, asked)] == [
         "scores/nl_gids.%unit.parquet",
         "perplexity/nl_gids.%unit.parquet",
     ]
-    assert dag.reading_model(asked).endswith("models/base/final")
-    assert dag.tokens_of_reading_model(asked).endswith("tokens/main/index.json")
+    assert reading_model(dag, asked).endswith("models/base/final")
+    assert tokens_of_reading_model(dag, asked).endswith("tokens/main/index.json")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from pipeline.evaluate.task_scores import _scored_with
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps.evaluate import baseline_answers, baseline_files
 
 pytestmark = pytest.mark.slow
 
@@ -196,12 +196,11 @@ def test_a_model_is_compared_with_its_own_untrained_one_and_with_each_folder(tmp
     raw = yaml.safe_load(MICRO.read_text())
     raw["models"]["other"] = raw["models"]["base"]
     dag = Dag(load({**raw, "evaluation": {"baselines": {"peer": str(tmp_path)}}}))
-    assert [Path(file).parent.name for file in dag.baselines(SimpleNamespace(model="other"))] == [
+    assert [Path(file).parent.name for file in baseline_answers(dag, {"model": "other"})] == [
         *["untrained-other"] * 2,
         *["peer"] * 2,
     ]
-    first = SimpleNamespace(baseline="untrained-other")
-    assert dag.baseline(first) == ["results/micro/models/other/milestones/4"]
-    assert dag.baseline(SimpleNamespace(baseline="peer")) == [
+    assert baseline_files(dag, {"baseline": "untrained-other"}) == ["results/micro/models/other/milestones/4"]
+    assert baseline_files(dag, {"baseline": "peer"}) == [
         str(tmp_path / name) for name in ("config.json", "model.safetensors")
     ]

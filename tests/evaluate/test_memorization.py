@@ -29,7 +29,7 @@ from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
 from pipeline.tokens.settings import SuffixesSettings
 from pipeline.tokens.text_search import TextSearch
-from pipeline.workflow.step_settings import evaluate_samples
+from pipeline.workflow.steps.evaluate import evaluate_samples
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
 SHORT = MemorizationSettings(prompts=30, prompt_tokens=12, continuation_tokens=12, batch_size=7)

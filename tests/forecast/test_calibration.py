@@ -19,7 +19,7 @@ from pipeline.forecast.work import WORK
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import plan_table
 from pipeline.plan.settings import EstimateSettings
-from pipeline.workflow.steps import REPORTED, STEPS, chapter, step_settings
+from pipeline.workflow.steps import REPORTED, STEPS, step_settings
 
 MODEL: dict[str, Any] = {
     "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
@@ -315,7 +315,7 @@ def test_a_run_is_no_calibration_of_itself_and_counts_once(tmp_path: Path, pilot
 
 
 def test_every_step_that_is_forecast_has_its_work() -> None:
-    assert [*WORK] == [step for step in STEPS if chapter(step) in REPORTED and step != "plan.estimate"]
+    assert [*WORK] == [step for step in STEPS if STEPS[step].stage in REPORTED and step != "plan.estimate"]
     assert all(
         (work.unit == "bytes of raw text") == (step.split(".")[0] not in ("pretrain", "evaluate"))
         for step, work in WORK.items()

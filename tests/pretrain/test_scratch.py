@@ -25,6 +25,7 @@ from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import pretrain
 from tests.pretrain.processes import chaos
 from tests.pretrain.test_segment import start_apart
 
@@ -214,8 +215,8 @@ def test_the_place_on_a_platform_tells_runs_of_one_name_apart(tmp_path: Path, mo
     places = []
     for results in ("one", "other"):
         dag = Dag(load({**raw, "run": {**raw["run"], "results": str(tmp_path / results)}}))
-        wildcards: Any = type("Wildcards", (), {"model": "base", "step": "4"})
-        places.append(dag.recovery(wildcards))
-        assert places[-1].endswith(dag.scratch(wildcards).removeprefix(f"{dag.run}/scratch"))
+        wildcards = {"model": "base", "step": "4"}
+        places.append(pretrain.recovery(dag, wildcards))
+        assert places[-1].endswith(pretrain.segment_scratch(dag, wildcards).removeprefix(f"{dag.run}/scratch"))
     assert places[0] != places[1] and all(place.startswith("/scratch/project_1/polder/micro-") for place in places)
-    assert Dag(load(raw | {"platform": "local"})).recovery(wildcards) == ""
+    assert pretrain.recovery(Dag(load(raw | {"platform": "local"})), wildcards) == ""

@@ -47,6 +47,7 @@ def describe(folder: Path, files: list[Path], crate: Path | None = None, **setti
     """Write the crate of a run, with what is written beside it, from this project's own workflow."""
     crate = crate or folder / layout.CRATE
     workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
+    workflow += sorted((ROOT / "pipeline/workflow/steps").glob("*.py"))
     written = {
         "readme": folder / layout.RUN_README,
         "prov": folder / layout.PROV,

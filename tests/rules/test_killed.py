@@ -8,39 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.commands import read
+from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, new_project
 from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
 
-STAGES = {
-    "sources.listing",
-    "sources.fingerprint",
-    "sources.manifest",
-    "corpus.filter",
-    "corpus.signatures",
-    "corpus.find_duplicates",
-    "corpus.deduplicate",
-    "corpus.ngrams",
-    "corpus.matches",
-    "corpus.find_items",
-    "corpus.decontaminate",
-    "corpus.statistics",
-    "corpus.publish",
-    "tokenizer.train",
-    "tokenizer.fertility",
-    "tokens.shard",
-    "tokens.suffixes",
-    "tokens.index",
-    "plan.estimate",
-    "pretrain.segment",
-    "pretrain.export",
-    "evaluate.differences",
-    "evaluate.samples",
-    "evaluate.suites",
-    "report.page",
-    "provenance.crate",
-}
-
+STAGES = {name for name, step in STEPS.items() if step.per.jobs(read(Path("config/micro.yaml")))}
 SOME = {"corpus.filter", "pretrain.segment", "evaluate.suites"}
 
 

@@ -42,11 +42,21 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "a function that no step calls": lambda p: append(
         p.path("pipeline/corpus/documents.py"), "\n\ndef seen() -> int:\n    return 1\n"
     ),
-    "a rule reformatted": lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
+    "a rule reformatted": lambda p: p.edit(
+        "rules/steps.smk", "message: made.message", "message:\n            made.message"
+    ),
     "the contract, which runs every step": lambda p: rewrite_in(p, "pipeline/job/contract.py", "Job.put_in_place"),
     "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
+    "the order of a command line": lambda p: p.edit(
+        "pipeline/workflow/steps/tokens.py",
+        '(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS)',
+        '(SOURCES_READ, TOKENIZER_OF_TOKENS, Input("train", TRAIN))',
+    ),
+    "what a job says when it begins": lambda p: p.edit(
+        "pipeline/workflow/steps/tokens.py", '"Index the token set', '"Count the token set'
+    ),
     "a Slurm resource": lambda p: p.edit(
-        "rules/pretrain.smk", 'resources_of("pretrain.segment")', '{**resources_of("pretrain.segment"), "runtime": 33}'
+        "rules/steps.smk", "resources: **made.resources", 'resources: **{**made.resources, "runtime": 33}'
     ),
     "how many processes train": lambda p: p.edit(
         "workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"

@@ -20,11 +20,12 @@ EVALUATION = {"evaluate_samples": 1, **SUITES}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_suffixes": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-AFTER_DECONTAMINATION = {"corpus_find_items": 1, "corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
+DESCRIPTION = {"corpus_find_items": 1, "corpus_statistics": 1, "corpus_publish": 1}
+AFTER_DECONTAMINATION = {**DESCRIPTION, **TOKENIZER}
 OF_A_CORPUS = {
     **dict.fromkeys(("corpus_filter", "corpus_signatures", "corpus_deduplicate", "corpus_matches"), 4),
-    **dict.fromkeys(("corpus_find_duplicates", "corpus_ngrams", "corpus_statistics", "corpus_publish"), 1),
-    "corpus_find_items": 1,
+    **dict.fromkeys(("corpus_find_duplicates", "corpus_ngrams"), 1),
+    **DESCRIPTION,
     "corpus_decontaminate": 4,
 }
 # Where one unit has other documents, and no copies in other units.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.workflow.invocation import action
+from pipeline.workflow.snakemake_internals import action
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
 

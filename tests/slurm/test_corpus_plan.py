@@ -17,7 +17,7 @@ from pipeline.forecast.text_rates import JOINING, RATES, Rate
 from pipeline.plan.plan_tables import corpus_lines
 from pipeline.slurm.corpus_plan import CorpusPlan
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps import STEPS, chapter
+from pipeline.workflow.steps import STEPS
 
 
 def micro(**changes: Any) -> Config:
@@ -40,7 +40,8 @@ def test_the_jobs_are_those_of_the_dag(name: str) -> None:
     counted = Counter({step: one["jobs"] for step, one in told["sources"]["steps"].items()})
     for corpus in told["corpora"].values():
         counted.update({step: one["jobs"] for step, one in corpus["steps"].items()})
-    assert counted == Counter({step: number for step, number in jobs.items() if chapter(step) in ("sources", "corpus")})
+    of_text = {step: number for step, number in jobs.items() if STEPS[step].stage in ("sources", "corpus")}
+    assert counted == Counter(of_text)
     assert counted["corpus.filter"] > told["corpora"]["small"]["steps"]["corpus.filter"]["jobs"]
 
 
@@ -188,4 +189,4 @@ def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, caps
 
 
 def test_every_step_of_the_two_chapters_says_what_it_needs() -> None:
-    assert all(step.need is not None for name, step in STEPS.items() if chapter(name) in ("sources", "corpus"))
+    assert all(step.need is not None for step in STEPS.values() if step.stage in ("sources", "corpus"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.workflow import deferred_jobs
-from pipeline.workflow.steps import CHAPTERS
+from pipeline.workflow.steps import STAGES
 
 
 def test_what_stands_behind_a_checkpoint_that_runs_may_follow() -> None:
@@ -19,5 +19,5 @@ def test_without_a_checkpoint_the_plan_is_the_whole() -> None:
     assert deferred_jobs.sentence(["sources_complete"], ["sources_listing"]) is None
 
 
-def test_the_chapters_behind_a_checkpoint_are_chapters() -> None:
-    assert all(set(chapters) < set(CHAPTERS) for chapters in deferred_jobs.BEHIND.values())
+def test_the_stages_behind_a_checkpoint_are_stages() -> None:
+    assert all(set(stages) < set(STAGES) for stages in deferred_jobs.BEHIND.values())

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import Config, load
+from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.finished_training import Finished
-from pipeline.workflow.step_settings import pretrain_segment
 
 TRAINING = {
     "sequence_length": 64,

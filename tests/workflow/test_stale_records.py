@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
 
 from pipeline.commands import read
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.stale_records import NAME_BYTES, Stale, remembered
+from pipeline.workflow.stale_records import Stale
 from tests.conftest import Project, new_project
 from tests.rules.test_reruns import TRAINING
 
@@ -23,16 +22,6 @@ def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stale:
     """Return the stale records of a project of which Snakemake forgot everything."""
     monkeypatch.chdir(project.folder)
     return Stale(Dag(read(Path("config/micro.yaml"))), Path("nothing"))
-
-
-def test_a_long_name_is_found_in_snakemakes_folders(tmp_path: Path) -> None:
-    name = "results/" + "long/" * 100 + "record.json"
-    encoded = urlsafe_b64encode(name.encode()).decode()
-    assert len(encoded) > 2 * NAME_BYTES and not remembered(tmp_path, name)
-    folder = tmp_path / f"@{encoded[:NAME_BYTES]}" / f"@{encoded[NAME_BYTES : 2 * NAME_BYTES]}"
-    folder.mkdir(parents=True)
-    (folder / encoded[2 * NAME_BYTES :]).write_text("{}")
-    assert remembered(tmp_path, name)
 
 
 @pytest.mark.slow
@@ -66,12 +55,12 @@ def test_a_job_that_read_other_bytes_is_known_by_its_record(project: Project, mo
     found = stale(project, monkeypatch)
     assert found.of_other_raw_files() == [] == found.of_other_tokens("base", "4")
     batch = f"{BATCHES}/corpus.filter.main.nl_gids.0.json"
-    assert found.of_other_files(batch, found.dag.batch_hash("nl_gids", "0")) == []
+    assert found.of_other_files(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
     manifest = project.results / "sources/nl_gids/manifest.json"
     content = json.loads(manifest.read_text())
     content["units"]["0"]["sha256"] = "0" * 64
     manifest.write_text(json.dumps(content))
-    assert found.of_other_files(batch, found.dag.batch_hash("nl_gids", "0")) == [Path(batch)]
+    assert found.of_other_files(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == [Path(batch)]
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes() + b"\n")
     found = stale(project, monkeypatch)  # a start lists the raw files once

@@ -1,13 +1,12 @@
-"""The table of steps says what their modules and rules are."""
+"""The declarations of steps are what their modules take."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import json
-import re
 from pathlib import Path
-from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 import yaml
@@ -15,39 +14,33 @@ import yaml
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.work import WORK
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps import STEPS, step_settings
+from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
+from pipeline.workflow.steps.corpus import equal_keys
+from pipeline.workflow.steps.declaration import Output, Step
+from pipeline.workflow.steps.pretrain import milestone_before
 
-TEXT = "\n\n\n".join(path.read_text() for path in sorted(Path("rules").glob("*.smk")))
-BLOCKS = [block.split("\n\n\n")[0] for block in re.split(r"^(?:rule|checkpoint) ", TEXT, flags=re.MULTILINE)[1:]]
-RULES = {block.split(":", 1)[0]: block for block in BLOCKS}
-
-
-def rule_of(step: str) -> str:
-    """Return the text of a step's rule."""
-    return RULES[step.replace(".", "_")]
+# What a job tells its step besides its files.
+GIVEN = {"raw", "private", "scratch", "recovery_folder", "launch", "platform", "staging", "owner", "versions"}
 
 
-def test_a_rule_that_calls_a_step_is_the_rule_of_that_step() -> None:
-    pattern = r"python -m pipeline (\w+) (\w+) \{params\.contract"
-    called = {name: re.findall(pattern, block) for name, block in RULES.items()}
-    called["pretrain_segment"] = [("pretrain", "segment")]  # by whatever the platform's image needs
-    assert {name for name, found in called.items() if found} == {step.replace(".", "_") for step in STEPS}
-    assert all(
-        found in ([], [tuple(step.split(".")) for step in STEPS if step.replace(".", "_") == name])
-        for name, found in called.items()
-    )
+def test_steps_are_listed_in_the_order_of_their_stages() -> None:
+    stages = [step.stage for step in STEPS.values()]
+    assert stages == sorted(stages, key=STAGES.index) and set(STAGES) == {*STAGE_DONE}
+    names = [*STEPS]
+    for name, before in (("entries", "sources.fingerprint"), ("forgotten", "corpus.publish")):
+        assert names[names.index(f"opt_out.{name}") - 1] == before
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_is_what_its_rule_says(step: str) -> None:
-    rule, declared = rule_of(step), STEPS[step]
-    named = set(re.findall(r'\b(?:batch|record|log_file|resources_of|contract)\("([a-z_.]+)"\)', rule))
-    assert step in named and f'resources_of("{step}")' in rule and f'contract("{step}")' in rule
-    assert declared.has_folders == ("directory(" in rule)
-    assert (declared.private is not None) == ("--private=" in rule)
-    assert (declared.per.units is not None) == ("--batch {output.batch}" in rule)
-    used = set(re.findall(r"\bwildcards\.(\w+)", rule)) | set(re.findall(r"\bw\.(\w+)", rule))
-    assert used <= {*declared.per.wildcards}
+@pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
+def test_a_step_takes_what_is_declared(step: Step) -> None:
+    keywords = {*inspect.signature(importlib.import_module(f"pipeline.{step.name}").run).parameters} - {"settings"}
+    declared = [one.name for one in (*step.inputs, *step.outputs) if isinstance(one, Output) or one.is_read]
+    assert len(declared) == len({*declared}), "each name once"
+    assert keywords - GIVEN == {*declared}
+    assert ("private" in keywords) == (step.private is not None)
+    assert ("scratch" in keywords) == (step.scratch is not None)
+    assert keywords & {"launch", "platform", "staging"} == {*step.options} & {"launch", "platform", "staging"}
+    assert step.reads_raw or "raw" not in keywords
 
 
 def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
@@ -58,10 +51,9 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     config = load(content)
     dag = Dag(config)
     assert dag.milestones("branch") == [f"results/micro/models/branch/milestones/{step}" for step in (6, 8)]
-    first, second = (SimpleNamespace(model="branch", step=step) for step in ("6", "8"))
-    assert dag.previous_milestone(first) == ["results/micro/models/base/milestones/4"]
-    assert dag.previous_milestone(second) == ["results/micro/models/branch/milestones/6"]
-    assert dag.previous_milestone(SimpleNamespace(model="base", step="4")) == []
+    before = [milestone_before(dag, {"model": "branch", "step": step}) for step in ("6", "8")]
+    assert before == [["results/micro/models/base/milestones/4"], ["results/micro/models/branch/milestones/6"]]
+    assert milestone_before(dag, {"model": "base", "step": "4"}) == []
     told = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
     assert (told.first_step, told.last_step, told.training.start) == (4, 6, None)  # type: ignore[attr-defined]
     assert step_settings(config, "pretrain.export", {"model": "branch"}).of_result()["first_step"] == 4
@@ -84,7 +76,7 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
         [],
         [("main", "0"), ("main", "1"), ("main", "2")],
     ]
-    files = [Dag(config).equal_keys(SimpleNamespace(corpus="main")) for config in (one, three)]
+    files = [equal_keys(Dag(config), {"corpus": "main"}) for config in (one, three)]
     assert files == [[], [f"results/micro/corpus/main/equal_keys/{share}.parquet" for share in range(3)]]
     for step in ("corpus.signatures", "corpus.find_duplicates", "corpus.publish"):
         told = [step_settings(config, step, {"corpus": "main"}).of_result() for config in (one, three)]
@@ -127,8 +119,11 @@ def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
     assert told(learning_rate=0.5) == {**found, "training.learning_rate": 0.5}
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_settings_of_a_step_are_those_that_its_function_takes(step: str) -> None:
-    run = importlib.import_module(f"pipeline.{step}").run
-    assert next(iter(inspect.signature(run).parameters)) == "settings"
-    assert STEPS[step].settings.__name__ == step.replace(".", "_")
+@pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
+def test_the_settings_of_a_step_are_those_that_its_function_takes(step: Step, everything: Config) -> None:
+    run = importlib.import_module(f"pipeline.{step.name}").run
+    taken = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
+    jobs = step.per.jobs(everything)
+    assert jobs
+    for job in jobs:
+        assert type(step.settings(everything, dict(zip(step.per.wildcards, job, strict=True)))) is taken

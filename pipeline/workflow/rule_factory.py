@@ -1,0 +1,204 @@
+"""The rule of a step, made from its declaration: what each directive of Snakemake gets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from snakemake.io import ancient, directory, report
+
+from pipeline.core.path_ranges import shorten
+from pipeline.layout import REMOVED, Place
+from pipeline.workflow.checkpoint_inputs import CheckpointInputs
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import Files, Input, Output, Step, Value
+
+Directive = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The directives of one rule."""
+
+    name: str
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    log: str
+    threads: int | Directive
+    resources: Mapping[str, Any]
+    params: Mapping[str, Any]
+    constraints: Mapping[str, str]
+    message: str
+    is_local: bool
+    shell: str
+
+
+def shell_command(step: Step, before: str = "") -> str:
+    """Return the command of a step, as Snakemake fills it in; `before` is a command that runs first, with its log."""
+    room, _, name = step.name.partition(".")
+    is_batch = step.per.units is not None
+    made = "params" if is_batch else "output"
+    words = [f"{before} &&"] if before else []
+    words += ["{resources.supervisor}" if step.is_supervised else "python", f"-m pipeline {room} {name}"]
+    words += ["{params.contract:q}"]
+    words += ["--units {params.units:q} --batch {output.batch:q}"] if is_batch else []
+    words += ["--of={params.of}"] if step.of else []
+    words += [f"--{name}={{params.{name}:q}}" for name in ("raw", "scratch") if name in _own_parameters(step)]
+    words += [f"--{name}={{resources.{name}:q}}" for name in step.options]
+    words += [f"--input {one.name} {_words(one)}" for one in step.inputs if one.is_read]
+    words += [f"--output {one.name} {{{made}.{one.name}:q}}" for one in step.outputs]
+    words += ["--private={params.private:q}"] if step.private else []
+    words += [f"--record {{{made}.record:q}} {'2>>' if before else '2>'} {{log:q}}"]
+    return " ".join(words)
+
+
+def _own_parameters(step: Step) -> list[str]:
+    return ["raw"] * step.reads_raw + ["scratch"] * (step.scratch is not None)
+
+
+def _words(read: Input) -> str:
+    from_input = read.is_seen and not read.is_short
+    return read.words or f"{{{'input' if from_input else 'params'}.{read.name}:q}}"
+
+
+class RuleFactory:
+    """Makes the rules of one run.
+
+    Args:
+        dag: the jobs of the run.
+        resources_of: what the jobs of a step ask for.
+        units_of_batch: how many units a batch has: on one machine, as many of its cores as there are get used.
+        behind: the files that are known behind a checkpoint of Snakemake alone.
+        supervisor: the program that starts the processes of a training, known when all rules are read.
+    """
+
+    def __init__(
+        self,
+        dag: Dag,
+        resources_of: Callable[[str], Mapping[str, Any]],
+        units_of_batch: Directive,
+        behind: CheckpointInputs,
+        supervisor: Callable[[], str],
+    ) -> None:
+        self.dag = dag
+        self._resources_of = resources_of
+        self._units_of_batch = units_of_batch
+        self._behind = behind
+        self._supervisor = supervisor
+
+    def rule(self, step: Step) -> Rule:
+        """Return the directives of a step's rule."""
+        step = replace(step, outputs=tuple(one for one in step.outputs if one.only_if(self.dag.config)))
+        is_batch = step.per.units is not None
+        made: dict[str, Any] = {output.name: self._output(output) for output in step.outputs}
+        return Rule(
+            name=step.rule,
+            inputs=self._inputs(step),
+            outputs={"batch": self.dag.batch(step.name)} if is_batch else made | {"record": self.dag.record(step.name)},
+            log=self.dag.log(step.name),
+            threads=self._units_of_batch if is_batch else step.threads,
+            resources=self._resources(step),
+            params=self._params(step),
+            constraints=step.constraints,
+            message=step.message,
+            is_local=step.is_local,
+            shell=shell_command(step, step.before(shlex.quote(self.dag.run)) if step.before else ""),
+        )
+
+    def _inputs(self, step: Step) -> dict[str, Any]:
+        found = {one.name: self._input(step, one) for one in step.inputs if one.is_seen}
+        return found | ({"twin": ancient(self.dag.first_twin(step.name))} if step.reuses else {})
+
+    def _input(self, step: Step, read: Input) -> Any:
+        """Return a path or a function of the wildcards, as Snakemake takes it."""
+        if isinstance(read.files, Place):
+            path = self.dag.file(read.files)
+            return ancient(path) if read.is_ancient else path
+        files = self._files(step, read)
+        if not callable(is_ancient := read.is_ancient):
+            return ancient(files) if is_ancient else files
+
+        def of_a_job(wildcards: Any) -> Any:
+            paths = files(wildcards)
+            return [ancient(path) for path in paths] if is_ancient(self.dag, dict(wildcards.items())) else paths
+
+        return of_a_job
+
+    def _files(self, step: Step, read: Input) -> Directive:
+        if isinstance(read.files, str):
+            method: Callable[[Step, Wildcards], Any] = getattr(self._behind, read.files)
+            return lambda wildcards: method(step, dict(wildcards.items()))
+        assert callable(read.files), f"{step.name}: Snakemake is to know the input {read.name}, which names no files"
+        return self._value(read.files)
+
+    def _value(self, of: Files | Value) -> Directive:
+        """Return a declared function as one of the wildcards alone: Snakemake compares no other parameters."""
+        return lambda wildcards: of(self.dag, dict(wildcards.items()))
+
+    def _output(self, output: Output) -> Any:
+        path = self.dag.file(output.place)
+        path = directory(path) if output.is_folder else path
+        if (shown := output.shown) is None:
+            return path
+        return report(path, patterns=[*shown.patterns], category=shown.category, labels=dict(shown.labels))
+
+    def _resources(self, step: Step) -> dict[str, Any]:
+        found = dict(self._resources_of(step.name)) | {name: self._value(of) for name, of in step.resources.items()}
+        if "operation" in step.options:
+            found["operation"] = self.dag.operation(step.name)
+        if step.is_supervised:
+            found["supervisor"] = lambda wildcards: self._supervisor()
+        return found
+
+    def _params(self, step: Step) -> dict[str, Any]:
+        """Return what a job depends on besides its files; a changed value makes it run again, a changed name does not.
+
+        What is in few words of the input is derived from it, so that Snakemake does not compare it.
+        """
+        params: dict[str, Any] = {"contract": self.dag.contract(step.name)}
+
+        def add(name: str, value: Any) -> None:
+            assert name not in params, f"{step.name} has two parameters {name}"
+            params[name] = value
+
+        if step.of:
+            add("of", self._value(step.of))
+        if step.reads_raw:
+            add("raw", self._value(RunFiles.raw_folder))
+        if step.scratch:
+            folder = step.scratch
+            add("scratch", self.dag.file(folder, job=step.job) if isinstance(folder, Place) else self._value(folder))
+        for read in step.inputs:
+            if read.is_short:
+                add(read.name, _shortened(read.name))
+            elif not read.is_seen and read.files is not None:
+                add(read.name, self._unseen(read))
+        if step.per.units is not None:
+            add("units", self._value(RunFiles.batch_units))
+            add("record", self.dag.record(step.name))
+            for output in step.outputs:
+                add(output.name, self.dag.file(output.place, unit="%unit"))
+        if step.private:
+            add("private", REMOVED.in_run(self.dag.private, step=step.private, unit="%unit"))
+        for name, of in step.parameters.items():
+            add(name, self._value(of))
+        return params
+
+    def _unseen(self, read: Input) -> Any:
+        if isinstance(read.files, Place):
+            return self.dag.file(read.files, unit="%unit")
+        assert callable(read.files)
+        files = read.files
+
+        def in_few_words(wildcards: Any) -> list[str]:
+            return shorten(files(self.dag, dict(wildcards.items())))
+
+        return in_few_words
+
+
+def _shortened(name: str) -> Callable[[Any, Any], list[str]]:
+    """Return the function that gives a job's many inputs in few words."""
+    return lambda wildcards, input: shorten(input.get(name))

@@ -1,0 +1,173 @@
+"""Which files of a run belong together: the batches of a source, the units of a corpus, the milestones of a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.configuration import Config
+from pipeline.core.path_ranges import shorten
+from pipeline.evaluate.task_files import suite_files
+from pipeline.layout import (
+    BATCH,
+    MANIFEST,
+    MILESTONE,
+    RECORD,
+    TOKEN_INDEX,
+    TOKENIZER_CONFIGURATION,
+    UNIT_LISTING,
+    Place,
+)
+from pipeline.workflow.finished_training import Finished, hash_of_tokens
+
+Wildcards = Mapping[str, str]
+"""The values of the wildcards of one job."""
+
+
+@cache
+def _unit_hashes(manifest: Path, changed_nanoseconds: int) -> dict[str, str]:
+    """Return the hash of each unit in a manifest, read once as long as it does not change: every batch asks for it."""
+    units = json.loads(manifest.read_text(encoding="utf-8"))["units"]
+    return {unit: str(entry["sha256"]) for unit, entry in units.items()}
+
+
+def short_hash(content: Any) -> str:
+    """Return a hash of 16 digits of what can be written as JSON."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+class RunFiles(ABC):
+    """The files of one run, by its configuration.
+
+    Attributes:
+        run: the folder of the results.
+        private: the folder of the removed texts that no record lists.
+        finished: the segments of training that stay as they were made.
+    """
+
+    finished: Finished
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.run = config.directory.as_posix()
+        self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
+
+    @abstractmethod
+    def versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
+        """Return settings (sorted JSON), code version and environment version of a job."""
+
+    @abstractmethod
+    def records(self) -> list[str]:
+        """Return the records of all jobs before the report that work on no batch, in the order of the steps."""
+
+    @abstractmethod
+    def unit_records(self) -> list[str]:
+        """Return the records of the units, of which no rule knows but their batches."""
+
+    @cached_property
+    def task_files(self) -> list[str]:
+        """The files of the evaluation tasks, the same for every model."""
+        return [str(file) for suite in self.config.suites() for file in suite_files(suite)]
+
+    def file(self, place: Place, **values: object) -> str:
+        """Return a file or folder of the run; wildcards without a value stay."""
+        return place.in_run(self.run, **values)
+
+    def record_of(self, *job: str) -> str:
+        """Return the record of a job, such as `("corpus.ngrams", "main")`."""
+        return self.file(RECORD, job=".".join(job))
+
+    def batch_of(self, *job: str) -> str:
+        """Return what a batch wrote, such as `("corpus.filter", "main", "laws", "0")`."""
+        return self.file(BATCH, job=".".join(job))
+
+    def batches(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
+        """Return what all batches of a step wrote, of some sources."""
+        names = [step] if corpus is None else [step, corpus]
+        return [self.batch_of(*names, source, batch) for source in sources for batch in self.config.batches(source)]
+
+    def corpus_batches(self, step: str, corpus: str) -> list[str]:
+        """Return what all batches of a step of a corpus wrote."""
+        return self.batches(step, self.config.corpus_sources(corpus), corpus)
+
+    def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
+        """Return (source, unit) of the sources, in the order in which every step reads them."""
+        return [(source, unit) for source in sources for unit in self.config.units(source)]
+
+    def corpus_files(self, place: Place, corpus: str) -> list[str]:
+        """Return the files of all units of a corpus, in one of its folders."""
+        return self._unit_files(place, corpus, self.config.corpus_sources(corpus))
+
+    def reserved_files(self, place: Place, corpus: str) -> list[str]:
+        """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
+        return self._unit_files(place, corpus, self.config.reserving())
+
+    def _unit_files(self, place: Place, corpus: str, sources: Iterable[str]) -> list[str]:
+        folder = place.fill(corpus=corpus)
+        return [self.file(folder, source=source, unit=unit) for source, unit in self.units(sources)]
+
+    def batch_units(self, wildcards: Wildcards) -> list[str]:
+        """Return the units of a batch: their files of the listing, in few words."""
+        units = self.config.batches(wildcards["source"])[wildcards["batch"]]
+        return shorten(self.file(UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units)
+
+    def raw_folder(self, wildcards: Wildcards) -> str:
+        """Return the folder that the names of a source's raw files are relative to."""
+        return str(self.config.source_units(wildcards["source"]).divided_path()[0])
+
+    def raw_hash(self, wildcards: Wildcards) -> str:
+        """Return one hash of the names and sizes of a batch's raw files: a new one may be older than the old one."""
+        listed = self.config.source_units(wildcards["source"])
+        return short_hash(
+            [
+                [unit, name, listed.sizes[name] if listed.parts_of(unit) is None else None]
+                for unit in listed.batches[wildcards["batch"]]
+                for name in listed.units[unit]
+            ]
+        )
+
+    def batch_hash(self, wildcards: Wildcards) -> str | None:
+        """Return one hash of what the units of a batch depend on, by the source's manifest; None before it exists."""
+        source = wildcards["source"]
+        manifest = Path(self.file(MANIFEST, source=source))
+        if not manifest.is_file():
+            return None
+        known = _unit_hashes(manifest, manifest.stat().st_mtime_ns)
+        return short_hash([known.get(unit) for unit in self.config.batches(source)[wildcards["batch"]]])
+
+    def large_file(self, wildcards: Wildcards) -> str:
+        """Return the raw file of a source that has this number, to be cut into parts."""
+        listed = self.config.source_units(wildcards["source"])
+        return str(listed.files[listed.large_files[wildcards["file"]][0]])
+
+    def large_file_bytes(self, wildcards: Wildcards) -> int:
+        """Return the size of a file that is cut into parts."""
+        return Path(self.large_file(wildcards)).stat().st_size
+
+    def milestone(self, model: str, step: int | str) -> str:
+        """Return the folder of a milestone."""
+        return self.file(MILESTONE, model=model, step=step)
+
+    def milestones(self, model: str) -> list[str]:
+        """Return all milestones of a model, the last one last."""
+        return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
+
+    def token_index(self, model: str) -> str:
+        """Return the index of the tokens that a model is trained on."""
+        return self.file(TOKEN_INDEX, tokens=self.config.models[model].tokens)
+
+    def of_tokenizer(self, place: Place, model: str) -> str:
+        """Return a file of the tokenizer of a model."""
+        return self.file(place, tokenizer=self.config.tokens[self.config.models[model].tokens].tokenizer)
+
+    def tokens_hash(self, model: str) -> str | None:
+        """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
+        paths = [Path(self.token_index(model)), Path(self.of_tokenizer(TOKENIZER_CONFIGURATION, model))]
+        if not all(path.is_file() for path in paths):
+            return None
+        return hash_of_tokens(*(hashlib.sha256(path.read_bytes()).digest() for path in paths))

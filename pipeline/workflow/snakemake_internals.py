@@ -1,0 +1,110 @@
+"""What is read of Snakemake beyond its documented interface: its command line, its memory, its locks, its jobs."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from snakemake.cli import get_argument_parser
+from snakemake_interface_executor_plugins.settings import DeploymentMethod
+
+MEMORY = Path(".snakemake/metadata")
+LOCKS = ".snakemake/locks"
+NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
+# What snakemake does instead of making files: the attributes of its command line.
+NO_EXECUTIONS = (
+    *("lint", "list_target_rules", "list_rules", "print_compilation", "containerize", "generate_unit_tests", "dag"),
+    *("rulegraph", "filegraph", "d3dag", "cleanup_metadata", "conda_cleanup_envs", "conda_create_envs_only"),
+    *("list_conda_envs", "cleanup_shadow", "container_cleanup_images", "list_changes", "list_input_changes"),
+    *("list_params_changes", "list_untracked", "summary", "detailed_summary", "archive", "delete_all_output"),
+    *("delete_temp_output", "dryrun", "touch"),
+)
+
+Action = Literal["execution", "unlock", "other"]
+
+
+def action(words: list[str]) -> Action:
+    """Return what the words of a command line ask for: a workflow is not told before it is read."""
+    options = vars(get_argument_parser().parse_known_args(words)[0])
+    if options["unlock"]:
+        return "unlock"
+    is_report = (options["report"] or options["reporter"]) and not options["report_after_run"]
+    return "other" if is_report or any(options[name] for name in NO_EXECUTIONS) else "execution"
+
+
+def file_of(memory: Path, name: str) -> Path:
+    """Return the file that Snakemake's memory, such as .snakemake/metadata, has of the output of that name."""
+    encoded = urlsafe_b64encode(name.encode()).decode()
+    *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
+    return memory.joinpath(*(f"@{folder}" for folder in folders), last)
+
+
+def remembered(memory: Path, name: str) -> bool:
+    """Return whether Snakemake's memory holds the output of that name."""
+    return file_of(memory, name).exists()
+
+
+def is_locked(run: str, locks: Path) -> bool:
+    """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
+    return bool(locks_of(run, locks))
+
+
+def locks_of(run: str, locks: Path) -> list[Path]:
+    """Return the lock files of Snakemake that name files of this run."""
+    found = []
+    for file in locks.glob("*.lock"):
+        with suppress(OSError):  # its snakemake has just ended
+            if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
+                found.append(file)
+    return found
+
+
+class Workflow:
+    """What Snakemake knows of the workflow that it runs."""
+
+    def __init__(self, workflow: Any) -> None:
+        self._workflow = workflow
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether this process plans and runs nothing."""
+        return bool(self._workflow.is_main_process and self._workflow.output_settings.dryrun)
+
+    @property
+    def submits_to_slurm(self) -> bool:
+        """Whether jobs go through Slurm."""
+        return bool(self._workflow.executor_plugin.name == "slurm")
+
+    @property
+    def loads_modules(self) -> bool:
+        """Whether jobs load environment modules."""
+        return DeploymentMethod.ENV_MODULES in self._workflow.deployment_settings.deployment_method
+
+    def set_modules(self, modules: Any) -> None:
+        """Give all rules the same environment modules, as the directive envmodules would."""
+        for rule in self._workflow.rules:
+            rule.env_modules = modules
+
+    def planned_rules(self) -> tuple[Counter[str], Counter[str]] | None:
+        """Return how many jobs of each rule are to run, and how many are done; None before there is a plan."""
+        dag = self._workflow.dag
+        if dag is None:
+            return None
+        planned, others = Counter[str](), Counter[str]()
+        for job in dag.jobs:
+            (planned if dag.needrun(job) else others)[job.rule.name] += 1
+        return planned, others
+
+    def jobs_to_run(self, rule: str) -> Iterator[tuple[Mapping[str, str], Mapping[str, Any]]]:
+        """Yield wildcards and resources of the jobs of a rule that are to run."""
+        for job in self._workflow.dag.needrun_jobs():
+            if job.rule.name == rule:
+                yield job.wildcards_dict, job.resources
+
+    def has_job(self, rule: str) -> bool:
+        """Return whether there is a job of a rule, done or not."""
+        return any(job.rule.name == rule for job in self._workflow.dag.jobs)

@@ -1,0 +1,59 @@
+"""The declarations of all steps, a module for each stage, and the table that is collected from them."""
+
+from __future__ import annotations
+
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.workflow.run_files import Wildcards
+from pipeline.workflow.steps import (
+    corpus,
+    data_set,
+    decontamination,
+    evaluate,
+    opt_out,
+    plan,
+    pretrain,
+    provenance,
+    report,
+    sources,
+    tokenizer,
+    tokens,
+)
+from pipeline.workflow.steps.declaration import Step
+
+ORDER = (sources, corpus, decontamination, data_set, tokenizer, tokens, pretrain, evaluate, plan, report, provenance)
+
+
+def _collect() -> dict[str, Step]:
+    """Return all steps in the order in which runs, records and the report list them."""
+    steps = [step for module in ORDER for step in module.STEPS]
+    for step in opt_out.STEPS:
+        names = [other.name for other in steps]
+        steps.insert(names.index(str(step.after)) + 1, step)
+    return {step.name: step for step in steps}
+
+
+STEPS = _collect()
+
+
+STAGES = tuple(dict.fromkeys(step.stage for step in STEPS.values()))
+REPORTED = tuple(name for name in STAGES if name not in ("report", "provenance"))
+
+
+STAGE_DONE = {
+    "sources": "The sources are read",
+    "corpus": "The corpora are made",
+    "tokenizer": "The tokenizers are made",
+    "tokens": "The token sets are made",
+    "pretrain": "The models are trained",
+    "evaluate": "The models are evaluated",
+    "plan": "The plan is made",
+    "report": "The report is written",
+    "provenance": "The crate is written",
+}
+"""What Snakemake says when the target of a stage is there."""
+
+
+def step_settings(config: Config, step: str, instance: Wildcards) -> Settings:
+    """Return the settings of one job, of a step such as `corpus.filter` and its source, corpus, …."""
+    return STEPS[step].settings(config, instance)

@@ -1,0 +1,275 @@
+"""The steps of the stage corpus up to deduplication, and the order of all of its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.corpus.quality_settings import PerplexitySettings, ScoresSettings, Seeds
+from pipeline.corpus.settings import (
+    Copies,
+    Corpus,
+    DeduplicateSettings,
+    EqualKeysSettings,
+    FilterSettings,
+    FindDuplicatesSettings,
+    QualitySettings,
+)
+from pipeline.sources.licenses import is_allowed, licenses_in
+from pipeline.sources.settings import Source
+from pipeline.workflow.common_settings import file_sha256, harmful, shared, signatures, with_hash
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import (
+    SOURCES_READ,
+    UNIT,
+    Input,
+    Need,
+    Output,
+    Per,
+    Step,
+    all_batches,
+    all_units,
+    per_batch,
+    unseen,
+    waits_for,
+)
+from pipeline.workflow.steps.opt_out import READS_UNITS, RESERVED_BATCHES, RESERVED_UNITS
+
+CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus])
+CORPUS_BATCH = per_batch(
+    ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
+)
+# Where documents get a score.
+SCORED_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.scored("quality")])
+SCORED_CORPUS_BATCH = per_batch(
+    ("corpus", "source"),
+    lambda c: [(name, source) for name in c.scored("quality") for source in c.corpus_sources(name)],
+)
+READ_CORPUS_BATCH = per_batch(
+    ("corpus", "source"),
+    lambda c: [(name, source) for name in c.scored("perplexity") for source in c.corpus_sources(name)],
+)
+# Where several jobs share the keys that are compared.
+CORPUS_SHARE = Per(
+    ("corpus", "share"),
+    lambda c: [
+        (corpus, str(share))
+        for corpus, section in c.corpus.items()
+        if section.deduplication.jobs > 1
+        for share in range(section.deduplication.jobs)
+    ],
+)
+
+
+def corpus_filter(config: Config, i: Wildcards) -> Settings:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    keys = shared(FilterSettings, source, section)
+    keys |= {
+        "languages": section.rules_for(source),
+        "personal_data": with_hash(section.personal_data),
+    }
+    return FilterSettings(
+        source=source.name,
+        language_model_sha256=section.language_model and section.language_model.sha256,
+        harmful_sha256=harmful(config, i["corpus"]),
+        quarantine=source.damaged_share > 0,
+        allowed_licenses=_allowed_licenses(config, source),
+        **_samples(source, section),
+        **keys | {"harmful": section.harmful.named()},
+    )
+
+
+def _allowed_licenses(config: Config, source: Source) -> list[str]:
+    """Return the licences that documents of a source may have of their own: those of the run, or what it declares."""
+    if source.license_key is None:
+        return []
+    declared = {*licenses_in(source.license), *source.license_names.values()}
+    return sorted(declared) if config.allowed_licenses is None else config.allowed_licenses
+
+
+def _samples(source: Source, section: Corpus) -> dict[str, Any]:
+    """Return whether samples of the removed documents of a source are kept and shown, and of which licences."""
+    if source.license_key is not None:
+        return {"samples": True, "own_sample_licenses": section.sample_licenses} if section.keep_removed else {}
+    free = source.rights.basis == "public-domain" or is_allowed(source.license, section.sample_licenses)
+    return {"samples": section.keep_removed and free}
+
+
+def corpus_quality(config: Config, i: Wildcards) -> Settings:
+    """The files are named in the order of `Config.seed_files`."""
+    section, files = config.corpus[i["corpus"]], iter(config.seed_files(i["corpus"]))
+    languages = {
+        language: [
+            Seeds(sha256=file_sha256(file := next(files)), name=file.name, label=label, **shared(Seeds, seed_set))
+            for label, sets in (("good", seeds.good), ("bad", seeds.bad))
+            for seed_set in sets
+        ]
+        for language, seeds in sorted(section.quality.items())
+    }
+    return QualitySettings(normalisation=section.normalisation, languages=languages)
+
+
+def corpus_scores(config: Config, i: Wildcards) -> Settings:
+    return ScoresSettings()
+
+
+def corpus_perplexity(config: Config, i: Wildcards) -> Settings:
+    return PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens)
+
+
+def corpus_signatures(config: Config, i: Wildcards) -> Settings:
+    return signatures(config, i["corpus"])
+
+
+def corpus_equal_keys(config: Config, i: Wildcards) -> Settings:
+    section = config.corpus[i["corpus"]].deduplication
+    return EqualKeysSettings(share=int(i["share"]), shares=section.jobs, **shared(EqualKeysSettings, section))
+
+
+def corpus_find_duplicates(config: Config, i: Wildcards) -> Settings:
+    section = config.corpus[i["corpus"]].deduplication
+    return FindDuplicatesSettings(deduplication=Copies(**shared(Copies, section)))
+
+
+def corpus_deduplicate(config: Config, i: Wildcards) -> Settings:
+    section = config.corpus[i["corpus"]]
+    samples = _samples(config.source(i["source"]), section)
+    return DeduplicateSettings(keep_removed=section.keep_removed, **samples)
+
+
+def language_model(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the file of the corpus's language model; none where it is the one of py3langid."""
+    model = run.config.corpus[w["corpus"]].language_model
+    return [run.config.resolved("the language model", model.path)] if model is not None else []
+
+
+def equal_keys(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the files of the jobs that share the keys of a corpus; none where finding the copies compares them."""
+    jobs = run.config.corpus[w["corpus"]].deduplication.jobs
+    return [run.file(layout.EQUAL_KEYS, corpus=w["corpus"], share=share) for share in range(jobs) if jobs > 1]
+
+
+def reading_model(run: RunFiles, w: Wildcards) -> str:
+    """Return the model by which a corpus is read, as it was exported."""
+    return run.file(layout.FINAL_MODEL, model=run.config.perplexity(w["corpus"]).model)
+
+
+def tokens_of_reading_model(run: RunFiles, w: Wildcards) -> str:
+    """Return the index of the tokens that this model is trained on: what is behind a training waits for it too."""
+    return run.token_index(run.config.perplexity(w["corpus"]).model)
+
+
+def this_batch(step: str) -> Input:
+    """Return that the same batch of another step is done."""
+    return waits_for("batch", lambda run, w: run.batch_of(step, w["corpus"], w["source"], w["batch"]))
+
+
+FILTERED_BATCH = (SOURCES_READ, this_batch("corpus.filter"), unseen("documents", layout.FILTERED))
+
+STEPS = (
+    Step(
+        "corpus.filter",
+        CORPUS_BATCH,
+        corpus_filter,
+        "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}",
+        inputs=(
+            *READS_UNITS,
+            Input("model", language_model, is_ancient=True),
+            Input("harmful", lambda run, w: [*map(str, run.config.harmful_files(w["corpus"]))], is_ancient=True),
+        ),
+        outputs=(Output("documents", layout.FILTERED), Output("removed", layout.REMOVED.fill(step="filter"))),
+        need=UNIT,
+        of=RunFiles.batch_hash,
+        reads_raw=True,
+        reuses=True,
+        private="filter",
+    ),
+    Step(
+        "corpus.quality",
+        SCORED_CORPUS,
+        corpus_quality,
+        "Train the classifiers of quality of the corpus {wildcards.corpus}",
+        inputs=(Input("files", lambda run, w: [*map(str, run.config.seed_files(w["corpus"]))], is_ancient=True),),
+        outputs=(Output("model", layout.QUALITY_MODEL), Output("evaluation", layout.QUALITY_EVALUATION)),
+        need=Need(minutes=60, memory_megabytes=4000),
+    ),
+    Step(
+        "corpus.scores",
+        SCORED_CORPUS_BATCH,
+        corpus_scores,
+        "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}",
+        inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
+        outputs=(Output("scores", layout.SCORES),),
+        need=UNIT,
+    ),
+    Step(
+        "corpus.perplexity",
+        READ_CORPUS_BATCH,
+        corpus_perplexity,
+        "Read {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus} with a model",
+        inputs=(
+            *FILTERED_BATCH,
+            waits_for("index", tokens_of_reading_model, is_ancient=True),
+            Input("final", reading_model),
+        ),
+        outputs=(Output("perplexity", layout.PERPLEXITY),),
+        need=Need("batch", 240, 1_000_000, 3000, 4.0),
+    ),
+    Step(
+        "corpus.signatures",
+        CORPUS_BATCH,
+        corpus_signatures,
+        "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}",
+        inputs=FILTERED_BATCH,
+        outputs=(Output("signatures", layout.SIGNATURES),),
+        need=UNIT,
+        reuses=True,
+    ),
+    Step(
+        "corpus.equal_keys",
+        CORPUS_SHARE,
+        corpus_equal_keys,
+        "Find equal keys in the corpus {wildcards.corpus}, share {wildcards.share}",
+        inputs=(
+            SOURCES_READ,
+            all_batches("batches", "corpus.signatures"),
+            RESERVED_BATCHES,
+            all_units("signatures", layout.SIGNATURES),
+            RESERVED_UNITS,
+        ),
+        outputs=(Output("pairs", layout.EQUAL_KEYS),),
+        need=Need("corpus", 60, memory_megabytes=1500),
+    ),
+    Step(
+        "corpus.find_duplicates",
+        CORPUS,
+        corpus_find_duplicates,
+        "Find duplicates in the corpus {wildcards.corpus}",
+        inputs=(
+            SOURCES_READ,
+            all_batches("batches", "corpus.signatures"),
+            RESERVED_BATCHES,
+            all_units("signatures", layout.SIGNATURES),
+            all_units("documents", layout.FILTERED),
+            RESERVED_UNITS,
+            Input("pairs", equal_keys, is_short=True),
+        ),
+        outputs=(Output("duplicates", layout.DUPLICATES_FOLDER, is_folder=True),),
+        need=Need("corpus", 60, memory_megabytes=1500),
+    ),
+    Step(
+        "corpus.deduplicate",
+        CORPUS_BATCH,
+        corpus_deduplicate,
+        "Decide which documents stay of {wildcards.source}, batch {wildcards.batch}",
+        inputs=(*FILTERED_BATCH, waits_for("found", layout.DUPLICATES_FOLDER), unseen("duplicates", layout.DUPLICATES)),
+        outputs=(
+            Output("deduplicated", layout.DEDUPLICATED),
+            Output("removed", layout.REMOVED.fill(step="deduplicate")),
+        ),
+        need=UNIT,
+        private="deduplicate",
+    ),
+)

@@ -1,0 +1,184 @@
+"""The steps of the stage evaluate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.evaluate.settings import (
+    BaselineSettings,
+    DifferencesSettings,
+    MemorizationSettings,
+    SamplesSettings,
+    SuiteSettings,
+    SuitesSettings,
+)
+from pipeline.workflow.common_settings import harmful, pretrain_segment
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step
+from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL
+
+EVALUATION = Per(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated()])
+BASELINE = Per(("baseline",), lambda c: [(name,) for name in c.baselines()])
+SEARCHED_MODEL = Per(("model",), lambda c: [(name,) for name in c.searched_models()])
+EVALUATED_RUN = Per((), lambda c: [()] if c.evaluated() else [])
+
+
+def evaluate_suites(config: Config, i: Wildcards) -> Settings:
+    return SuitesSettings(
+        model=i["model"],
+        step=int(i["step"]),
+        **_asked(config),
+    )
+
+
+def _asked(config: Config) -> dict[str, Any]:
+    """Return what every model is asked: the same, whatever it is."""
+    return {
+        "suites": [SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
+        "seed": config.evaluation.seed,
+        "batch_size": config.evaluation.batch_size,
+        "deterministic": config.evaluation.deterministic,
+    }
+
+
+def evaluate_baselines(config: Config, i: Wildcards) -> Settings:
+    model = config.baselines()[i["baseline"]]
+    seed = None if model is None or config.models[config.root(model)].pretrained else config.model_seed(model)
+    return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
+
+
+def evaluate_samples(config: Config, i: Wildcards) -> Settings:
+    return SamplesSettings(
+        model=i["model"], memorization=_memorization(config, i["model"]), **config.evaluation.samples.model_dump()
+    )
+
+
+def _memorization(config: Config, model: str) -> MemorizationSettings | None:
+    """Return what is counted of a model's text, by the searches of its corpus but for the model of names."""
+    section, name = config.evaluation.memorization, config.tokens[config.models[model].tokens].corpus
+    if section is None:
+        return None
+    corpus = config.corpus[name]
+    return MemorizationSettings(
+        seed=config.evaluation.seed,
+        batch_size=config.evaluation.batch_size,
+        harmful=corpus.harmful.named(),
+        harmful_sha256=harmful(config, name),
+        personal_data=corpus.personal_data.model_copy(update={"names": None, "names_sha256": None}),
+        **section.model_dump(),
+    )
+
+
+def evaluate_differences(config: Config, i: Wildcards) -> Settings:
+    """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
+    groups: dict[str, dict[int, str]] = {}
+    for name, model in sorted(config.compared_models().items()):
+        trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
+        seed = trained.pop("seed")
+        start, taken = model.training.start, config.models[config.root(name)].pretrained
+        began = [start.step if start else None, taken.folder if taken else None]
+        groups.setdefault(json.dumps([model.tokens, trained, began]), {}).setdefault(seed, name)
+    return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
+
+
+def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the files of a baseline, or the milestone of an adopted model, or the first, which has the shape."""
+    model = run.config.baselines()[w["baseline"]]
+    if model is None:
+        return run.config.baseline_files(w["baseline"])
+    if run.config.models[root := run.config.root(model)].pretrained:
+        return [run.milestone(root, 0)]
+    return run.milestones(model)[:1]
+
+
+def baseline_answers(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return what the baselines of a model answered."""
+    names = [name for name, of in run.config.baselines().items() if of in (None, w["model"])]
+    return [
+        run.file(place, baseline=name) for name in names for place in (layout.BASELINE_ANSWERS, layout.BASELINE_RESULTS)
+    ]
+
+
+def _suffixes(run: RunFiles, w: Wildcards) -> list[str]:
+    tokens = run.config.models[w["model"]].tokens
+    return [run.file(layout.SUFFIXES, tokens=tokens, shard=shard) for shard in range(run.config.tokens[tokens].shards)]
+
+
+def _compared_answers(run: RunFiles, w: Wildcards) -> list[str]:
+    compared = run.config.compared_models()
+    evaluated = [(model, step) for model, step in run.config.evaluated() if model in compared]
+    return [run.file(layout.ANSWERS, model=model, step=step) for model, step in evaluated]
+
+
+# Behind a training everything waits for the tokens, as the training itself does.
+INDEX = Input("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
+TASKS = Input("tasks", lambda run, w: run.task_files)
+
+STEPS = (
+    Step(
+        "evaluate.suites",
+        EVALUATION,
+        evaluate_suites,
+        "Evaluate the model {wildcards.model} at step {wildcards.step}",
+        inputs=(
+            SOURCES_READ,
+            Input("milestone", layout.MILESTONE),
+            TASKS,
+            INDEX,
+            Input("baselines", baseline_answers),
+        ),
+        outputs=(
+            Output("results", layout.RESULTS, is_target=True),
+            Output("answers", layout.ANSWERS),
+        ),
+        need=None,
+        threads=8,
+        scratch=layout.JOB_SCRATCH,
+        options=("launch", "platform"),
+    ),
+    Step(
+        "evaluate.baselines",
+        BASELINE,
+        evaluate_baselines,
+        "Ask the baseline {wildcards.baseline} what the models are asked",
+        inputs=(SOURCES_READ, Input("model", baseline_files), TASKS),
+        outputs=(Output("results", layout.BASELINE_RESULTS), Output("answers", layout.BASELINE_ANSWERS)),
+        need=None,
+        threads=8,
+        scratch=layout.JOB_SCRATCH,
+        options=("platform",),
+    ),
+    Step(
+        "evaluate.samples",
+        SEARCHED_MODEL,
+        evaluate_samples,
+        "Let the model {wildcards.model} write, and look for it in the training documents",
+        inputs=(
+            SOURCES_READ,
+            INDEX,
+            TOKENIZER_OF_MODEL,
+            Input("suffixes", _suffixes, is_short=True, is_ancient=True),
+            Input("final", layout.FINAL_MODEL),
+            Input(
+                "harmful",
+                lambda run, w: [*map(str, run.config.harmful_files_of_model(w["model"]))],
+                is_ancient=True,
+            ),
+        ),
+        outputs=(Output("samples", layout.SAMPLES, is_target=True),),
+        need=Need(minutes=60),
+        threads=2,
+    ),
+    Step(
+        "evaluate.differences",
+        EVALUATED_RUN,
+        evaluate_differences,
+        "Compare the checkpoints on the items that they answered",
+        inputs=(SOURCES_READ, Input("answers", _compared_answers)),
+        outputs=(Output("differences", layout.DIFFERENCES),),
+    ),
+)

@@ -1,0 +1,171 @@
+"""The steps of opting out, each in the stage after which it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.opt_out.others import others
+from pipeline.opt_out.remains_settings import RemainsSettings
+from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
+from pipeline.sources.settings import EntriesSettings
+from pipeline.workflow.common_settings import shared, signatures, with_hash
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import (
+    UNIT,
+    Input,
+    Need,
+    Output,
+    Per,
+    Step,
+    all_batches,
+    all_units,
+    each,
+    per_batch,
+    unseen,
+    waits_for,
+)
+from pipeline.workflow.steps.sources import RAW_UNITS
+
+# Of sources with an opt-out list.
+RESERVING_BATCH = per_batch(("source",), lambda c: [(name,) for name in c.reserving()])
+RESERVING_CORPUS_BATCH = per_batch(
+    ("corpus", "source"), lambda c: [(corpus, name) for corpus in c.corpus for name in c.reserving()]
+)
+# Where any source has one.
+RESERVING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if c.reserving()])
+RESERVING_RUN = Per((), lambda c: [()] if c.reserving() else [])
+
+
+def opt_out_entries(config: Config, i: Wildcards) -> Settings:
+    return EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"])))
+
+
+def opt_out_reserved(config: Config, i: Wildcards) -> Settings:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    copied = map(config.source, config.corpus_sources(i["corpus"]))
+    keys = shared(ReservedSettings, source, section) | {"personal_data": with_hash(section.personal_data)}
+    return ReservedSettings(
+        source=source.name,
+        line_rules=line_rules(map(section.rules_for, copied)),
+        signatures=signatures(config, i["corpus"]),
+        quarantine=source.damaged_share > 0,
+        **keys,
+    )
+
+
+def opt_out_forgotten(config: Config, i: Wildcards) -> Settings:
+    return ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"]))
+
+
+def opt_out_remains(config: Config, i: Wildcards) -> Settings:
+    return RemainsSettings(
+        run=config.run.name,
+        corpora={name: signatures(config, name) for name in config.corpus},
+        tokens={name: section.corpus for name, section in config.tokens.items()},
+        others=others(Path(config.run.results), config.run.name),
+    )
+
+
+def _reserved_of_all(run: RunFiles, w: Wildcards) -> list[str]:
+    return [name for corpus in run.config.corpus for name in run.reserved_files(layout.RESERVED, corpus)]
+
+
+def _removed_of_all(run: RunFiles, w: Wildcards) -> list[str]:
+    place = layout.REMOVED.fill(step="deduplicate")
+    return [name for corpus in run.config.corpus for name in run.corpus_files(place, corpus)]
+
+
+def _all_shards(run: RunFiles, w: Wildcards) -> list[str]:
+    return [
+        run.file(layout.TOKEN_SHARD, tokens=tokens, split=split, shard=shard)
+        for tokens, section in run.config.tokens.items()
+        for split in ("train", "validation")
+        for shard in range(section.shards)
+    ]
+
+
+RESERVED_BATCHES = waits_for(
+    "reserved_batches", lambda run, w: run.batches("opt_out.reserved", run.config.reserving(), w["corpus"])
+)
+RESERVED_UNITS = unseen("reserved", lambda run, w: run.reserved_files(layout.RESERVED, w["corpus"]))
+# What reads a manifest waits for the Snakemake checkpoint too: before it, nobody knows which units run again.
+MANIFESTS_READ = waits_for("sources", layout.SOURCES_COMPLETE)
+MANIFESTS = Input("manifests", each(layout.MANIFEST, "source", lambda c: c.reserving()))
+# The units' own files are known to that checkpoint, and thousands of them slow Snakemake down.
+READS_UNITS = (
+    waits_for("sources", "sources_complete", is_ancient=True),
+    unseen("unit", layout.SOURCE, words="{params.unit}/units/%unit.json"),
+    Input("files", is_seen=False, words="@{params.unit}/listing/%unit.json"),
+)
+
+STEPS = (
+    Step(
+        "opt_out.entries",
+        RESERVING_BATCH,
+        opt_out_entries,
+        "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
+        inputs=RAW_UNITS,
+        outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
+        need=UNIT,
+        of=RunFiles.raw_hash,
+        reads_raw=True,
+        stage="sources",
+        after="sources.fingerprint",
+    ),
+    Step(
+        "opt_out.reserved",
+        RESERVING_CORPUS_BATCH,
+        opt_out_reserved,
+        "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}",
+        inputs=READS_UNITS,
+        outputs=(Output("reserved", layout.RESERVED),),
+        need=UNIT,
+        of=RunFiles.batch_hash,
+        reads_raw=True,
+        reuses=True,
+        stage="corpus",
+        after="corpus.signatures",
+    ),
+    Step(
+        "opt_out.forgotten",
+        RESERVING_CORPUS,
+        opt_out_forgotten,
+        "Search the corpus {wildcards.corpus} for what is to be forgotten",
+        inputs=(
+            MANIFESTS_READ,
+            MANIFESTS,
+            RESERVED_BATCHES,
+            all_batches("deduplicated_batches", "corpus.deduplicate"),
+            all_batches("final_batches", "corpus.decontaminate"),
+            RESERVED_UNITS,
+            all_units("removed", layout.REMOVED.fill(step="filter"), layout.REMOVED.fill(step="deduplicate")),
+            all_units("signatures", layout.SIGNATURES),
+            all_units("final", layout.FINAL_DOCUMENTS),
+        ),
+        outputs=(Output("forgotten", layout.FORGOTTEN),),
+        need=Need("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
+        stage="corpus",
+        after="corpus.publish",
+    ),
+    Step(
+        "opt_out.remains",
+        RESERVING_RUN,
+        opt_out_remains,
+        "Search what lies below the results folder for what is to be forgotten",
+        inputs=(
+            MANIFESTS_READ,
+            waits_for("records", lambda run, w: run.records()),
+            MANIFESTS,
+            unseen("reserved", _reserved_of_all),
+            unseen("removed", _removed_of_all),
+            unseen("shards", _all_shards),
+        ),
+        outputs=(Output("remains", layout.REMAINS),),
+        need=Need("everything", memory_megabytes=4000),
+        stage="report",
+        after="plan.estimate",
+    ),
+)

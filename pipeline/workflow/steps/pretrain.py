@@ -1,0 +1,162 @@
+"""The steps of the stage pretrain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings, leaves
+from pipeline.model.size import parameter_count
+from pipeline.pretrain.settings import AdoptSettings, ExportSettings
+from pipeline.workflow.common_settings import pretrain_segment
+from pipeline.workflow.run_files import RunFiles, Wildcards, short_hash
+from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step, waits_for
+
+MODEL = Per(("model",), lambda c: [(name,) for name in c.models])
+ADOPTED_MODEL = Per(("model",), lambda c: [(name,) for name, model in c.models.items() if model.pretrained])
+SEGMENT = Per(
+    ("model", "step"),
+    lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestones()],
+)
+
+
+def pretrain_adopt(config: Config, i: Wildcards) -> Settings:
+    model = config.models[i["model"]]
+    assert model.pretrained, "only such models have the job"
+    return AdoptSettings(architecture=model.architecture, folder=model.pretrained.folder)
+
+
+def pretrain_export(config: Config, i: Wildcards) -> Settings:
+    model = config.models[i["model"]]
+    trained = pretrain_segment(config, {**i, "step": str(model.training.steps)}).of_result()
+    vocabulary_size = config.vocabulary_size(model.tokens)
+    told = {
+        name: value
+        for name, value in leaves(trained)
+        if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
+    }
+    return ExportSettings(
+        hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)},
+        first_step=model.training.first_step,
+    )
+
+
+def segment_scratch(run: RunFiles, w: Wildcards) -> str:
+    """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
+    code = run.versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
+    return run.file(layout.SEGMENT_SCRATCH, model=w["model"], step=w["step"], code_version=code)
+
+
+def recovery(run: RunFiles, w: Wildcards) -> str:
+    """Return where recovery checkpoints go on a platform with a scratch; the job fills in its $VARIABLES.
+
+    Runs of one name in other folders have other places there.
+    """
+    scratch = run.config.platform.scratch
+    if scratch is None:
+        return ""
+    name = f"{run.config.run.name}-{short_hash(str(Path(run.run).resolve()))[:8]}"
+    within = segment_scratch(run, w).removeprefix(f"{run.file(layout.SCRATCH)}/")
+    filled = scratch.replace("{account}", run.config.slurm.account or "{account}")
+    return f"{filled}/polder/{name}/{within}"
+
+
+def milestone_before(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the milestone that a segment starts from; none where its weights are drawn."""
+    section = run.config.models[w["model"]]
+    training = section.training
+    step = training.segment_start(int(w["step"]))
+    model = training.start.model if training.start and step == training.first_step else w["model"]
+    return [run.milestone(model, step)] if step or section.pretrained else []
+
+
+def _first_that_stays(run: RunFiles, w: Wildcards) -> int | None:
+    """Return the first segment of a model if it stays: what the model begins with stays as long as that."""
+    step = run.config.models[w["model"]].training.milestones()[0]
+    return step if run.finished.kept(w["model"], step) else None
+
+
+def _adopted_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
+    stays = _first_that_stays(run, w)
+    made = run.finished.tokens_hash(w["model"], stays) if stays else None
+    return made or run.tokens_hash(w["model"])
+
+
+def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
+    return run.finished.tokens_hash(w["model"], int(w["step"])) or run.tokens_hash(w["model"])
+
+
+# Behind a training everything waits for the tokens, as the training itself does.
+INDEX_READ = waits_for("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
+TOKENIZER_OF_MODEL = Input("tokenizer", lambda run, w: run.of_tokenizer(layout.TOKENIZER, w["model"]), is_ancient=True)
+CONFIGURATION_OF_MODEL = Input(
+    "configuration", lambda run, w: run.of_tokenizer(layout.TOKENIZER_CONFIGURATION, w["model"]), is_ancient=True
+)
+
+STEPS = (
+    Step(
+        "pretrain.adopt",
+        ADOPTED_MODEL,
+        pretrain_adopt,
+        "Take over the model that {wildcards.model} begins with",
+        inputs=(
+            SOURCES_READ,
+            Input("index", "adopted_index", is_ancient=True),
+            TOKENIZER_OF_MODEL,
+            CONFIGURATION_OF_MODEL,
+            Input(
+                "model",
+                lambda run, w: [*map(str, run.config.pretrained_files(w["model"]))],
+                is_ancient=lambda run, w: _first_that_stays(run, w) is not None,
+            ),
+        ),
+        outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),
+        need=Need(minutes=60, memory_megabytes=8000),
+        parameters={"tokens": _adopted_tokens_hash},
+    ),
+    Step(
+        "pretrain.segment",
+        SEGMENT,
+        pretrain_segment,
+        "Train the model {wildcards.model} up to step {wildcards.step}",
+        inputs=(
+            SOURCES_READ,
+            Input("index", "tokens_index", is_ancient=True),
+            TOKENIZER_OF_MODEL,
+            CONFIGURATION_OF_MODEL,
+            # Of a finished segment that stays, its time does not count.
+            Input(
+                "previous",
+                "previous_milestone",
+                is_ancient=lambda run, w: run.finished.kept(w["model"], int(w["step"])) is not None,
+            ),
+        ),
+        outputs=(Output("milestone", layout.MILESTONE, is_folder=True, is_target=True),),
+        need=None,
+        threads=2,
+        scratch=segment_scratch,
+        parameters={"tokens": _segment_tokens_hash},
+        options=("operation", "launch", "platform", "staging", "recovery"),
+        resources={"recovery": recovery},
+        is_supervised=True,
+        constraints={"step": "[1-9][0-9]*"},
+    ),
+    Step(
+        "pretrain.export",
+        MODEL,
+        pretrain_export,
+        "Export the model {wildcards.model}",
+        inputs=(
+            SOURCES_READ,
+            INDEX_READ,
+            Input("milestones", lambda run, w: run.milestones(w["model"])),
+        ),
+        outputs=(
+            Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
+            Output("metrics", layout.METRICS),
+            Output("tensorboard", layout.TENSORBOARD, is_folder=True),
+        ),
+        need=Need(memory_megabytes=4000),
+    ),
+)

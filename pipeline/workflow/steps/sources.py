@@ -1,0 +1,183 @@
+"""The steps of the stage sources: from raw files to a manifest."""
+
+from __future__ import annotations
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.sources.settings import (
+    DatasetSettings,
+    FingerprintSettings,
+    ListingSettings,
+    ManifestSettings,
+    Source,
+    SplitSettings,
+)
+from pipeline.sources.units import listing_sha256
+from pipeline.workflow.common_settings import shared
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import QUICK, Input, Need, Output, Per, Step, per_batch, unseen, waits_for
+
+
+def _sources(config: Config) -> list[tuple[str, ...]]:
+    return sorted((source.name,) for source in config.sources)
+
+
+SOURCE = Per(("source",), _sources)
+DATASET = Per(("source",), lambda c: [name for name in _sources(c) if c.source(*name).dataset is not None])
+LARGE_FILE = Per(
+    ("source", "file"), lambda c: [(*name, file) for name in _sources(c) for file in c.source_units(*name).large_files]
+)
+SOURCE_BATCH = per_batch(("source",), _sources)
+
+
+def sources_split(config: Config, i: Wildcards) -> Settings:
+    name, parts = config.source_units(i["source"]).large_files[i["file"]]
+    source = config.source(i["source"])
+    return SplitSettings(
+        source=source.name,
+        file_name=name,
+        parts=parts,
+        quarantine=source.damaged_share > 0,
+        **shared(SplitSettings, source),
+    )
+
+
+def sources_dataset(config: Config, i: Wildcards) -> Settings:
+    source = config.source(i["source"])
+    return DatasetSettings(source=source.name, **shared(DatasetSettings, source))
+
+
+def sources_listing(config: Config, i: Wildcards) -> Settings:
+    source = config.source(i["source"])
+    return ListingSettings(
+        source=source.name,
+        pattern=config.source_units(source.name).divided_path()[1],
+        split=source.dataset and source.dataset.split,
+        units=source.units,
+        unit_bytes=source.unit_bytes,
+        listing_sha256=listing_sha256(config.units(source.name)),
+    )
+
+
+def sources_fingerprint(config: Config, i: Wildcards) -> Settings:
+    return FingerprintSettings(source=i["source"], document_bytes=config.source(i["source"]).document_bytes)
+
+
+def sources_manifest(config: Config, i: Wildcards) -> Settings:
+    source = config.source(i["source"])
+    keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
+    return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
+
+
+def batch_inputs(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return what has to exist before a batch is read: its raw files, and the folders that its parts lie in."""
+    listed = run.config.source_units(w["source"])
+    files: dict[str, None] = {}
+    for unit in run.config.batches(w["source"])[w["batch"]]:
+        parts = listed.parts_of(unit)
+        paths = listed.units[unit].values() if parts is None else [parts]
+        files |= dict.fromkeys(map(str, paths))
+    return [*files]
+
+
+# Not ancient: Snakemake gives no other reason a thought where a job before this one runs again.
+RAW_UNITS = (
+    Input("listing", layout.LISTING, words="{input.listing}/%unit.json"),
+    Input("files", batch_inputs, words="@{input.listing}/%unit.json"),
+)
+
+
+def opt_out_list(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the opt-out list of a source, if it has one."""
+    listed = run.config.source_units(w["source"])
+    return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
+
+
+def _with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the other sources that have the opt-out list of a source."""
+    lists = {name: run.config.source_units(name) for name in run.config.reserving()}
+    places = {name: listed.place(str(listed.source.opt_out)) for name, listed in lists.items()}
+    own = places.pop(w["source"], None)
+    return [name for name, place in places.items() if place == own]
+
+
+def _entries_of(run: RunFiles, w: Wildcards) -> list[str]:
+    reserves = bool(opt_out_list(run, w))
+    return run.batches("opt_out.entries", [w["source"], *_with_same_list(run, w)]) if reserves else []
+
+
+def _own_entries(run: RunFiles, w: Wildcards) -> list[str]:
+    units = run.units([w["source"]] if opt_out_list(run, w) else [])
+    return [run.file(layout.OPT_OUT_ENTRIES, source=source, unit=unit) for source, unit in units]
+
+
+def _shared_entries(run: RunFiles, w: Wildcards) -> list[str]:
+    units = run.units(_with_same_list(run, w))
+    return [run.file(layout.OPT_OUT_ENTRIES, source=source, unit=unit) for source, unit in units]
+
+
+def _fingerprints(run: RunFiles, w: Wildcards) -> list[str]:
+    return [run.file(layout.FINGERPRINT, source=source, unit=unit) for source, unit in run.units([w["source"]])]
+
+
+STEPS = (
+    Step(
+        "sources.split",
+        LARGE_FILE,
+        sources_split,
+        "Cut a large file of {wildcards.source} into parts",
+        inputs=(Input("file", RunFiles.large_file),),
+        outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
+        need=Need("file"),
+        parameters={"bytes": RunFiles.large_file_bytes},
+    ),
+    Step(
+        "sources.dataset",
+        DATASET,
+        sources_dataset,
+        "Read the data set {wildcards.source}",
+        inputs=(Input("files", lambda run, w: [str(path) for path in run.config.files(w["source"]).values()]),),
+        outputs=(Output("parts", layout.FILE_PARTS.fill(file="dataset"), is_folder=True),),
+        need=Need("source"),
+    ),
+    Step(
+        "sources.listing",
+        SOURCE,
+        sources_listing,
+        "List the files of {wildcards.source}",
+        outputs=(Output("listing", layout.LISTING, is_folder=True),),
+        reads_raw=True,
+        is_local=True,
+    ),
+    Step(
+        "sources.fingerprint",
+        SOURCE_BATCH,
+        sources_fingerprint,
+        "Hash the raw files of {wildcards.source}, batch {wildcards.batch}",
+        inputs=RAW_UNITS,
+        outputs=(Output("fingerprint", layout.FINGERPRINT),),
+        need=Need("batch", bytes_per_minute=QUICK, memory_megabytes=500),
+        of=RunFiles.raw_hash,
+        reads_raw=True,
+    ),
+    Step(
+        "sources.manifest",
+        SOURCE,
+        sources_manifest,
+        "Write the manifest of {wildcards.source}",
+        inputs=(
+            waits_for("batches", lambda run, w: run.batches("sources.fingerprint", [w["source"]])),
+            waits_for("entries_batches", _entries_of),
+            unseen("fingerprints", _fingerprints),
+            unseen("entries", _own_entries),
+            unseen("shared", _shared_entries),
+            Input("opt_out", opt_out_list),
+        ),
+        outputs=(
+            Output("manifest", layout.MANIFEST, is_target=True),
+            Output("units", layout.SOURCE_UNITS, is_folder=True),
+        ),
+        need=Need("source", bytes_per_minute=QUICK),
+    ),
+)

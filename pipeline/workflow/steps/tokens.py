@@ -1,0 +1,124 @@
+"""The steps of the stage tokens."""
+
+from __future__ import annotations
+
+from pipeline import layout
+from pipeline.config.configuration import Config
+from pipeline.core.settings import Settings
+from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, TokenUse
+from pipeline.workflow.common_settings import shared
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.declaration import (
+    QUICK,
+    SOURCES_READ,
+    Input,
+    Need,
+    Output,
+    Per,
+    Step,
+    unseen,
+    waits_for,
+)
+
+TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
+SHARD = Per(
+    ("tokens", "shard"), lambda c: [(name, str(n)) for name, section in c.tokens.items() for n in range(section.shards)]
+)
+SORTED_SHARD = Per(
+    ("tokens", "shard"),
+    lambda c: [(name, str(n)) for name, section in c.tokens.items() if section.suffixes for n in range(section.shards)],
+)
+TRAIN, VALIDATION = layout.TOKEN_SHARD.fill(split="train"), layout.TOKEN_SHARD.fill(split="validation")
+
+
+def tokens_shard(config: Config, i: Wildcards) -> Settings:
+    section = config.tokens[i["tokens"]]
+    sources = [config.source(name) for name in config.corpus_sources(section.corpus)]
+    genres = {source.name: source.genre for source in sources if section.strata.genre and source.genre is not None}
+    licenses = {source.name: source.license for source in sources if section.strata.license and not source.license_key}
+    return ShardSettings(shard=int(i["shard"]), genres=genres, licenses=licenses, **shared(ShardSettings, section))
+
+
+def tokens_suffixes(config: Config, i: Wildcards) -> Settings:
+    return SuffixesSettings()
+
+
+def tokens_index(config: Config, i: Wildcards) -> Settings:
+    uses: dict[str, TokenUse] = {}
+    for name, model in config.models.items():
+        if model.tokens == i["tokens"]:
+            needed = shared(TokenUse, model.training) | {"validates": bool(model.training.validation_every)}
+            use = TokenUse(model=name, **needed)
+            uses.setdefault(use.model_dump_json(exclude={"model"}), use)  # cells of an experiment need the same
+    return IndexSettings(shards=config.tokens[i["tokens"]].shards, uses=[*uses.values()])
+
+
+def _documents_made(run: RunFiles, w: Wildcards) -> str | list[str]:
+    """Return what stands for the documents of a token set: the record of the tokenizer that was trained on them."""
+    section = run.config.tokens[w["tokens"]]
+    if section.corpus == run.config.tokenizer[section.tokenizer].corpus:
+        return run.record_of("tokenizer.train", section.tokenizer)
+    return run.corpus_batches("corpus.decontaminate", section.corpus)
+
+
+def _corpus(run: RunFiles, w: Wildcards) -> str:
+    return run.config.tokens[w["tokens"]].corpus
+
+
+def _shards(run: RunFiles, w: Wildcards, place: layout.Place) -> list[str]:
+    shards = range(run.config.tokens[w["tokens"]].shards)
+    return [run.file(place, tokens=w["tokens"], shard=shard) for shard in shards]
+
+
+TOKENIZER_OF_TOKENS = Input(
+    "tokenizer", lambda run, w: run.file(layout.TOKENIZER, tokenizer=run.config.tokens[w["tokens"]].tokenizer)
+)
+
+STEPS = (
+    Step(
+        "tokens.shard",
+        SHARD,
+        tokens_shard,
+        "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}",
+        inputs=(
+            SOURCES_READ,
+            TOKENIZER_OF_TOKENS,
+            waits_for("batches", _documents_made),
+            waits_for("counted", lambda run, w: run.file(layout.STATISTICS, corpus=_corpus(run, w)), is_ancient=True),
+            unseen("documents", lambda run, w: run.corpus_files(layout.FINAL_DOCUMENTS, _corpus(run, w))),
+        ),
+        outputs=(Output("train", TRAIN), Output("validation", VALIDATION)),
+        need=Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=4.0),
+        threads=8,
+    ),
+    Step(
+        "tokens.suffixes",
+        SORTED_SHARD,
+        tokens_suffixes,
+        "Sort the suffixes of shard {wildcards.shard} of the token set {wildcards.tokens}",
+        inputs=(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS),
+        outputs=(Output("suffixes", layout.SUFFIXES),),
+        need=Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=36.0),
+    ),
+    Step(
+        "tokens.index",
+        TOKENS,
+        tokens_index,
+        "Index the token set {wildcards.tokens}",
+        inputs=(
+            SOURCES_READ,
+            Input("train", lambda run, w: _shards(run, w, TRAIN), is_short=True),
+            Input("validation", lambda run, w: _shards(run, w, VALIDATION), is_short=True),
+            # Behind this Snakemake checkpoint nothing of the tokens is made any more, so that equal bytes stop what
+            # follows.
+            waits_for(
+                "suffixes",
+                lambda run, w: _shards(run, w, layout.SUFFIXES) if run.config.tokens[w["tokens"]].suffixes else [],
+            ),
+        ),
+        outputs=(Output("index", layout.TOKEN_INDEX, is_target=True),),
+        need=Need("tokens", bytes_per_minute=QUICK),
+        options=("operation",),
+        is_checkpoint=True,
+    ),
+)

@@ -1,0 +1,45 @@
+"""What this invocation works on: the configuration, the jobs, and what is known of those that are done."""
+
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+from pipeline.core.errors import InputError
+from pipeline.slurm import job_environment, takeover
+from pipeline.workflow.snakemake_internals import MEMORY
+from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.startup import Startup, load_run
+
+
+def settle(dead):
+    """Wait for jobs of starts that were killed, and for those of other hosts."""
+    takeover.take_over(run.directory, logger.warning)
+    if any(not holder.is_mine for holder in dead):
+        takeover.wait_for_remote_steps(run.directory, logger.warning)
+
+
+startup = Startup(
+    sys.argv[1:], is_main_process=workflow.is_main_process, warn=logger.warning
+)
+profiles = Path(workflow.basedir).glob("workflow/profiles/*/*.yaml")
+try:
+    run = load_run(config, [*workflow.configfiles, *profiles])
+    dag = startup.plan(
+        run,
+        lambda run: job_environment.image_environments(
+            run.platform, run.run.environment
+        ),
+    )
+    startup.lock(run, settle)
+    stale = Stale(dag, MEMORY)
+    frozen_now = startup.freeze(
+        dag,
+        config,
+        lambda last: job_environment.describe_image(
+            run.platform, last, hashed=startup.executes
+        ),
+    )
+    startup.forget_stale(dag, stale)
+except InputError as error:
+    raise WorkflowError(str(error)) from None

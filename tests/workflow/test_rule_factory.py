@@ -1,0 +1,149 @@
+"""The rule of a step is what its declaration says."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from snakemake.io import is_flagged
+
+from pipeline.config.configuration import Config
+from pipeline.layout import TOKEN_INDEX
+from pipeline.workflow.checkpoint_inputs import CheckpointInputs
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.rule_factory import RuleFactory
+from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.startup import Startup
+from pipeline.workflow.steps import STAGES, STEPS
+from pipeline.workflow.steps.declaration import Input, Step, unseen
+
+JOB = {"corpus": "main", "source": "nl_gids", "batch": "0"}
+
+
+def factory_of(config: Config) -> RuleFactory:
+    dag = Dag(config)
+    startup = Startup(["-n"], is_main_process=True, warn=print)
+    index = SimpleNamespace(output=SimpleNamespace(index="the index"))
+    checkpoints = SimpleNamespace(tokens_index=SimpleNamespace(get=lambda tokens: index))
+    behind = CheckpointInputs(dag, Stale(dag, Path("nothing")), checkpoints, startup)
+    return RuleFactory(dag, lambda step: {"runtime": 30}, len, behind, lambda: "python")
+
+
+@pytest.fixture
+def factory(everything: Config) -> RuleFactory:
+    return factory_of(everything)
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
+def test_a_rule_calls_its_own_step_and_fills_in_what_it_has(step: Step, factory: RuleFactory) -> None:
+    rule = factory.rule(step)
+    assert f"-m pipeline {step.name.replace('.', ' ')} {{params.contract:q}} " in rule.shell
+    parts = {"input": {*rule.inputs}, "output": {*rule.outputs}, "params": {*rule.params}}
+    for part, name in [word.split(".", 1) for word in _fields(rule.shell) if "." in word]:
+        assert name in parts.get(part, {name}), f"{part}.{name}"
+    assert {*rule.params} - {"units", "record"} <= {name.partition(".")[2] for name in _fields(rule.shell)} | {
+        *step.parameters
+    }, "no parameter but those of the command line and those that are declared"
+    assert all(
+        f"--{name}=" in rule.shell and name in {*rule.resources, "launch", "platform", "staging"}
+        for name in step.options
+    )
+    assert ("record" in rule.outputs) != (step.per.units is not None) == ("batch" in rule.outputs)
+
+
+def _fields(shell: str) -> set[str]:
+    return {word.split("}")[0].split(":")[0] for word in shell.split("{")[1:]}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
+def test_snakemake_compares_all_parameters_but_those_of_its_own_inputs(step: Step, factory: RuleFactory) -> None:
+    of_input = {
+        name
+        for name, value in factory.rule(step).params.items()
+        if callable(value) and [*inspect.signature(value).parameters] != ["wildcards"]
+    }
+    assert of_input == {one.name for one in step.inputs if one.is_short}
+
+
+def test_the_command_of_a_batch_and_of_a_whole_corpus(factory: RuleFactory) -> None:
+    assert factory.rule(STEPS["corpus.deduplicate"]).shell == (
+        "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q} --batch {output.batch:q} "
+        "--input documents {params.documents:q} --input duplicates {params.duplicates:q} "
+        "--output deduplicated {params.deduplicated:q} --output removed {params.removed:q} "
+        "--private={params.private:q} --record {params.record:q} 2> {log:q}"
+    )
+    assert factory.rule(STEPS["report.page"]).shell.startswith(
+        f"python -m pipeline accounting {factory.dag.run} > {{log}} 2>&1 && python -m pipeline report page "
+    )
+    assert factory.rule(STEPS["report.page"]).shell.endswith(" 2>> {log:q}")
+    assert factory.rule(STEPS["pretrain.segment"]).shell.startswith("{resources.supervisor} -m pipeline pretrain ")
+
+
+def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: RuleFactory) -> None:
+    dag = factory.dag
+    batch, whole = factory.rule(STEPS["corpus.filter"]), factory.rule(STEPS["corpus.find_items"])
+    assert batch.params["documents"] == f"{dag.run}/corpus/{{corpus}}/filtered/{{source}}.%unit.parquet"
+    assert batch.params["private"] == f"{dag.private}/corpus/{{corpus}}/removed/filter.{{source}}.%unit.parquet"
+    assert batch.params["record"] == f"{dag.run}/provenance/records/corpus.filter.{{corpus}}.{{source}}.%unit.json"
+    assert batch.outputs == {
+        "batch": f"{dag.run}/provenance/batches/corpus.filter.{{corpus}}.{{source}}.{{batch}}.json"
+    }
+    assert batch.log == f"{dag.run}/logs/corpus.filter.{{corpus}}.{{source}}.{{batch}}.log"
+    names = whole.params["matches"]({"corpus": "main"})
+    assert f"{dag.run}/corpus/main/matches/nl_brieven.{{0..1}}.parquet" in names
+    assert batch.inputs["twin"].callable({**JOB, "corpus": "alike"}) == [
+        f"{dag.run}/provenance/batches/corpus.filter.main.nl_gids.0.json"
+    ]
+
+
+def test_flags_are_those_of_the_declaration(factory: RuleFactory) -> None:
+    export, samples = factory.rule(STEPS["pretrain.export"]), factory.rule(STEPS["evaluate.samples"])
+    assert is_flagged(export.inputs["index"], "ancient") and not callable(export.inputs["sources"])
+    assert is_flagged(export.outputs["final"], "directory") and not is_flagged(export.outputs["metrics"], "directory")
+    assert not is_flagged(samples.inputs["final"], "ancient")
+    page = factory.rule(STEPS["report.page"]).outputs
+    assert is_flagged(page["experiments"], "report") and is_flagged(page["experiments"], "directory")
+
+
+def test_what_only_some_configurations_write_is_left_out(everything: Config) -> None:
+    without = everything.model_copy(update={"experiments": {}})
+    rule = factory_of(without).rule(STEPS["report.page"])
+    assert "experiments" not in rule.outputs and "experiments" not in rule.shell
+
+
+def test_the_milestone_before_a_segment_that_stays_is_ancient(
+    factory: RuleFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previous = factory.rule(STEPS["pretrain.segment"]).inputs["previous"]
+    monkeypatch.setattr(factory.dag.finished, "kept", lambda model, step: ("", "", "") if step == 8 else None)
+    last, other = ({"model": "base", "step": "8"}, {"model": "branch", "step": "6"})
+    assert [is_flagged(path, "ancient") for path in previous(last)] == [True]
+    assert [is_flagged(path, "ancient") for path in previous(other)] == [False]
+    assert factory.rule(STEPS["pretrain.adopt"]).inputs["index"].callable({"model": "longer"}) == "the index"
+
+
+def test_names_that_collide_and_inputs_without_files_are_told(factory: RuleFactory) -> None:
+    step = STEPS["tokens.suffixes"]
+    twice = dataclasses.replace(step, inputs=(unseen("a", TOKEN_INDEX), unseen("a", TOKEN_INDEX)))
+    with pytest.raises(AssertionError, match=r"tokens\.suffixes has two parameters a"):
+        factory.rule(twice)
+    with pytest.raises(AssertionError, match="input a, which names no files"):
+        factory.rule(dataclasses.replace(step, inputs=(Input("a"),)))
+
+
+def test_what_a_target_asks_for(everything: Config) -> None:
+    dag = Dag(everything)
+    targets = {stage: [cast(Any, name).removeprefix(f"{dag.run}/") for name in dag.target(stage)] for stage in STAGES}
+    assert targets["plan"] == ["plan/plan.json", "provenance/records/plan.estimate.json"]
+    assert "corpus/main/dataset.html" in targets["corpus"] and "sources/hub/manifest.json" not in targets["corpus"]
+    assert "provenance/records/sources.manifest.hub.json" in targets["corpus"]
+    assert not [name for name in targets["corpus"] if "tokenizer" in name]
+    assert (
+        "models/longer/milestones/8" in targets["pretrain"] and "models/longer/milestones/0" not in targets["pretrain"]
+    )
+    assert targets["report"][:2] == ["report/index.html", "provenance/records/report.page.json"]
+    assert targets["provenance"] == ["ro-crate-metadata.json", *targets["report"]]

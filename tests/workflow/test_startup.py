@@ -1,0 +1,110 @@
+"""What an invocation refuses, says and deletes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake.exceptions import WorkflowError
+
+from pipeline.config.configuration import Config
+from pipeline.core.errors import InputError
+from pipeline.workflow.checkpoint_inputs import CheckpointInputs
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.startup import Startup
+from pipeline.workflow.steps import STEPS
+
+
+class Said(list[str]):
+    def startup(self, *words: str, is_main_process: bool = True) -> Startup:
+        return Startup([*words], is_main_process=is_main_process, warn=self.append)
+
+
+def test_a_start_is_refused_and_a_dry_run_says_what_would_be() -> None:
+    said = Said()
+    with pytest.raises(InputError, match="no"):
+        said.startup("all").refuse("no")
+    dry = said.startup("-n")
+    dry.refuse("no")
+    dry.refuse_once("never")
+    dry.refuse_once("never")
+    dry.say_once("yes")
+    dry.say_once("yes")
+    assert said == ["This would be refused: no", "This would be refused: never", "yes"]
+    for _ in range(2):
+        with pytest.raises(InputError):
+            said.startup("all").refuse_once("no")
+
+
+def test_a_process_of_a_job_says_and_deletes_nothing(tmp_path: Path) -> None:
+    said = Said()
+    job = said.startup("all", is_main_process=False)
+    job.refuse("no")
+    job.say("yes")
+    job.make_again([tmp_path], "is old")
+    assert said == [] and not job.executes
+
+
+def _stale(folder: Path) -> Any:
+    record = folder / "record.json"
+    record.touch()
+    none: Any = lambda: []  # noqa: E731
+    return SimpleNamespace(of_units_no_more=none, unfit=lambda: [record], incomplete=none, of_other_raw_files=none)
+
+
+@pytest.mark.parametrize(("word", "is_there"), [("all", False), ("-n", True), ("--unlock", True)])
+def test_only_a_start_deletes_a_stale_record(word: str, is_there: bool, tmp_path: Path, everything: Config) -> None:
+    said = Said()
+    said.startup(word).forget_stale(Dag(everything), _stale(tmp_path))
+    assert (tmp_path / "record.json").exists() == is_there
+    assert len(said) == 1 and said[0].endswith("or is no record: its step runs again")
+
+
+def test_a_start_that_snakemake_s_own_lock_stops_deletes_nothing(
+    tmp_path: Path, everything: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = Dag(everything)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake/locks").mkdir(parents=True)
+    (tmp_path / ".snakemake/locks/0.output.lock").write_text(f"{dag.run}/report/index.html\n")
+    Said().startup("all").forget_stale(dag, _stale(tmp_path))
+    assert (tmp_path / "record.json").exists()
+
+
+def _behind(everything: Config, startup: Startup) -> CheckpointInputs:
+    dag = Dag(everything)
+    done = SimpleNamespace(output="complete")
+    checkpoints = SimpleNamespace(sources_complete=SimpleNamespace(get=lambda: done))
+    return CheckpointInputs(dag, Stale(dag, Path("nothing")), checkpoints, startup)
+
+
+def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Config, tmp_path: Path) -> None:
+    said = Said()
+    startup = said.startup("all")
+    behind = _behind(everything, startup)
+    startup.forget_stale(behind.dag, _stale(tmp_path))
+    job = {"corpus": "main", "source": "nl_gids", "batch": "0"}
+    batch = Path(behind.dag.batch_of("corpus.filter", *job.values()))
+    batch.parent.mkdir(parents=True)
+    batch.write_text('{"of": "others"}')
+    assert behind.sources_complete(STEPS["corpus.filter"], job) == "complete"
+    assert not batch.exists() and said[-1].endswith("read other raw files: its step runs again")
+
+
+def test_a_segment_that_would_throw_training_away_is_refused(
+    everything: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Said()
+    for word in ("all", "-n"):
+        behind = _behind(everything, said.startup(word))
+        monkeypatch.setattr(behind.dag.finished, "refusal", lambda model: f"{model} stays")
+        if word == "all":
+            with pytest.raises(WorkflowError, match="base stays"):
+                behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})
+        else:
+            found = behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})
+            assert [Path(path).name for path in found] == ["4"]
+    assert said == ["This would be refused: base stays"]
