@@ -11,7 +11,8 @@ from numba import njit
 from numba.core.caching import FunctionCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_DAMAGED = (OSError, EOFError, UnpicklingError, ValueError)
+# A file that was kept by another version may name a class or a module that is no more.
+_DAMAGED = (OSError, EOFError, UnpicklingError, ValueError, AttributeError, ImportError)
 
 
 _FunctionCache: Any = FunctionCache  # numba has no types

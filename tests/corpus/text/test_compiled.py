@@ -50,3 +50,14 @@ def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
     with mock.patch.object(FunctionCache, "save_overload", side_effect=RuntimeError("no compiled object yet")) as save:
         assert thrice(14) == 42
     assert save.called
+
+
+def test_a_cache_that_names_a_class_that_is_no_more_is_made_again() -> None:
+    @compiled
+    def fourfold(number: int) -> int:
+        return 4 * number
+
+    gone = AttributeError("Can't get attribute 'Vocabulary'")
+    with mock.patch.object(FunctionCache, "load_overload", side_effect=gone) as load:
+        assert fourfold(3) == 12
+    assert load.called
