@@ -69,7 +69,7 @@ def test_the_executor_could_be_published() -> None:
         assert {one.partition(".")[0] for one in foreign} <= allowed, name
 
 
-SNAKEMAKE = {"slurm.executor.snakemake_private", "workflow.snakemake_internals", "workflow.invocation"}
+SNAKEMAKE = {"slurm.executor.snakemake_private", "workflow.snakemake_internals"}
 
 
 # What Snakemake's documentation names for use in rules.

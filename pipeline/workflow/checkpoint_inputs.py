@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from snakemake.exceptions import WorkflowError
-
 from pipeline.core.errors import InputError
 from pipeline.layout import LISTING, MANIFEST, SOURCE_UNITS, SOURCES_COMPLETE
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import Wildcards
+from pipeline.workflow.snakemake_internals import WorkflowError
 from pipeline.workflow.stale_records import Stale
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps.declaration import Step

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from snakemake.io import ancient, directory, report
-
 from pipeline.core.path_ranges import shorten
 from pipeline.layout import REMOVED, Place
 from pipeline.workflow.checkpoint_inputs import CheckpointInputs
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.snakemake_internals import ancient, directory, report
 from pipeline.workflow.steps.declaration import Files, Input, Output, Step, Value
 
 Directive = Callable[[Any], Any]

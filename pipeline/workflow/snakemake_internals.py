@@ -1,4 +1,7 @@
-"""What is read of Snakemake beyond its documented interface: its command line, its memory, its locks, its jobs."""
+"""What is used of Snakemake beyond its documented interface: its command line, its memory, its locks, its jobs.
+
+A Snakefile has the flags of files and Snakemake's own error under these names; a module has to import them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from snakemake.cli import get_argument_parser
+from snakemake.exceptions import WorkflowError as WorkflowError
+from snakemake.io import ancient as ancient
+from snakemake.io import directory as directory
+from snakemake.io import report as report
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 MEMORY = Path(".snakemake/metadata")

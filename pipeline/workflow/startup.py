@@ -108,9 +108,10 @@ class Startup:
         dag = Dag(config, self._in_image(config, environments_in_image))
         if other_than_lock := dag.other_than_lock():
             self.refuse(other_than_lock)
-        forecast_plan(config)  # a calibration run that is none is told now, in one sentence
+        dag.records()  # a source whose path names no file is told now, in one sentence
+        forecast_plan(config)  # so is a calibration run that is none
         for scored in config.scored("quality"):
-            config.seed_files(scored)  # so is a file of seeds that is missing
+            config.seed_files(scored)  # and a file of seeds that is missing
         # And a model that is missing, or of another shape.
         for model in config.models if self.is_main_process else ():
             for turned in config.turned_positions(model):

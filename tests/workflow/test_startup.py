@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from snakemake.exceptions import WorkflowError
 
-from pipeline.config.configuration import Config
+from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.workflow.checkpoint_inputs import CheckpointInputs
 from pipeline.workflow.dag import Dag
@@ -46,6 +46,33 @@ def test_a_process_of_a_job_says_and_deletes_nothing(tmp_path: Path) -> None:
     job.say("yes")
     job.make_again([tmp_path], "is old")
     assert said == [] and not job.executes
+
+
+def test_a_source_without_files_is_refused_before_anything_is_done(
+    everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.workflow.version_cache.keep", lambda: None)
+    raw = everything.written() | {"data": str(tmp_path)}
+    with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
+        Said().startup("-n").plan(everything, lambda config: None)
+    raw["sources"][0]["path"] = "nowhere/*.txt"
+    with pytest.raises(InputError, match="nowhere"):
+        Said().startup("-n").plan(load(raw), lambda config: None)
+
+
+def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
+    everything: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers_nothing(config: Config) -> None:
+        raise InputError("no image")
+
+    monkeypatch.setattr("pipeline.workflow.version_cache.keep", lambda: None)
+    models = everything.model_copy(update={"models": {}, "experiments": {}})
+    said = Said()
+    said.startup("-n").plan(models, answers_nothing)
+    assert said[0] == "This would be refused: no image"
+    with pytest.raises(InputError, match="no image"):
+        said.startup("all").plan(models, answers_nothing)
 
 
 def _stale(folder: Path) -> Any:
