@@ -122,6 +122,7 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
         ("pretrain/processes/loop.py", "Worker.run", {"pretrain.segment"}),
         ("energy/node_meter.py", "NodeMeter.end", set()),
         ("tokens/sampler.py", "data_step", {"pretrain.segment"}),
+        ("tokens/held_out.py", "HeldOut.described", set()),
         ("report/page.py", "run", {"report.page"}),
     ],
 )
