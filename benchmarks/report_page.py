@@ -82,23 +82,15 @@ class Repeated:
 def arguments(root: Path) -> dict[str, Any]:
     """Return the inputs and outputs of the step in the folder of a run."""
 
-    def found(pattern: str) -> list[Path]:
-        return sorted(root.glob(pattern))
-
     report = root / "report"
+    names = (
+        *("plan/plan.json", "sources/*/manifest.json", "corpus/*/statistics.json"),
+        *("corpus/*/dataset.json", "corpus/*/forgotten.json", "tokenizer/*/fertility.json", "tokens/*/index.json"),
+        *("models/*/metrics.jsonl", "evaluation/*/*/results.json", "evaluation/*/samples.json", "report/remains.json"),
+    )
     return {
-        "records": found("provenance/records/*.json"),
-        "statistics": found("corpus/*/statistics.json"),
-        "fertility": found("tokenizer/*/fertility.json"),
-        "metrics": found("models/*/metrics.jsonl"),
-        "evaluation": found("evaluation/*/*/results.json"),
-        "samples": found("evaluation/*/samples.json"),
-        "plan": root / "plan/plan.json",
-        "data_sets": found("corpus/*/dataset.json"),
-        "manifests": found("sources/*/manifest.json"),
-        "indexes": found("tokens/*/index.json"),
-        "forgotten": found("corpus/*/forgotten.json"),
-        "remains": found("report/remains.json"),
+        "records": sorted(root.glob("provenance/records/*.json")),
+        "files": [path for name in names for path in sorted(root.glob(name))],
         "carbon_intensity": [],
         "page": report / "index.html",
         "model_card": report / "model-card.md",
@@ -125,7 +117,7 @@ def main() -> None:
         for number in range(1, missing + options.lost + 1):
             jobs[number % len(jobs)].again(number, fails=number > missing)
         given = arguments(root)
-        attempts = len([*(root / "provenance" / "attempts").iterdir()])
+        recorded, attempts = (len([*(root / "provenance" / name).iterdir()]) for name in ("records", "attempts"))
         started = time.process_time()
         run(settings, **given)
         seconds = time.process_time() - started
@@ -133,7 +125,7 @@ def main() -> None:
         size = given["page"].stat().st_size
         command = [".venv-auditors/bin/python", "-c", OPEN, given["page"].as_uri()]
         opened = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    print(f"{len(given['records']):,} records, {attempts:,} attempts: made in {seconds:.1f} CPU seconds,")
+    print(f"{recorded:,} records, {attempts:,} attempts: made in {seconds:.1f} CPU seconds,")
     print(f"at most {memory:,.0f} MiB; {size / 1e6:.1f} MB, opened in {max(map(float, opened)):.2f} s at most of three")
 
 

@@ -19,8 +19,7 @@ from pipeline.experiment.settings import Experiment
 from pipeline.pretrain.processes.launch import launcher
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
-from pipeline.report.disclosure import Disclosure
-from pipeline.report.settings import Report
+from pipeline.report.settings import Disclosure, Report
 from pipeline.sources.licenses import canonical
 from pipeline.sources.settings import Source
 from pipeline.tokenizer.settings import Tokenizer

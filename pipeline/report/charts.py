@@ -1,15 +1,21 @@
-"""Charts as inline SVG: no script, no font and no colour of their own, so that the page's style sheet decides."""
+"""Draw charts and the DAG of steps as inline SVG: no script, no font and no colour, so that the style sheet decides.
+
+In the DAG a step is a box with its number of jobs, and an arrow leads to a step that read what it wrote. Jobs are
+counted and not drawn, so that a run of ten thousand jobs has the same drawing as one of ten.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, pairwise
 
 from markupsafe import Markup, escape
 
 from pipeline.core.markup import number
+from pipeline.report.run_reader import Artefact
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
@@ -28,7 +34,7 @@ class Series:
     band: list[tuple[float, float, float]] = field(default_factory=list)
 
 
-def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[tuple[float, float]]:
+def thin_points(points: list[tuple[float, float]], limit: int = POINTS) -> list[tuple[float, float]]:
     """Return at most `limit` points, each the mean of as many neighbours; the last point stays as it is."""
     if len(points) <= limit:
         return points
@@ -38,7 +44,7 @@ def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[tupl
     return [*means, points[-1]]
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+def round_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     """Return round numbers from `low` to `high`, about `wanted` of them."""
     if high <= low:
         return [low]
@@ -49,38 +55,38 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def tick_texts(values: list[float]) -> list[str]:
+def format_ticks(values: list[float]) -> list[str]:
     """Return the ticks with thousands separators and as few decimals as tell them apart exactly."""
     decimals = next((n for n in range(12) if all(round(value, n) == round(value, 12) for value in values)), 12)
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def lines(
+def line_chart(
     title: str,
     x_label: str,
     y_label: str,
     series: list[Series],
     *,
     from_zero: bool = False,
-    told: Callable[[str], str] = str,
+    gettext: Callable[[str], str] = str,
 ) -> Markup:
     """Return a line chart of the finite points of the series, or a sentence where there are none."""
     drawn = [
-        Series(line.name, thinned([point for point in line.points if all(map(math.isfinite, point))]), line.band)
+        Series(line.name, thin_points([point for point in line.points if all(map(math.isfinite, point))]), line.band)
         for line in series
     ]
     drawn = [line for line in drawn if line.points]
     if not drawn:
-        return Markup('<p class="none">{}: {}.</p>').format(title, told("no values recorded"))
+        return Markup('<p class="none">{}: {}.</p>').format(title, gettext("no values recorded"))
     xs = [x for line in drawn for x, _ in line.points]
     ys = [y for line in drawn for _, y in line.points] + [y for line in drawn for _, *ends in line.band for y in ends]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = (0.0 if from_zero else min(ys)), max(ys)
     margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
     y_low, y_high = (y_low if from_zero else y_low - margin), y_high + margin
-    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6) if x_high > x_low else [x_low]
+    y_ticks, x_ticks = round_ticks(y_low, y_high), round_ticks(x_low, x_high, 6) if x_high > x_low else [x_low]
     x_high = x_high if x_high > x_low else x_low + 1
-    y_texts, x_texts = tick_texts(y_ticks), tick_texts(x_ticks)
+    y_texts, x_texts = format_ticks(y_ticks), format_ticks(x_ticks)
     left = max(LEFT, BESIDE + LETTER * max(map(len, y_texts), default=0))
     right = max(RIGHT, LETTER * len(x_texts[-1]) / 2 if x_texts else 0)
     room = (WIDTH - left - right) / (LETTER * (max(map(len, x_texts), default=0) + 1))
@@ -92,7 +98,7 @@ def lines(
         return f"{across:.1f}", f"{down:.1f}"
 
     summary = "; ".join(
-        f"{line.name}: {told('first')} {number(line.points[0][1])}, {told('last')} {number(line.points[-1][1])}"
+        f"{line.name}: {gettext('first')} {number(line.points[0][1])}, {gettext('last')} {number(line.points[-1][1])}"
         for line in drawn
     )
     parts = [
@@ -141,12 +147,12 @@ def lines(
     return Markup("<figure>{}{}</figure>").format(scroll.format(title, Markup("").join(parts)), caption)
 
 
-def bar(parts: list[tuple[str, str, float]], whole: float, told: Callable[[str], str] = str) -> Markup:
+def bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
     """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values.
 
-    `told` says a word in the language of the page.
+    `gettext` says a word in the language of the page.
     """
-    title = "; ".join(f"{name}: {value:,.0f} {told('of')} {whole:,.0f}" for _, name, value in parts)
+    title = "; ".join(f"{name}: {value:,.0f} {gettext('of')} {whole:,.0f}" for _, name, value in parts)
     start, segments = 0.0, []
     for kind, _, value in parts:
         width = 100 * value / whole if whole else 0.0
@@ -156,3 +162,163 @@ def bar(parts: list[tuple[str, str, float]], whole: float, told: Callable[[str],
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{title}">'
         "<title>{title}</title>{segments}</svg>"
     ).format(title=title, segments=Markup("".join(segments)))
+
+
+Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
+BOX, TALL, ACROSS, DOWN = 168, 38, 16, 24  # a box's width and height, and the space beside and below it
+BEND = 4  # half the width of the place that an arrow takes where it passes beside boxes
+SWEEPS = 4  # how often the rows are put in order, by the rows above and below them
+LETTERS = 22  # that fit in a box
+
+
+def step_edges(records: Sequence[Artefact]) -> dict[str, set[str]]:
+    """Return which steps read what each step wrote, by the paths in the records; what is implied is left out."""
+    told = [(entry["path"], record.content["step"]) for record in records for entry in record.content["outputs"]]
+    writers: dict[str, str] = dict(told)
+    found: dict[str, set[str]] = {record.content["step"]: set() for record in records}
+    for record in records:
+        reader: str = record.content["step"]
+        for entry in record.content["inputs"]:
+            writer = writers.get(entry["path"], reader)
+            if writer != reader and reader not in found[writer] and not _reaches(found, reader, writer):
+                found[writer].add(reader)
+    return {
+        step: {
+            reader
+            for reader in readers
+            if not any(_reaches(found, other, reader) for other in readers if other != reader)
+        }
+        for step, readers in found.items()
+    }
+
+
+def _reaches(graph: Edges, start: str, end: str) -> bool:
+    """Return whether a way leads from a step to another; a step reaches itself."""
+    seen, waiting = set(), [start]
+    while waiting:
+        step = waiting.pop()
+        if step == end:
+            return True
+        if step not in seen:
+            seen.add(step)
+            waiting += graph[step]
+    return False
+
+
+def arrange_rows(graph: Edges) -> list[list[str]]:
+    """Return the steps row by row, each below all that it reads from; an arrow that passes a row has a place in it.
+
+    A place is named `WRITER>READER`, which is no step.
+    """
+    depth: dict[str, int] = {}
+
+    def deep(step: str) -> int:
+        if step not in depth:
+            depth[step] = max((deep(writer) + 1 for writer in graph if step in graph[writer]), default=0)
+        return depth[step]
+
+    found: list[list[str]] = [[] for _ in range(max(map(deep, sorted(graph)), default=-1) + 1)]
+    for step in graph:
+        found[depth[step]].append(step)
+    for writer, readers in graph.items():
+        for reader in sorted(readers):
+            for row in range(depth[writer] + 1, depth[reader]):
+                found[row].append(f"{writer}>{reader}")
+    return _ordered(found, graph)
+
+
+def _ways(graph: Edges, found: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return each arrow as the places that it passes, from its writer to its reader."""
+    places = [{*row} for row in found]
+    return [
+        [writer, *(f"{writer}>{reader}" for row in places if f"{writer}>{reader}" in row), reader]
+        for writer, readers in graph.items()
+        for reader in sorted(readers)
+    ]
+
+
+def _ordered(found: list[list[str]], graph: Edges) -> list[list[str]]:
+    """Return the rows with each place near the mean of those that it is joined to, so that few arrows cross."""
+    joined: dict[tuple[int, str], list[tuple[int, str]]] = {}
+    row_of = {step: index for index, row in enumerate(found) for step in row if step in graph}
+    for way in _ways(graph, found):
+        placed = [(row_of[way[0]] + index, place) for index, place in enumerate(way)]
+        for above, below in pairwise(placed):
+            joined.setdefault(above, []).append(below)
+            joined.setdefault(below, []).append(above)
+    for sweep in range(2 * SWEEPS):
+        down = sweep % 2 == 0
+        order = range(1, len(found)) if down else range(len(found) - 2, -1, -1)
+        for index in order:
+            other = index - 1 if down else index + 1
+            at = {name: place for place, name in enumerate(found[other])}
+            width = max(len(found[other]), 1)
+
+            def mean(
+                name: str, index: int = index, other: int = other, width: int = width, at: Mapping[str, int] = at
+            ) -> float:
+                near = [(at[place] + 0.5) / width for row, place in joined.get((index, name), []) if row == other]
+                return sum(near) / len(near) if near else 0.5
+
+            found[index].sort(key=mean)
+    return found
+
+
+def draw_step_graph(records: Sequence[Artefact], count_jobs: Callable[[int], str], label: str, caption: str) -> Markup:
+    """Return the DAG as a figure, nothing where there is no record; `count_jobs` says a number of jobs in words."""
+    graph = step_edges(records)
+    if not graph:
+        return Markup("")
+    jobs = Counter(record.content["step"] for record in records)
+    found = arrange_rows(graph)
+    widths = [sum((BOX if name in graph else 2 * BEND) + ACROSS for name in row) - ACROSS for row in found]
+    width, height = max(widths) + 8, len(found) * (TALL + DOWN) - DOWN + 8
+    middle: dict[tuple[int, str], float] = {}
+    top = {step: 4 + index * (TALL + DOWN) for index, row in enumerate(found) for step in row if step in graph}
+    for index, row in enumerate(found):
+        x = (width - widths[index]) / 2
+        for name in row:
+            wide = BOX if name in graph else 2 * BEND
+            middle[index, name] = x + wide / 2
+            x += wide + ACROSS
+    parts = []
+    for way in _ways(graph, found):
+        first = top[way[0]] // (TALL + DOWN)
+        xs = [middle[first + index, place] for index, place in enumerate(way)]
+        path = ""
+        for index, (start, end) in enumerate(pairwise(xs)):
+            y = top[way[0]] + TALL + index * (TALL + DOWN)
+            path += f"M{start:.1f} {y}C{start:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN}"
+            path += f"V{y + DOWN + TALL}" if index < len(xs) - 2 else ""
+        parts.append(Markup('<path class="arrow" d="{}"/>').format(path))
+        parts.append(Markup('<path class="head" d="M{0:.1f} {1}l-4 -6h8z"/>').format(xs[-1], top[way[-1]]))
+    for step, y in top.items():
+        x = middle[y // (TALL + DOWN), step]
+        name = step if len(step) <= LETTERS else f"{step[: LETTERS - 1]}…"
+        parts.append(
+            Markup('<rect class="box" x="{:.1f}" y="{}" width="{}" height="{}" rx="4"/>').format(
+                x - BOX / 2, y, BOX, TALL
+            )
+        )
+        parts.append(
+            Markup('<text class="name" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y + 16, name)
+        )
+        parts.append(
+            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y + 31, count_jobs(jobs[step]))
+        )
+    svg = Markup(
+        '<svg class="chart dag" viewBox="0 0 {0:.0f} {1}" width="{0:.0f}" role="img" aria-label="{2}">{3}</svg>'
+    )
+    return Markup(
+        '<figure><div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>'
+        "<figcaption>{}</figcaption></figure>"
+    ).format(label, svg.format(width, height, _in_words(graph, jobs, label), Markup("").join(parts)), caption)
+
+
+def _in_words(graph: Edges, jobs: Mapping[str, int], label: str) -> str:
+    """Return the drawing as a person hears it: each step, its number of jobs, and who reads what it wrote."""
+    told = [
+        f"{step} ({jobs[step]:,})" + (f" → {', '.join(sorted(readers))}" if readers else "")
+        for step, readers in graph.items()
+    ]
+    return f"{label}. {'; '.join(told)}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline import layout
 from pipeline.energy.energy_accounting import EnergyAccounting, energy_unit
 from pipeline.report.footprint import conserved
-from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.run_reader import Artefact, Json, RunReader
 
 ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may differ from it
 
@@ -22,10 +22,6 @@ class Check:
     figures: str
     holds: bool
     link: str
-
-    def said(self, told: Callable[[str], str] = str) -> str:
-        """Return what must hold, in the language that `told` says a sentence in."""
-        return told(self.sentence).format(**self.of)
 
 
 def _stage_checks(name: str, of: dict[str, str], part: Json, link: str) -> Iterator[Check]:
@@ -93,7 +89,7 @@ def _source_checks(manifest: Artefact) -> Iterator[Check]:
     yield Check("source {source}: number of files", of, figures, total == len(files), manifest.link)
 
 
-def _chain_check(material: Material) -> Check:
+def _chain_check(material: RunReader) -> Check:
     """Every input that another job wrote must have the hash that its writer recorded."""
     written = {entry["path"]: entry["sha256"] for record in material.records for entry in record.content["outputs"]}
     read = [entry for record in material.records for entry in record.content["inputs"] if entry["path"] in written]
@@ -107,7 +103,7 @@ def _chain_check(material: Material) -> Check:
     )
 
 
-def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
+def _token_checks(material: RunReader, index: Artefact) -> Iterator[Check]:
     of, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
@@ -127,7 +123,7 @@ def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
             yield Check(what, of | {"corpus": corpus}, figures, documents == out, index.link)
 
 
-def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
+def _forgetting_checks(material: RunReader, proof: Artefact) -> Iterator[Check]:
     """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
     corpus, before, after = proof.content["corpus"], proof.content["before"], proof.content["after"]
     for statistics in material.statistics:
@@ -176,7 +172,7 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
         )
 
 
-def conservation_checks(material: Material, account: EnergyAccounting) -> list[Check]:
+def conservation_checks(material: RunReader, account: EnergyAccounting) -> list[Check]:
     """Return every check of the run, those of the chain first."""
     checks = [_chain_check(material)]
     for manifest in material.manifests:

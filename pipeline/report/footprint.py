@@ -9,10 +9,10 @@ from typing import Any
 from pipeline.core.markup import number, percent
 from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, sum_figures
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
-from pipeline.report import formats
-from pipeline.report.consumption import Attempt, Consumption, Use, consumption
-from pipeline.report.formats import Amount, amount_of, period
-from pipeline.report.read import Json, Material
+from pipeline.report import amounts
+from pipeline.report.amounts import Amount, amount_of, format_period
+from pipeline.report.attempts import Consumption, LostAttempt, Use, measure_consumption
+from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.settings import PageSettings
 
 # What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands
@@ -51,7 +51,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepFootprint:
     """A step: its time by its records and attempts, its energy by the account."""
 
     use: Use
@@ -75,9 +75,9 @@ class Footprint:
     """Everything that the section on energy tells."""
 
     account: EnergyAccounting
-    steps: list[Step]
+    steps: list[StepFootprint]
     use: Use
-    attempts: list[Attempt]
+    attempts: list[LostAttempt]
     units: list[Unit]
     strategies: list[Unit]
     facility: Figure
@@ -98,20 +98,20 @@ class Footprint:
         parts = sorted(self.account.components.items(), key=lambda part: [*order, part[0]].index(part[0]))
         return [(COMPONENTS.get(name, name), figure) for name, figure in parts]
 
-    def homes(self, told: Callable[[str], str]) -> str | None:
+    def homes(self, gettext: Callable[[str], str]) -> str | None:
         """Return the electricity of the facility beside that of Dutch homes; None where it is not known."""
-        return homes(self.facility.joules, told) if self.facility.is_known and self.facility.joules > 0 else None
+        return homes(self.facility.joules, gettext) if self.facility.is_known and self.facility.joules > 0 else None
 
 
-def homes(joules: float, told: Callable[[str], str] = str) -> str:
-    """Return an electricity as that of average Dutch homes in a stretch of time, in the language of `told`."""
+def homes(joules: float, gettext: Callable[[str], str] = str) -> str:
+    """Return an electricity as that of average Dutch homes in a stretch of time, in the language of `gettext`."""
     days = joules / HOME_JOULES_PER_DAY
     if days < 1:
         amount, unit = _stretch(days * 86400)
-        return f"{told('an average Dutch home takes from the grid in')} {amount} {told(unit)}"
+        return f"{gettext('an average Dutch home takes from the grid in')} {amount} {gettext(unit)}"
     if days >= 100 * HOME_DAYS:
-        return f"{number(days / HOME_DAYS, 3)} {told('average Dutch homes take from the grid in a year')}"
-    return f"{number(days, 3 if days >= 100 else 2)} {told('average Dutch homes take from the grid in a day')}"
+        return f"{number(days / HOME_DAYS, 3)} {gettext('average Dutch homes take from the grid in a year')}"
+    return f"{number(days, 3 if days >= 100 else 2)} {gettext('average Dutch homes take from the grid in a day')}"
 
 
 def _stretch(seconds: float) -> tuple[str, str]:
@@ -121,7 +121,7 @@ def _stretch(seconds: float) -> tuple[str, str]:
     return number(seconds, 2), "seconds"
 
 
-def _units(material: Material, account: EnergyAccounting, models: Sequence[Json]) -> list[Unit]:
+def _units(material: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[Unit]:
     """Return what a document, a token and a training step took, of each corpus, token set and model."""
     found = []
     for statistics in material.statistics:
@@ -190,7 +190,7 @@ def _by_year(name: str, total: Figure, settings: PageSettings, note: str = "") -
     return _conversion(
         name,
         _grams(total, settings, intensity),
-        formats.MASSES,
+        amounts.MASSES,
         f"at {number(intensity)} g/kWh: {_grid(settings)}; {_source(settings.carbon_intensity_source)}{note}",
         None if intensity is not None else f"{missing} carbon intensity is configured",
     )
@@ -212,23 +212,23 @@ def _by_hours(
     if intensity.known:
         by_table = (
             f"at {number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: {series.place}, "
-            f"{period(intensity.known[0].started, intensity.known[-1].ended)}; {_source(series.source)}; "
+            f"{format_period(intensity.known[0].started, intensity.known[-1].ended)}; {_source(series.source)}; "
             f"{intensity.name}, sha256 {intensity.sha256[:16]}"
         )
     if yearly is None and covered < 1:
         return [
-            _conversion(LOCATION, None, formats.MASSES, "", f"{rest}, and no yearly average is configured"),
+            _conversion(LOCATION, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
             _conversion(
                 f"{LOCATION}, of {percent(covered, 1)} of the electricity",
                 _grams(total.times(covered), settings, intensity.grams_per_kwh),
-                formats.MASSES,
+                amounts.MASSES,
                 by_table,
                 None if intensity.known else by_table,
             ),
         ]
     mean = covered * intensity.grams_per_kwh + (1 - covered) * (yearly or 0.0)
     at_average = f"; {rest} and is at the yearly average" if covered < 1 else ""
-    found = [_conversion(LOCATION, _grams(total, settings, mean), formats.MASSES, by_table + at_average, None)]
+    found = [_conversion(LOCATION, _grams(total, settings, mean), amounts.MASSES, by_table + at_average, None)]
     if yearly is not None:
         change = f"; by the table it is {percent(abs(mean - yearly), yearly)} {'less' if mean < yearly else 'more'}"
         found.append(_by_year(f"{LOCATION}, by the yearly average alone", total, settings, change if yearly else ""))
@@ -245,7 +245,7 @@ def _carbon(account: EnergyAccounting, settings: PageSettings) -> tuple[list[Con
     market = _conversion(
         "Carbon dioxide equivalent, market-based",
         _grams(total, settings, contract),
-        formats.MASSES,
+        amounts.MASSES,
         f"at {number(contract)} g/kWh, by the contract for the electricity; {_source(settings.market_based_source)}",
         None if contract is not None else "the configuration states no contract for electricity",
     )
@@ -259,14 +259,14 @@ def _conversions(total: Figure, facility: Figure, settings: PageSettings) -> lis
         _conversion(
             "Water",
             amount_of(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
-            formats.VOLUMES,
+            amounts.VOLUMES,
             f"at {number(water)} litres of the site per kWh of computing; {_source(settings.water_source)}",
             None if water is not None else "the site states no water",
         ),
         _conversion(
             "Price of the electricity",
             amount_of(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
-            formats.MONEY,
+            amounts.MONEY,
             f"at {number(price)} euros per kWh of the facility; {_source(settings.electricity_price_source)}",
             None if price is not None else "the site states no price",
         ),
@@ -283,7 +283,7 @@ def _devices(use: Use, settings: PageSettings) -> Conversion:
     return _conversion(
         "Price of the devices",
         Amount(euros, euros, euros),
-        formats.MONEY,
+        amounts.MONEY,
         f"at {number(price)} euros per device hour: {number(hours)} device hours of trainings and evaluations, "
         f"{number(lost)} of them of attempts whose result was lost{unknown if use.of_unknown_devices else ''}; "
         f"{_source(settings.price_source or source)}",
@@ -292,17 +292,17 @@ def _devices(use: Use, settings: PageSettings) -> Conversion:
 
 
 def footprint(
-    material: Material, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
+    material: RunReader, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
 ) -> Footprint:
     """Return what the section on energy tells; `models` are those of the view, with `energy` and `strategy`."""
-    spent: Consumption = consumption(material)
+    spent: Consumption = measure_consumption(material)
     uses = {use.name: use for use in spent.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
     facility, series = account.total.times(settings.pue or 1.0), settings.carbon_intensity_series
     local, market = _carbon(account, settings)
     return Footprint(
         account=account,
-        steps=[Step(uses.get(name) or Use(name), account.steps.get(name, Figure())) for name in names],
+        steps=[StepFootprint(uses.get(name) or Use(name), account.steps.get(name, Figure())) for name in names],
         use=spent.total,
         attempts=spent.attempts,
         units=_units(material, account, models),

@@ -14,9 +14,9 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import number, size
 from pipeline.energy.energy_accounting import Figure
-from pipeline.report import formats
+from pipeline.report import amounts
 from pipeline.report.footprint import Footprint
-from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.run_reader import Artefact, Json, RunReader
 
 ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
 COUNTED = "all attempts but those of the stages report and provenance"  # which run while or after it is written
@@ -90,7 +90,7 @@ class _Proofs:
         ]
 
 
-def _models(proofs: _Proofs, material: Material, models: Sequence[Json]) -> list[KeyFigure]:
+def _models(proofs: _Proofs, material: RunReader, models: Sequence[Json]) -> list[KeyFigure]:
     found = []
     for model, metrics in zip(models, material.metrics, strict=True):
         name = model["name"]
@@ -125,7 +125,7 @@ def _models(proofs: _Proofs, material: Material, models: Sequence[Json]) -> list
     return found
 
 
-def _data(proofs: _Proofs, material: Material) -> list[KeyFigure]:
+def _data(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
     found = []
     for statistics in material.statistics:
         name, totals = statistics.content["corpus"], statistics.content["totals"]
@@ -148,7 +148,7 @@ def _data(proofs: _Proofs, material: Material) -> list[KeyFigure]:
     return found
 
 
-def _scores(proofs: _Proofs, material: Material) -> list[KeyFigure]:
+def _scores(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
     return [
         figure
         for results in material.evaluation
@@ -188,12 +188,12 @@ def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
         ("time.wall", f"time in jobs, {COUNTED}", energy.use.wall_seconds),
         ("time.processor", f"processor time, {COUNTED}", energy.use.cpu_seconds),
     ):
-        text = formats.duration(seconds)
+        text = amounts.format_duration(seconds)
         found.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT))
     return found
 
 
-def key_figures(material: Material, content: Json) -> dict[str, KeyFigure]:
+def key_figures(material: RunReader, content: Json) -> dict[str, KeyFigure]:
     """Return the key figures by name; `content` is that of the view. What is not known has none."""
     proofs = _Proofs(material.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]

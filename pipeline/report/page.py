@@ -20,18 +20,16 @@ from markupsafe import Markup
 from pipeline.core import markup
 from pipeline.energy.energy_accounting import validate_accounting
 from pipeline.evaluate.verdict import is_mostly_truncated
-from pipeline.report import charts, footprint, formats, training
-from pipeline.report.consumption import attempt_of, computed_by
-from pipeline.report.disclosure import Stated
-from pipeline.report.energy import energy_of
-from pipeline.report.experiments import experiment, without_cells
+from pipeline.report import amounts, charts, footprint, training_section
+from pipeline.report.attempts import attempt_name, computing_attempt
+from pipeline.report.energy_section import account_run_energy
+from pipeline.report.experiment_page import experiment
 from pipeline.report.key_figures import key_figures
-from pipeline.report.language import Language, language
-from pipeline.report.language_names import name_of
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import NAMES, SPDX, write
-from pipeline.report.read import Json, read_material
-from pipeline.report.settings import PageSettings
+from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.settings import PageSettings, Stated
+from pipeline.report.translator import Translator, translator
 from pipeline.report.view import context
 
 SECTIONS = (
@@ -83,14 +81,14 @@ def _command(words: list[str] | None) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "attempt_of": attempt_of,
-    "brief": training.brief,
+    "attempt_of": attempt_name,
+    "brief": training_section.format_brief,
     "command": _command,
-    "computed_by": computed_by,
-    "duration": formats.duration,
+    "computed_by": computing_attempt,
+    "duration": amounts.format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
-    "kwh": formats.kwh,
-    "mass": formats.mass,
+    "kwh": amounts.format_kwh,
+    "mass": amounts.format_mass,
     "moment": _moment,
     "plain": lambda value: Markup(f"{value:.4g}"),
     "scientific": lambda value: Markup(f"{value:.2e}"),
@@ -103,18 +101,18 @@ FILTERS: dict[str, Any] = {
 
 
 @cache
-def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
+def environment_of(words: Translator, *, html: bool) -> jinja2.Environment:
     """Return the environment of the templates here, with the bars of their tables and the words of a language.
 
     It is kept, since its templates take seconds to compile.
     """
     environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
-    environment.globals |= {"bar": partial(charts.bar, told=words.told), "told": words.told}
+    environment.globals |= {"bar": partial(charts.bar, gettext=words.gettext)}
     environment.add_extension("jinja2.ext.i18n")
-    environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
+    environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
-    environment.filters |= {"known": words.known, "told": words.told, "is_mostly_truncated": is_mostly_truncated}
-    environment.filters["language_name"] = partial(name_of, page=words.code)
+    environment.filters |= {"gettext": words.gettext, "translate_amount": words.translate_amount}
+    environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": is_mostly_truncated}
     return environment
 
 
@@ -139,20 +137,7 @@ def run(
     settings: PageSettings,
     *,
     records: list[Path],
-    statistics: list[Path],
-    fertility: list[Path],
-    metrics: list[Path],
-    evaluation: list[Path],
-    answers: list[Path],
-    samples: list[Path],
-    differences: list[Path],
-    plan: Path,
-    manifests: list[Path],
-    data_sets: list[Path],
-    indexes: list[Path],
-    later_suites: list[Path],
-    forgotten: list[Path],
-    remains: list[Path],
+    files: list[Path],
     carbon_intensity: list[Path],
     page: Path,
     model_card: Path,
@@ -163,48 +148,33 @@ def run(
 ) -> Json:
     """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
-    Where suites are evaluated that the decontamination of a corpus does not know, `later_suites` has what was counted.
-    Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
-    `carbon_intensity` is the table of the grid's intensity over time, where one is configured and is there.
-    `experiments` is the folder of a page for each experiment, where there are some: the models that are their cells
-    stand there, and not on the page, but for their jobs and joules.
-    The attempts, Slurm's books and the readings of meters are read from the folders `attempts`, `accounting` and
-    `readings` beside that of the records. All joules that page and documents tell are those of the file `energy`.
+    The attempts, Slurm's books and the readings of meters are read from the run's folder. All joules that page and
+    documents tell are those of the file `energy`.
+
+    Args:
+        records: the records of the jobs before the report.
+        files: the artefacts of the run, which `RunReader` tells apart by their places.
+        carbon_intensity: the table of the grid's intensity over time, where one is configured and is there.
+        experiments: the folder of a page for each experiment, where there are some: the models that are their cells
+            stand there, and not on the page, but for their jobs and joules.
 
     Raises:
         InputError: a file is not what its name says.
     """
-    everything = read_material(
-        page,
-        records=records,
-        statistics=statistics,
-        fertility=fertility,
-        metrics=metrics,
-        evaluation=evaluation,
-        answers=answers,
-        samples=samples,
-        differences=differences,
-        plan=plan,
-        manifests=manifests,
-        data_sets=data_sets,
-        indexes=indexes,
-        later_suites=later_suites,
-        forgotten=forgotten,
-        remains=remains,
-        carbon_intensity=carbon_intensity,
-    )
-    account = energy_of(everything, settings)
-    material = without_cells(everything, settings.experiments)
+    everything = RunReader(page.parent.parent, [*records, *files], page)
+    account = account_run_energy(everything, settings, carbon_intensity)
+    cells = {cell.name for experiment_page in settings.experiments.values() for cell in experiment_page.cells}
+    material = everything.without_models(cells)
     _write_json(energy, account)
-    words = language(settings.language)
+    words = translator(settings.language)
     checked_account = validate_accounting(account, energy.name)
-    content = context(material, settings, checked_account, words.told)
+    content = context(material, settings, checked_account, words.gettext)
     css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
     content |= {
         "stated": Stated(settings.disclosure, settings.provider, settings.contact),
         "key_figures": key_figures(material, content),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
-        "homes": content["energy"].homes(words.told),
+        "homes": content["energy"].homes(words.gettext),
         "folded_from": FOLDED_FROM,
         "few": FEW,
         "papers": _beside(page, "energy.json", "figures.json", "model-card.md")
@@ -224,9 +194,9 @@ def run(
     if experiments is not None:
         experiments.mkdir()
         for name, told in settings.experiments.items():
-            found = experiment(everything, name, told, checked_account, words.told)
+            found = experiment(everything, name, told, checked_account, words.gettext)
             _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | found)
-    markdown = environment_of(language("en"), html=False)
+    markdown = environment_of(translator("en"), html=False)
     _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
     points = write(papers, material, content, content["stated"])
     failed = len(content["failed_checks"])

@@ -1,9 +1,12 @@
-"""What the report must be told because no record holds it."""
+"""Settings of the report: the section `report`, the statements of a provider (`disclosure`), and those of the step."""
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Sequence
 from typing import Literal
 
+from markupsafe import Markup
 from pydantic import Field
 
 from pipeline.core.pretrained import Pretrained
@@ -11,7 +14,116 @@ from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import CarbonIntensitySeries
 from pipeline.experiment.settings import ExperimentPage
-from pipeline.report.disclosure import Disclosure
+
+Language = Literal["en", "nl"]
+Text = str | dict[Language, str]
+"""Words of the provider, in the language of their choice or in each."""
+Category = Literal["public", "licensed", "third-party", "crawled", "user", "synthetic", "other"]
+
+
+class Crawler(Settings):
+    """A crawler that collected texts for this model."""
+
+    name: str = Field(min_length=1)
+    purpose: str = Field(min_length=1)
+    behaviour: str = Field(min_length=1, description="what it does at robots.txt, logins and paywalls")
+    first_day: datetime.date
+    last_day: datetime.date
+
+
+class Generator(Settings):
+    """A model that generated texts on which this model was trained."""
+
+    name: str = Field(min_length=1)
+    provider: str = Field(min_length=1)
+    purpose: str = Field(min_length=1)
+
+
+class Disclosure(Settings):
+    """What the provider states; what is missing stands in the papers as not stated, with its key, and is counted."""
+
+    intended_use: Text | None = Field(default=None, description="by whom and for what the models are meant")
+    acceptable_use: Text | None = Field(default=None, description="what they may not be used for, or where that stands")
+    limitations: Text | None = Field(default=None, description="what is known to go wrong, besides what records tell")
+    distribution: Text | None = Field(default=None, description="how the models reach those who use them")
+    model_license: str | None = Field(default=None, description="of the weights, an SPDX expression or words")
+    released: datetime.date | None = Field(default=None, description="through any channel, YYYY-MM-DD")
+    placed_on_market: datetime.date | None = Field(default=None, description="in the Union, YYYY-MM-DD")
+    authorised_representative: Text | None = Field(
+        default=None, description="in the Union, of a provider outside of it"
+    )
+    systems: Text | None = Field(default=None, description="kinds of systems into which the models may be built")
+    integration: Text | None = Field(default=None, description="what is needed to build the models into a system")
+    design_rationale: Text | None = Field(default=None, description="why architecture and training are as they are")
+    data_selection: Text | None = Field(default=None, description="how and why the sources were chosen and obtained")
+    bias_measures: Text | None = Field(default=None, description="methods to detect biases in the texts")
+    legal_basis: Text | None = Field(default=None, description="by which law texts and personal data are processed")
+    languages: list[str] | None = Field(default=None, description="for which the models are meant, ISO 639-1")
+    latest_data: datetime.date | None = Field(default=None, description="when the last text was collected, YYYY-MM-DD")
+    continuous_training: Text | None = Field(default=None, description="whether new texts are still learned")
+    crawlers: list[Crawler] | None = Field(default=None, description="an empty list says that there were none")
+    user_data: Text | None = Field(default=None, description="texts of users of the provider's services")
+    synthetic_data: list[Generator] | None = Field(default=None, description="an empty list says that there is none")
+    reservations: Text | None = Field(default=None, description="measures on reservations of text and data mining")
+    illegal_content: Text | None = Field(default=None, description="measures against illegal content")
+    removal: Text | None = Field(default=None, description="how somebody has a text removed")
+    inference_energy: Text | None = Field(default=None, description="energy of inference, as it was measured")
+    small_provider: bool | None = Field(default=None, description="a small or medium-sized enterprise")
+    content_types: Text | None = Field(default=None, description="kinds of text, such as fiction, news, laws")
+    data_categories: dict[str, Category] = Field(
+        default={}, description="by source, its place in the summary of training content; else it follows from rights"
+    )
+    license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its licence")
+
+
+NOT_ASKED = (
+    "license_evidence",
+    "data_categories",
+    "small_provider",
+)  # told by source, or only where they say something
+
+
+class Stated:
+    """What a provider has stated, for the papers: each key answered, or named with what would answer it."""
+
+    def __init__(self, disclosure: Disclosure, provider: str | None, contact: str | None) -> None:
+        names = [name for name in Disclosure.model_fields if name not in NOT_ASKED]
+        self._values = {name: getattr(disclosure, name) for name in names}
+        self.keys = {name: f"disclosure.{name}" for name in self._values}
+        for name, value in (("provider", provider), ("contact", contact)):
+            self._values[name], self.keys[name] = value, f"run.{name}"
+
+    def text(self, name: str, language: Language = "en") -> str | None:
+        """Return an answer, in the language where it is given in that one too; None where it is not stated."""
+        value = self._values[name]
+        if isinstance(value, dict):
+            value = value.get(language) or next(iter(value.values()), None)
+        if isinstance(value, list):
+            return "; ".join(map(_told, value))
+        return None if value is None or value == "" else str(value)
+
+    def __call__(self, name: str) -> str:
+        """Return an answer as a sentence's part, or that it is not stated and where to state it."""
+        text = self.text(name)
+        return Markup("not stated (`{}`)").format(self.keys[name]) if text is None else text or "none"
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """Return the keys that would answer what is not stated."""
+        return [self.keys[name] for name in self._values if self.text(name) is None]
+
+    @property
+    def count(self) -> int:
+        """Return how many answers only the provider can give."""
+        return len(self._values)
+
+
+def _told(entry: Crawler | Generator | str) -> str:
+    if isinstance(entry, Crawler):
+        return f"{entry.name}, {entry.first_day} to {entry.last_day}: {entry.purpose}; {entry.behaviour}"
+    if isinstance(entry, Generator):
+        return f"{entry.name} of {entry.provider}: {entry.purpose}"
+    return entry
 
 
 class Report(Settings):

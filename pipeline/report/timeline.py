@@ -17,11 +17,11 @@ from markupsafe import Markup
 from pipeline.core.markup import number
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
-from pipeline.report.charts import POINTS, tick_texts, ticks
-from pipeline.report.consumption import attempt_of, standing_attempts
-from pipeline.report.energy import seconds_of
+from pipeline.report.attempts import attempt_name, standing_attempts
+from pipeline.report.charts import POINTS, format_ticks, round_ticks
+from pipeline.report.energy_section import unix_seconds
 from pipeline.report.footprint import COMPONENTS
-from pipeline.report.read import Material
+from pipeline.report.run_reader import RunReader
 
 WIDTH, LEFT, RIGHT, TOP = 1120, 214, 14, 12
 PANEL, ROW, SPACE = 150, 20, 26  # heights: of a node's power, of a step, between them
@@ -157,14 +157,14 @@ def panels(timeline: Sequence[Moment], axis: Axis) -> list[Panel]:
     return [_panel(name, moments, axis) for name, moments in sorted(nodes.items())]
 
 
-def bars(material: Material) -> list[Bar]:
+def bars(material: RunReader) -> list[Bar]:
     """Return when the steps were at work, in the order in which they began; what overlaps is one bar."""
     standing = standing_attempts(material)
     spans: dict[str, dict[bool, list[Span]]] = {}
-    found = [(attempt.content, attempt_of(attempt) not in standing) for attempt in material.attempts]
+    found = [(attempt.content, attempt_name(attempt) not in standing) for attempt in material.attempts]
     for content, lost in sorted(found, key=lambda pair: str(pair[0]["started"])):
         ended = content.get("ended") or content.get("last_seen") or content["started"]
-        span = seconds_of(content["started"]), seconds_of(ended)
+        span = unix_seconds(content["started"]), unix_seconds(ended)
         spans.setdefault(content["step"], {}).setdefault(lost, []).append(span)
     return [
         Bar(step, lost, start, end)
@@ -224,9 +224,9 @@ def _power(panel: Panel, components: Sequence[str], axis: Axis, top: float) -> l
     most = 1.05 * panel.peak
     unit, size = ("kW", 1000.0) if most >= 10_000 else ("W", 1.0)
     scale, bottom = (PANEL - 6) / (most or 1.0), top + PANEL
-    values = ticks(0.0, most / size, 4)
+    values = round_ticks(0.0, most / size, 4)
     parts = []
-    for value, text in zip(values, tick_texts(values), strict=True):
+    for value, text in zip(values, format_ticks(values), strict=True):
         y = bottom - value * size * scale
         parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
         parts.append(_label(LEFT - 8, y + 5, f"{text} {unit}", "end"))
@@ -242,7 +242,7 @@ def _clock(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _steps(found: Sequence[Bar], axis: Axis, top: float, words: Callable[[str], str]) -> list[Markup]:
+def _steps(found: Sequence[Bar], axis: Axis, top: float, gettext: Callable[[str], str]) -> list[Markup]:
     """Return a row per step with its bars, those of lost attempts low."""
     parts = []
     rows = {step: top + ROW * index for index, step in enumerate(dict.fromkeys(bar.step for bar in found))}
@@ -251,7 +251,7 @@ def _steps(found: Sequence[Bar], axis: Axis, top: float, words: Callable[[str], 
         parts.append(_label(LEFT - 8, y + 13, _short(step), "end"))
     for bar in found:
         x, end = axis.place(bar.started), axis.place(bar.ended)
-        fate, to = words("lost" if bar.lost else "finished"), words("to")
+        fate, to = gettext("lost" if bar.lost else "finished"), gettext("to")
         told = f"{bar.step}, {fate}: {_clock(bar.started)} {to} {_clock(bar.ended)} UTC"
         height = 6 if bar.lost else 13
         parts.append(
@@ -262,16 +262,16 @@ def _steps(found: Sequence[Bar], axis: Axis, top: float, words: Callable[[str], 
     return parts
 
 
-def of_run(material: Material, account: EnergyAccounting, words: Callable[[str], str] = str) -> Markup:
+def draw_timeline(material: RunReader, account: EnergyAccounting, gettext: Callable[[str], str] = str) -> Markup:
     """Return the timeline of a run as a figure, or a sentence where no time of any attempt is known.
 
-    `words` says a sentence in the language of the page.
+    `gettext` says a sentence in the language of the page.
     """
     found = bars(material)
     spans = [(bar.started, bar.ended) for bar in found]
     spans += [(moment.started, moment.ended) for moment in account.timeline if moment.ended > moment.started]
     if not spans:
-        return Markup('<p class="none">{}</p>').format(words("Timeline: no attempt was recorded."))
+        return Markup('<p class="none">{}</p>').format(gettext("Timeline: no attempt was recorded."))
     axis = Axis(spans)
     power = panels(account.timeline, axis)
     known = {component for panel in power for watts in panel.watts for component in watts or ()}
@@ -280,38 +280,43 @@ def of_run(material: Material, account: EnergyAccounting, words: Callable[[str],
     for panel in power:
         parts += _power(panel, components, axis, top)
         top += PANEL + SPACE
-    parts += _steps(found, axis, top, words)
+    parts += _steps(found, axis, top, gettext)
     bottom = top + ROW * len({bar.step for bar in found})
     for (_, before), (after, _) in pairwise(axis.pieces):
         x = axis.place(before) + axis.cut / 2
-        told = f"{words('nothing ran from')} {_clock(before)} {words('to')} {_clock(after)} UTC"
+        told = f"{gettext('nothing ran from')} {_clock(before)} {gettext('to')} {_clock(after)} UTC"
         parts.append(
             Markup('<path class="cut" d="M{:.1f} {}V{:.1f}"><title>{}</title></path>').format(x, TOP, bottom, told)
         )
     parts += [_label(x, bottom + 18, text, "middle") for x, text in axis.ticks()]
     peak = max((panel.peak for panel in power), default=0.0)
-    told = f"{words('Timeline from')} {_clock(axis.pieces[0][0])} {words('to')} {_clock(axis.pieces[-1][1])} UTC; "
-    told += f"{words('most power of a node:')} {number(float(peak), 3)} W" if power else words("no power was recorded")
+    first, last = _clock(axis.pieces[0][0]), _clock(axis.pieces[-1][1])
+    told = f"{gettext('Timeline from')} {first} {gettext('to')} {last} UTC; "
+    told += (
+        f"{gettext('most power of a node:')} {number(float(peak), 3)} W" if power else gettext("no power was recorded")
+    )
     svg = Markup(
         '<svg class="chart timeline" viewBox="0 0 {} {:.0f}" role="img" aria-label="{}"><title>{}</title>{}</svg>'
     ).format(WIDTH, bottom + 28, told, told, Markup("").join(parts))
-    legend = [(f"series-{index}", words(COMPONENTS.get(name, name))) for index, name in enumerate(components, start=1)]
+    legend = [
+        (f"series-{index}", gettext(COMPONENTS.get(name, name))) for index, name in enumerate(components, start=1)
+    ]
     marks = (("kept", "step at work"), ("gone", "attempt that was lost (low bar)"))
     legend += [
-        (kind, words(mark))
+        (kind, gettext(mark))
         for (kind, mark), lost in zip(marks, (False, True), strict=True)
         if any(bar.lost is lost for bar in found)
     ]
     keys = [Markup('<span class="key"><i class="area {}"></i>{}</span>').format(*key) for key in legend]
-    cut = f" {words('A dashed line stands for a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
+    cut = f" {gettext('A dashed line stands for a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
     caption = Markup("<figcaption>{}, {}, {}{} {}</figcaption>").format(
-        words("Power above"),
-        words(account.total.label),
-        words("steps below, on one clock (UTC)."),
+        gettext("Power above"),
+        gettext(account.total.label),
+        gettext("steps below, on one clock (UTC)."),
         cut,
         Markup(" ").join(keys),
     )
-    label = words("Timeline of power and steps")
+    label = gettext("Timeline of power and steps")
     return Markup('<figure><div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>{}</figure>').format(
         label, svg, caption
     )

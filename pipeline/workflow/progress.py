@@ -7,24 +7,22 @@ floating-point operations of a segment), else one like the other; of a step with
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit, sum_figures, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_interval, forecast_remaining, widen_interval
-from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.forecast.work import WORK
 from pipeline.job.frozen import newest
+from pipeline.layout import PLAN, RECORD
 from pipeline.model.size import training_flops
 from pipeline.plan.plan_tables import format_quantity
-from pipeline.report.consumption import attempt_of, computed_by
-from pipeline.report.energy import energy_of
-from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object
+from pipeline.report.attempts import attempt_name, computing_attempt
+from pipeline.report.energy_section import account_run_energy
+from pipeline.report.run_reader import RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.steps import STEPS, step_settings
 
@@ -56,41 +54,17 @@ def configuration(run_directory: Path, data: str | None) -> Config:
     return load({**content["configuration"], **({"data": data} if data else {})})
 
 
-def _material(run_directory: Path) -> Material:
-    """Return what the account needs of a run that may still be running."""
-    records = run_directory / layout.RECORDS
+def read_unfinished(run_directory: Path) -> RunReader:
+    """Return what the account needs of a run that may still be running.
 
-    def read(paths: Iterable[Path]) -> list[Artefact]:
-        return [Artefact(path.stem, path.as_posix(), read_object(path)) for path in paths]
-
-    def counted(found: list[Artefact]) -> list[Artefact]:
-        return [one for one in found if not one.content["step"].startswith(UNCOUNTED)]
-
-    anchor = [records / "any.json"]
-    plan = run_directory / layout.PLAN
-    return Material(
-        records=counted(read(beside(anchor, "records"))),
-        attempts=counted(read(beside(anchor, "attempts"))),
-        accounting=[],
-        starts=[],
-        statistics=[],
-        fertility=[],
-        metrics=[],
-        evaluation=[],
-        answers=[],
-        samples=[],
-        differences=[],
-        manifests=[],
-        data_sets=[],
-        indexes=[],
-        later_suites=[],
-        forgotten=[],
-        remains=[],
-        plan=read([plan])[0] if plan.is_file() else Artefact("plan", plan.as_posix(), {}),
-        readings=beside(anchor, "readings", "jsonl"),
-        books=read_external_readings(run_directory),
-        carbon_intensity=[],
-    )
+    Raises:
+        InputError: a record or an attempt is damaged.
+    """
+    plan = PLAN.path(run_directory)
+    reader = RunReader(run_directory, [*RECORD.glob(run_directory), *[plan] * plan.is_file()])
+    if reader.unreadable:
+        raise InputError(reader.unreadable[0].reason)
+    return reader
 
 
 def jobs_of(config: Config, step: str) -> dict[str, float]:
@@ -116,10 +90,10 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
     return 1.0
 
 
-def progress(config: Config, material: Material, account: EnergyAccounting) -> list[StepProgress]:
+def progress(config: Config, material: RunReader, account: EnergyAccounting) -> list[StepProgress]:
     """Return each step that has jobs, in the order of the steps."""
     records = {record.name: record for record in material.records}
-    took = {attempt_of(one).removesuffix(".json"): one.content.get("wall_seconds") for one in material.attempts}
+    took = {attempt_name(one).removesuffix(".json"): one.content.get("wall_seconds") for one in material.attempts}
     foreseen = (material.plan.content.get("forecast") or {}).get("steps", {})
     found = []
     for step in WORK:
@@ -128,7 +102,7 @@ def progress(config: Config, material: Material, account: EnergyAccounting) -> l
             continue
         done, figures = [], []
         for name in expected.keys() & records.keys():
-            attempt = (computed_by(records[name]) or "").removesuffix(".json")
+            attempt = (computing_attempt(records[name]) or "").removesuffix(".json")
             figure, seconds = account.of_attempt(attempt), took.get(attempt)
             if figure.is_known and figure.joules > 0 and seconds:
                 done.append(ForecastJob(expected[name], float(seconds), figure.joules))
@@ -203,8 +177,8 @@ def main(arguments: list[str]) -> int:
     config = configuration(options.run_directory, options.data)
     settings = step_settings(config, "report.page", {})
     assert isinstance(settings, PageSettings)
-    material = _material(options.run_directory)
+    material = read_unfinished(options.run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
-    account = validate_accounting(energy_of(material, joules_alone), "what was summed up")
+    account = validate_accounting(account_run_energy(material, joules_alone), "what was summed up")
     print("\n".join(lines(progress(config, material, account), account)))
     return 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.energy.attribution.run_attribution import JobUse
 from pipeline.energy.carbon_intensity import IntensitySeries
-from pipeline.report.read import Material
+from pipeline.report.run_reader import RunReader
 
 RAPL, NVML, MODEL = "rapl, measured: counter", "nvml, measured: counter", "model, estimated: a node of this kind"
 METERS = {"package": RAPL, "board": NVML, "rest": MODEL}
@@ -81,7 +81,7 @@ def between(timeline: list[dict[str, Any]], started: float, ended: float) -> flo
 
 
 def account(
-    jobs: list[JobUse], books: object, models: object, material: Material, series: IntensitySeries | None
+    jobs: list[JobUse], books: object, models: object, material: RunReader, series: IntensitySeries | None
 ) -> dict[str, Any]:
     """Return the account of some jobs, what stands of which took as much as is said above."""
     parts, nodes, timeline = {}, {}, []

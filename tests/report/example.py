@@ -102,30 +102,26 @@ class Run:
         attempt = {**kept, "status": status, "error": None, "last_seen": content["ended"], **fields}
         self.write(f"provenance/attempts/{content['attempt']}", attempt)
 
-    def arguments(self, output: str = "report") -> dict[str, Any]:
+    def arguments(self, output: str = "report", without: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the arguments of the step; `without` are folders of the run whose files are not read."""
         folder = self.root / output
         folder.mkdir(exist_ok=True)
-
-        def found(pattern: str) -> list[Path]:
-            return sorted(self.root.glob(pattern))
-
+        patterns = (
+            *("plan/plan.json", "sources/*/manifest.json", "report/remains.json"),
+            *("corpus/*/statistics.json", "corpus/*/dataset.json", "corpus/*/later_suites.json"),
+            *("corpus/*/forgotten.json", "tokenizer/*/fertility.json", "tokens/*/index.json"),
+            *("models/*/metrics.jsonl", "evaluation/*/*/results.json", "evaluation/*/*/items.parquet"),
+            *("evaluation/*/samples.json", "evaluation/differences.json"),
+        )
         return {
-            "records": found("provenance/records/*.json"),
-            "statistics": found("corpus/*/statistics.json"),
-            "fertility": found("tokenizer/*/fertility.json"),
-            "metrics": found("models/*/metrics.jsonl"),
-            "evaluation": found("evaluation/*/*/results.json"),
-            "differences": found("evaluation/differences.json"),
-            "answers": found("evaluation/*/*/items.parquet"),
-            "samples": found("evaluation/*/samples.json"),
-            "plan": self.root / "plan/plan.json",
-            "data_sets": found("corpus/*/dataset.json"),
-            "manifests": found("sources/*/manifest.json"),
-            "indexes": found("tokens/*/index.json"),
-            "later_suites": found("corpus/*/later_suites.json"),
-            "forgotten": found("corpus/*/forgotten.json"),
-            "remains": found("report/remains.json"),
-            "carbon_intensity": found("grid.csv"),
+            "records": sorted(self.root.glob("provenance/records/*.json")),
+            "files": [
+                path
+                for pattern in patterns
+                if not pattern.startswith(without)
+                for path in sorted(self.root.glob(pattern))
+            ],
+            "carbon_intensity": sorted(self.root.glob("grid.csv")),
             "page": folder / "index.html",
             "model_card": folder / "model-card.md",
             "papers": folder / "papers",

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.hashing import sha256_of
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.report import energy as account_of_energy
+from pipeline.report import energy_section as account_of_energy
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
@@ -119,7 +119,7 @@ def test_no_grams_follow_from_an_energy_that_nobody_knows(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch, intensity: dict[str, Any] | None
 ) -> None:
     def nothing(jobs: Any, *_: object) -> dict[str, Any]:
-        return {**account_of_energy.nothing_known(jobs), "intensity": intensity}
+        return {**account_of_energy.empty_account(jobs), "intensity": intensity}
 
     monkeypatch.setattr(account_of_energy, "_account", nothing)
     text = told(run_folder, table(GRAMS))

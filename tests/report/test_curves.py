@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.training import branch_of
+from pipeline.report.training_section import branch_of
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from pipeline.report.dag import drawing, edges, rows
-from pipeline.report.read import Artefact
+from pipeline.report.charts import arrange_rows, draw_step_graph, step_edges
+from pipeline.report.run_reader import Artefact
 from tests.report.example import HOSTILE
 
 
@@ -28,37 +28,37 @@ CHAIN = [
 
 
 def test_an_arrow_that_others_imply_is_left_out() -> None:
-    assert edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
+    assert step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
 
 
 def test_a_step_stands_below_all_that_it_reads_from_and_long_arrows_have_their_place() -> None:
     graph = {"a": {"b", "x"}, "b": {"c"}, "c": {"d"}, "x": {"d"}, "d": set()}
-    found = rows(graph)
+    found = arrange_rows(graph)
     depth = {step: index for index, row in enumerate(found) for step in row}
     assert all(depth[writer] < depth[reader] for writer, readers in graph.items() for reader in readers)
     assert "x>d" in found[2] and [len(row) for row in found] == [1, 2, 2, 1]
 
 
 def test_two_steps_that_read_from_each_other_do_not_hang() -> None:
-    found = edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
+    found = step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
     assert sorted(len(readers) for readers in found.values()) == [0, 1]
 
 
 def test_ten_thousand_jobs_are_as_few_boxes() -> None:
     many = [record("a", ["raw"], [str(n)]) for n in range(5000)] + [record("b", [str(n)], []) for n in range(5000)]
-    drawn = str(drawing(many, lambda jobs: f"{jobs:,} jobs", "The DAG", "caption"))
+    drawn = str(draw_step_graph(many, lambda jobs: f"{jobs:,} jobs", "The DAG", "caption"))
     assert drawn.count("<rect") == 2 and drawn.count("5,000 jobs") == 2 and drawn.count('class="head"') == 1
 
 
 def test_hostile_steps_are_text() -> None:
-    drawn = str(drawing([record(HOSTILE, [], [])], str, "The DAG", "caption"))
+    drawn = str(draw_step_graph([record(HOSTILE, [], [])], str, "The DAG", "caption"))
     assert "<script" not in drawn and "&lt;script&gt;" in drawn
 
 
 def test_boxes_of_a_row_do_not_overlap() -> None:
-    found = rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
+    found = arrange_rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
     assert all(first != second for first, second in pairwise(found[1])) and len(found[1]) == 3
 
 
 def test_no_record_no_drawing() -> None:
-    assert drawing([], str, "The DAG", "caption") == ""
+    assert draw_step_graph([], str, "The DAG", "caption") == ""

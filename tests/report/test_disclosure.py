@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.report.disclosure import NOT_ASKED, Crawler, Disclosure, Generator, Text
+from pipeline.report.settings import NOT_ASKED, Crawler, Disclosure, Generator, Text
 from pipeline.workflow.steps import step_settings
 from tests.report.example import Run
 from tests.report.test_page import made

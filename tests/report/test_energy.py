@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.energy.attribution.run_attribution import JobUse
 from pipeline.energy.energy_accounting import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
-from pipeline.report import energy as account_of_energy
+from pipeline.report import energy_section as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, homes
 from pipeline.report.page import run
 from tests.report.account_example import account
@@ -134,7 +134,7 @@ def test_the_words_for_everybody_name_the_source_of_the_home(run_folder: Run) ->
 
 
 def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.nothing_known(jobs))
+    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.empty_account(jobs))
     arguments = made(run_folder)
     text, card = outline(arguments["page"]).text, arguments["model_card"].read_text()
     assert "Electricity, all attempts not measured" in text and "Carbon dioxide equivalent not measured" in text

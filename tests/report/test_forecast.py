@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.report import energy as account_of_energy
+from pipeline.report import energy_section as account_of_energy
 from tests.report.account_example import account
 from tests.report.example import Run
 from tests.report.test_page import made, outline
@@ -61,7 +61,7 @@ def test_what_was_not_forecast_says_why_and_what_was_not_measured_is_not_judged(
     page = text(run_folder)
     assert "corpus.deduplicate all of one size 5.56 Wh –" in page and "all of these" not in page
     plan(run_folder)
-    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.nothing_known(jobs))
+    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.empty_account(jobs))
     page = text(run_folder)
     assert "corpus.deduplicate 5.00 Wh 2.50 to 10.0 Wh not measured – not measured 33 min" in page
     assert "all of these 0.838 kWh 0.558 to 1.11 kWh not measured –" in page

@@ -17,8 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_hidden
 from pipeline.evaluate.differences import compare_right_and_wrong, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
+from pipeline.report.translator import translator
 from tests.report.example import HOSTILE, Run, task
 
 VOID = {"meta", "br", "wbr"}
@@ -306,7 +306,7 @@ def test_the_validation_loss_is_judged_by_the_best_of_guessing_a_unigram_and_a_b
         assert f"{told} {verdict}" in part and "were counted in" not in part
     assert card in arguments["model_card"].read_text() and "were counted in" not in arguments["model_card"].read_text()
     dutch = outline(made(run_folder, language="nl")["page"]).text
-    assert dutch.count(language("nl").told(verdict.replace(f"{min(unigram, bigram):.3f}", "%(loss)s"))[:12]) >= 2
+    assert dutch.count(translator("nl").gettext(verdict.replace(f"{min(unigram, bigram):.3f}", "%(loss)s"))[:12]) >= 2
 
 
 def test_that_a_guess_is_better_and_that_a_part_was_counted_is_told(run_folder: Run) -> None:
@@ -391,7 +391,7 @@ def test_a_commit_that_is_not_known_has_its_reason_on_the_page(run_folder: Run) 
 
 
 def test_a_run_without_models_still_has_a_page(run_folder: Run) -> None:
-    arguments = run_folder.arguments() | {"metrics": [], "evaluation": [], "fertility": [], "indexes": []}
+    arguments = run_folder.arguments(without=("models", "evaluation", "tokenizer", "tokens"))
     run(run_folder.settings, **arguments)
     assert "No model was trained in this run." in outline(arguments["page"]).text
 

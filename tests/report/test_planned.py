@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.energy.energy_accounting import JobFigure
-from pipeline.report.planned import beside
+from pipeline.report.training_section import compare_with_plan
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
@@ -76,7 +76,7 @@ def test_electricity_of_which_a_job_knows_nothing_is_not_set_beside_the_plan() -
     for jobs, expected in (([known, known], 10.0), ([known, unknown], None), ([], None)):
         account: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
         material: Any = SimpleNamespace(attempts=[])
-        (row,) = beside(material, account, model, [], {"energy_joules": 4.0})
+        (row,) = compare_with_plan(material, account, model, [], {"energy_joules": 4.0})
         assert row.measured == expected
 
 

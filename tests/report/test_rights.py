@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.report.sources import tokens_by_license
+from pipeline.report.data_section import tokens_by_license
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 

@@ -11,7 +11,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
-from pipeline.workflow.progress import _material, configuration, jobs_of, lines, main, progress
+from pipeline.workflow.progress import configuration, jobs_of, lines, main, progress, read_unfinished
 from tests.forecast.test_calibration import MODEL, figure, raw, write
 
 FORESEEN = {"joules": 90.0, "low_joules": 80.0, "high_joules": 100.0, "seconds": 9.0}
@@ -22,6 +22,7 @@ def finished(run: Path, step: str, name: str, joules: float, seconds: float, *, 
     attempt = f"{name}.20260301T0700"
     content = {"step": step, "instance": {}, "started": "2026-03-01T07:00:00+00:00", "status": "finished"}
     write(run / f"provenance/attempts/{attempt}.json", {**content, "wall_seconds": seconds})
+    content |= {"settings": {}, "inputs": [], "outputs": [], "wall_seconds": seconds, "ended": content["started"]}
     write(run / f"provenance/records/{name}.json", {**content, "attempt": f"{attempt}.json"})
     return {attempt: {**figure(joules, spread), "step": step, "instance": {}, "fate": "finished"}}
 
@@ -48,7 +49,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(run: Path, config: Config, account: EnergyAccounting) -> dict[str, Any]:
-    return {step.name: step for step in progress(config, _material(run), account)}
+    return {step.name: step for step in progress(config, read_unfinished(run), account)}
 
 
 def test_what_is_to_come_of_a_step_is_told_by_its_jobs_that_are_done(run: Path) -> None:

@@ -1,293 +1,32 @@
-"""What the points of the papers say: each answer once, from records or from the provider, in one language."""
+"""Answer the points of the papers on data, and find each answer and table that a form names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.markup import size
-from pipeline.energy.energy_accounting import EnergyUnit, Figure
-from pipeline.report.disclosure import Stated
-from pipeline.report.papers.facts import ModelFacts, SourceFacts
-from pipeline.report.papers.paper import Answer, Table, Words
-from pipeline.report.read import Json
+from pipeline.report.papers.facts import SourceFacts, large_and_small, top_domains
+from pipeline.report.papers.model_answers import MANIFESTS, ModelAnswers
+from pipeline.report.papers.paper import Answer, Table
+from pipeline.report.settings import NOT_ASKED, Disclosure
 
-MANIFESTS, FINGERPRINTS = layout.MANIFEST.pattern(), layout.RECORD.name(job="sources.fingerprint.*")
-THRESHOLD = 1e23  # floating-point operations: the Commission's indicative mark of a general-purpose model
-MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
-SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
+FINGERPRINTS = layout.RECORD.name(job="sources.fingerprint.*")
 SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 LARGEST_BAND = "more than 10 trillion tokens"
-PARAMETER_BANDS = (
-    *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
-    *((50 * 10**9, "15 to 50 billion"), (100 * 10**9, "50 to 100 billion"), (500 * 10**9, "100 to 500 billion")),
-    (10**12, "500 billion to 1 trillion"),
-)
-LARGEST_PARAMETER_BAND = "more than 1 trillion"
+CATEGORIES = {
+    "public": "publicly available data sets",
+    "licensed": "private data sets licensed by their holders",
+    "third-party": "private data sets of other third parties",
+    "crawled": "data crawled and scraped from online sources",
+    "user": "data of users",
+    "synthetic": "synthetic data",
+    "other": "other sources",
+}
 
 
-class Answers:
-    """The answers of one run in one language.
-
-    Args:
-        page: what the report's page shows, as `view.context` returns it.
-    """
-
-    def __init__(
-        self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Words
-    ) -> None:
-        self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
-
-    def asked(self, name: str) -> Answer:
-        """What only the provider can tell."""
-        text = self.stated.text(name, self.words.language)
-        return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
-
-    def of_models(self, told: Callable[[ModelFacts], str], *origin: str) -> Answer:
-        """One sentence for each model."""
-        lines = [f"{model.name}: {told(model)}" for model in self.models]
-        origin = origin or tuple(model.records for model in self.models)
-        return Answer("; ".join(lines) or self.words("no model was trained"), origin)
-
-    def names(self) -> Answer:
-        """Every model by its name in the run, and its parameters."""
-        w, run = self.words, self.page["settings"].run
-        return self.of_models(
-            lambda m: w("{run}/{name}, {number} parameters", run=run, name=m.name, number=w.number(m.parameters))
-        )
-
-    def dependence(self) -> Answer:
-        """Whether a model began at another one, or at random weights."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            if taken := model.began_with:
-                sentence = w(
-                    "on {model}, licence {license}: training began at its weights",
-                    model=taken["name"],
-                    license=taken["license"],
-                )
-                return f"{sentence} ({taken['url']})" if taken["url"] else sentence
-            if model.seed is None:
-                return w("on no other model; training began at random weights")
-            return w("on no other model; training began at random weights, of the seed {seed}", seed=model.seed)
-
-        return self.of_models(told)
-
-    def architecture(self) -> Answer:
-        """Shape of every model."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            shape = model.architecture
-            return w(
-                "decoder of the kind {preset}, {layers} layers of width {width}, {heads} attention heads of which "
-                "{key_value_heads} for keys and values, a vocabulary of {vocabulary} tokens",
-                preset=shape.get("preset") or "–",
-                layers=shape.get("layers") or "–",
-                width=w.number(shape.get("width")),
-                heads=shape.get("heads") or "–",
-                key_value_heads=shape.get("key_value_heads") or shape.get("heads") or "–",
-                vocabulary=w.number(model.vocabulary_size),
-            )
-
-        return self.of_models(told)
-
-    def parameters(self) -> Answer:
-        """Exact number of parameters, and the band of the form."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            band = next((text for limit, text in PARAMETER_BANDS if model.parameters < limit), LARGEST_PARAMETER_BAND)
-            told = w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
-            if model.active_parameters == model.parameters:
-                return told
-            return told + w(", of which one token uses {number}", number=w.number(model.active_parameters))
-
-        return self.of_models(told)
-
-    def modality(self) -> Answer:
-        """What goes in and comes out, and how much at most."""
-        w = self.words
-        return self.of_models(
-            lambda m: w(
-                "text in and text out, of the characters of UTF-8; trained on sequences of {length} tokens",
-                length=w.number(m.training.get("sequence_length")),
-            )
-        )
-
-    def files(self) -> Answer:
-        """What is delivered, and which software loads it."""
-        w = self.words
-        folders = tuple(f"{layout.FINAL_MODEL.name(model=model.name)}/" for model in self.models)
-        return self.of_models(
-            lambda m: w(
-                "weights as safetensors, configuration and tokenizer in models/{name}/final, which Transformers loads "
-                "with AutoModelForCausalLM and AutoTokenizer",
-                name=m.name,
-            ),
-            *folders,
-        )
-
-    def hardware(self) -> Answer:
-        """What the weights alone need of memory; computed from the parameters."""
-        w = self.words
-        return self.of_models(
-            lambda m: w(
-                "memory for the weights alone, computed: {full} in 32 bits, {half} in 16 bits",
-                full=w.figure(size(4 * m.parameters)),
-                half=w.figure(size(2 * m.parameters)),
-            )
-        )
-
-    def authenticity(self) -> Answer:
-        """How a reader knows that weights are those that the run made."""
-        w = self.words
-        return self.of_models(
-            lambda m: w("the crate has the sha256 of every file of models/{name}/final", name=m.name),
-            layout.CRATE,
-        )
-
-    def text_only(self) -> Answer:
-        """The only modality that this pipeline reads."""
-        return Answer(self.words("text"), (MANIFESTS,))
-
-    def design(self) -> Answer:
-        """What the training optimises, and how."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            t, base_width = model.training, model.architecture.get("base_width")
-            learned = w(
-                "trained to predict the next token (cross-entropy) with {optimizer}: learning rate {rate}, schedule "
-                "{schedule}, {steps} steps of {batch} sequences, precision {precision}, {backend} {strategy}; no step "
-                "trains it to follow instructions",
-                optimizer=w("Muon for the matrices of the blocks and AdamW for the rest")
-                if t.get("optimizer") == "muon"
-                else "AdamW",
-                rate=w.number(t.get("learning_rate")),
-                schedule=t.get("schedule", "–"),
-                steps=w.number(t.get("steps")),
-                batch=w.number(t.get("batch_size")),
-                precision=t.get("precision", "–"),
-                backend=t.get("backend", "–"),
-                strategy=t.get("strategy", "–"),
-            )
-            slower = w(
-                "the rate is that of width {base}, which matrices of this one divide by {width} / {base}, by maximal "
-                "update parametrisation (Yang et al. 2022)",
-                base=w.number(base_width),
-                width=w.number(model.architecture.get("width")),
-            )
-            pulled = w("the gradients hold a z-loss of weight {weight}", weight=w.number(t.get("z_loss")))
-            ramped = w(
-                "the first {steps} steps have batches or sequences of other sizes",
-                steps=w.number(max((stage["to_step"] for stage in t.get("ramp", [])), default=0)),
-            )
-            balance = t.get("load_balancing_loss")
-            balanced = w("the gradients hold a load-balancing loss of weight {weight}", weight=w.number(balance))
-            added = ((slower, base_width), (pulled, t.get("z_loss")), (balanced, balance), (ramped, t.get("ramp")))
-            told = [learned, *(sentence for sentence, is_so in added if is_so)]
-            return "; ".join(told)
-
-        return self.of_models(told)
-
-    def settings(self, title: str) -> list[Table]:
-        """All settings of each model as its records have them."""
-        w = self.words
-        return [
-            Table(
-                f"{title}: {model['name']}",
-                (w("Setting"), w("Value")),
-                tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
-                (layout.SEGMENT_RECORD.pattern(model=model["name"]),),
-            )
-            for model in self.page["models"]
-        ]
-
-    def compute(self) -> Answer:
-        """Operations that were spent, by both conventions, against the indicative mark."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            small, large = (w.figure(f"{model.flops(factor):.2e}") for factor in (6, 8))
-            return w(
-                "{small} floating-point operations by 6ND and {large} by 8ND (N parameters, D tokens read, activations "
-                "computed once or twice), {share} of 10^23 by 6ND; {tokens} tokens",
-                small=small,
-                large=large,
-                share=w.figure(f"{model.flops(6) / THRESHOLD:.2e}"),
-                tokens=w.number(model.tokens),
-            ) + (self._before(model) if model.branch_of is None else "")
-
-        return self.of_models(told)
-
-    def compute_method(self) -> Answer:
-        """How operations are counted: by formula, from exact counts."""
-        w = self.words
-        text = w(
-            "product of the parameters and the tokens that were read, both counted; steps done again are not in it"
-        )
-        return Answer(text, tuple(model.records for model in self.models))
-
-    def time(self) -> Answer:
-        """When and how long was trained, on what, and what was lost on the way."""
-        w = self.words
-
-        def told(model: ModelFacts) -> str:
-            return w(
-                "{began} to {ended} (UTC), {duration} of jobs whose results stand, on {hardware}; {lost} attempts "
-                "whose result was lost",
-                began=f"{model.started:%Y-%m-%d %H:%M}",
-                ended=f"{model.ended:%Y-%m-%d %H:%M}",
-                duration=str(timedelta(seconds=round(model.seconds))),
-                hardware=" + ".join(model.hardware),
-                lost=model.lost_attempts,
-            ) + self._before(model)
-
-        return self.of_models(told, *(model.records for model in self.models), f"{layout.ATTEMPTS}/")
-
-    def _before(self, model: ModelFacts) -> str:
-        """Return where time and energy begin of a model that goes on from another one; nothing of any other."""
-        if model.branch_of is None:
-            if taken := model.began_with:
-                return f" ({self.words('without what {model} took before', model=taken['name'])})"
-            return ""
-        base, step = model.branch_of
-        told = self.words("from step {step} of {model} on, where what came before is told", step=step, model=base)
-        return f" ({told})"
-
-    def _megawatt_hours(self, figure: Figure) -> str:
-        w = self.words
-        if not figure.is_known:
-            return w("not measured")
-        value, low, high = (
-            w.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
-            for joules in (figure.joules, figure.low_joules, figure.high_joules)
-        )
-        return w(
-            "{value} MWh (95 % interval {low} to {high}; {label})",
-            value=value,
-            low=low,
-            high=high,
-            label=w.figure(figure.label),
-        )
-
-    def energy(self) -> Answer:
-        """Electricity of the training of each model, and of all that the run took."""
-        w = self.words
-        models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._before(one)}" for one in self.models]
-        total: Figure = self.page["energy"].total
-        whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
-        return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
-
-    def energy_method(self) -> Answer:
-        """By which meters the electricity is known."""
-        meters = sorted({meter for meter in self.page["energy"].total.meters})
-        text = "; ".join(meters) if meters else self.words("no meter was read")
-        return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
+class Answers(ModelAnswers):
+    """The answers of one run in one language: those on its data, besides those on its models."""
 
     def data_kinds(self) -> Answer:
         """Which kinds of sources there are."""
@@ -343,11 +82,6 @@ class Answers:
     def _statistics(self) -> tuple[str, ...]:
         return tuple(layout.STATISTICS.name(corpus=corpus["name"]) for corpus in self.page["corpora"])
 
-    def latest(self) -> Answer:
-        """When the last text was acquired, by the provider; the day on which files were read last is not that."""
-        text = self.stated.text("latest_data", self.words.language)
-        return Answer(text, key=self.stated.keys["latest_data"])
-
     def read_last(self) -> Answer:
         """When the raw files were read."""
         days = sorted(source.read_last for source in self.sources if source.read_last)
@@ -388,7 +122,7 @@ class Answers:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
         w = self.words
         rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
-        none = ((w("all"), w("none removed for such a reason"), "0"),)
+        none = ((w("all", "papers"), w("none removed for such a reason"), "0"),)
         return Table(title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics(), 2)
 
     def tests(self) -> Answer:
@@ -403,7 +137,7 @@ class Answers:
         w = self.words
         head = (
             *(w("Source"), w("Language"), w("Licence"), w("Basis"), w("Holder"), w("Address")),
-            *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read")),
+            *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read", "papers")),
         )
         unknown = w("not stated")
         rows = tuple(
@@ -473,13 +207,112 @@ class Answers:
         ]
         return Answer("; ".join(told) or None, key="disclosure.license_evidence")
 
+    def used(self, category: str) -> Answer:
+        """Whether there are sources of a category, and which."""
+        w = self.words
+        names = ", ".join(source.name for source in self._sources_of(category))
+        return Answer(w("yes, text: {names}", names=names) if names else w("no"), (MANIFESTS,))
 
-CATEGORIES = {
-    "public": "publicly available data sets",
-    "licensed": "private data sets licensed by their holders",
-    "third-party": "private data sets of other third parties",
-    "crawled": "data crawled and scraped from online sources",
-    "user": "data of users",
-    "synthetic": "synthetic data",
-    "other": "other sources",
+    def _sources_of(self, category: str) -> list[SourceFacts]:
+        return [source for source in self.sources if source.category == category]
+
+    def domains(self) -> Answer:
+        """How many of the domains of what was crawled are named, the most relevant by the size of their texts."""
+        w = self.words
+        if not self._sources_of("crawled"):
+            return Answer(w("no source was crawled"), (MANIFESTS,))
+        number, rows = self._top_domains()
+        if not number:
+            return Answer(w("the documents of the crawled sources have no addresses"), self._data_sets())
+        told = w(
+            "{named} of {number} domains, the largest by the bytes of their texts",
+            named=w.number(len(rows)),
+            number=w.number(number),
+        )
+        return Answer(told, self._data_sets())
+
+    def _top_domains(self) -> tuple[int, list[tuple[str, int, int]]]:
+        small = bool(self.page["settings"].disclosure.small_provider)
+        crawled = {source.name for source in self._sources_of("crawled")}
+        return top_domains(self.page["material"].data_sets, crawled, small=small)
+
+    def _data_sets(self) -> tuple[str, ...]:
+        return tuple(layout.DATASET.name(corpus=one.content["corpus"]) for one in self.page["material"].data_sets)
+
+    def _domain_table(self, title: str) -> list[Table]:
+        w = self.words
+        number, domains = self._top_domains()
+        head = (w("Domain"), w("Documents"), w("Bytes"))
+        rows = tuple((name, w.number(documents), w.number(size)) for name, documents, size in domains)
+        return [Table(title, head, rows, self._data_sets(), 1)] if number else []
+
+    def answer(self, key: str) -> Answer:
+        """Return the answer that a form names; `is_answer` says whether there is one of that name."""
+        kind, _, name = key.partition(".")
+        if kind in ASKED:
+            return self.asked(name)
+        return self.used(name) if kind == SOURCES else ANSWERS[key](self)
+
+    def tables(self, title: str, rows: str) -> list[Table]:
+        """Return the tables of the rows that a form names, none where they are left out."""
+        if rows == "settings":
+            return self.settings(title)
+        if rows == "domains":
+            return self._domain_table(title)
+        if rows in REMOVED:
+            return [self.removed(rows, title)]
+        category = rows.partition(".")[2]
+        large, others = large_and_small(self.sources)
+        sources = {"": self.sources, "large-public": large, "other-public": others}
+        found = sources[category] if category in sources else self._sources_of(category)
+        return [self.source_table(title, found)] if found or category in ("", "large-public") else []
+
+
+ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
+REMOVED = ("removed_for_reservation", "removed_as_harmful")
+ANSWERS: dict[str, Callable[[Answers], Answer]] = {
+    "names": Answers.names,
+    "dependence": Answers.dependence,
+    "architecture": Answers.architecture,
+    "parameters": Answers.parameters,
+    "modality": Answers.modality,
+    "files": Answers.files,
+    "hardware": Answers.hardware,
+    "authenticity": Answers.authenticity,
+    "text_only": Answers.text_only,
+    "design": Answers.design,
+    "compute": Answers.compute,
+    "compute_method": Answers.compute_method,
+    "time": Answers.time,
+    "energy": Answers.energy,
+    "energy_method": Answers.energy_method,
+    "data_kinds": Answers.data_kinds,
+    "amount": Answers.amount,
+    "languages": Answers.languages,
+    "read_last": Answers.read_last,
+    "curation": Answers.curation,
+    "personal_data": Answers.personal_data,
+    "tests": Answers.tests,
+    "flags": Answers.flags,
+    "opt_out": Answers.opt_out,
+    "evidence": Answers.evidence,
+    "domains": Answers.domains,
 }
+TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
+
+
+def is_answer(key: str) -> bool:
+    """Return whether a form may name an answer so."""
+    kind, _, name = key.partition(".")
+    if kind == "run":
+        return name in ("provider", "contact")
+    return (
+        key in ANSWERS
+        or (kind == "disclosure" and name in Disclosure.model_fields and name not in NOT_ASKED)
+        or (kind == SOURCES and name in CATEGORIES)
+    )
+
+
+def is_table(rows: str) -> bool:
+    """Return whether a form may name the rows of a table so."""
+    return rows in TABLES or (rows.partition(".")[0] == SOURCES and is_answer(rows))

@@ -10,9 +10,9 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.energy.energy_accounting import Figure
-from pipeline.report.disclosure import Category
-from pipeline.report.machines import gpus_of, processor_of
-from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.jobs_section import gpus_of, processor_of
+from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.settings import Category
 from pipeline.tokens.data_order import count_reads
 
 LARGE_SHARE = 0.03
@@ -88,7 +88,7 @@ def category(source: Json) -> Category:
     return "licensed" if rights.get("basis") == "opt-in-agreement" else "other"
 
 
-def sources_of(material: Material, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
+def sources_of(material: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
     """Return the sources by name; of several corpora, the one that used most of it counts."""
     tokens: Counter[str] = Counter()
     for index in material.indexes:
@@ -164,7 +164,7 @@ def _kind(node: Json) -> str:
     return " / ".join(filter(None, [processor_of(node), gpus_of(node)]))
 
 
-def _index_read(material: Material, segment: Json) -> Artefact | None:
+def _index_read(material: RunReader, segment: Json) -> Artefact | None:
     read = {entry["path"] for entry in segment["inputs"]}
     return next((index for index in material.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
@@ -174,7 +174,7 @@ def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, flo
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 
-def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores: list[Json]) -> ModelFacts | None:
+def model_of(material: RunReader, shown: dict[str, Any], lost: list[Json], scores: list[Json]) -> ModelFacts | None:
     """Return a model of the page as facts; None where no segment of it says how large it is."""
     segments = [record.content for record in shown["segments"]]
     if not segments or not shown["parameters"] or not shown["tokens_seen"]:

@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from pipeline.core.markup import number
-from pipeline.report.disclosure import Language
+from pipeline.report.settings import Language
+from pipeline.report.translator import Translator
 
 LANGUAGES: tuple[Language, ...] = ("en", "nl")
-TABLE = "nl.json"
-_DUTCH_MARKS = str.maketrans(".,", ",.")
-
-
-@cache
-def _dutch() -> dict[str, str]:
-    words: dict[str, str] = json.loads((Path(__file__).parent / TABLE).read_text(encoding="utf-8"))
-    return words
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of the papers in one language; what is said in English has to stand in the table of the other."""
-
-    language: Language
-
-    def __call__(self, english: str, /, **values: object) -> str:
-        """Return a sentence with its values.
-
-        Raises:
-            KeyError: the table has no translation, which is a fault of this package.
-        """
-        return (_dutch()[english] if self.language == "nl" else english).format(**values)
-
-    def number(self, value: float | None, digits: int = 4) -> str:
-        """Return a number as the language writes it."""
-        text = number(value, digits)
-        return text.translate(_DUTCH_MARKS) if self.language == "nl" else text
-
-    def figure(self, text: str) -> str:
-        """Return an amount with its unit, interval and label as the language writes it."""
-        if self.language == "en":
-            return text
-        words = [_dutch().get(word, word) for word in text.translate(_DUTCH_MARKS).replace(";", " ;").split(" ")]
-        return " ".join(words).replace(" ;", ";")
 
 
 @dataclass(frozen=True)
@@ -114,7 +75,37 @@ class Paper:
         return {**asdict(self), "points": len(self.points), "not_stated": [p.answer.key for p in self.missing]}
 
 
-def section(head: str, title: str, answers: Iterable[tuple[str, Answer]], *tables: Table) -> Section:
-    """Return a section whose points are numbered `HEAD.1` and so on."""
-    points = [Point(f"{head}.{place}", name, answer) for place, (name, answer) in enumerate(answers, start=1)]
-    return Section(head, title, tuple(points), tables)
+ASSESSMENT = "self-assessment"
+
+
+def _basis(answer: Answer, words: Translator) -> str:
+    if answer.text is None:
+        return words("not stated")
+    return words("the provider") if answer.key else words("records")
+
+
+def assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
+    """Return what each point of the other papers rests on: files of the run, a statement, or nothing yet."""
+    w = words
+    sections = []
+    for place, paper in enumerate(papers, start=1):
+        points = paper.points
+        recorded = sum(point.answer.key is None for point in points)
+        missing = len(paper.missing)
+        told = w(
+            "{all} points: {recorded} answered from records, {stated} stated by the provider, {missing} not stated",
+            all=len(points),
+            recorded=recorded,
+            stated=len(points) - recorded - missing,
+            missing=missing,
+        )
+        rows = tuple(
+            (point.number, point.title, _basis(point.answer, w), point.answer.key or ", ".join(point.answer.origin[:3]))
+            for point in points
+        )
+        head = (w("Point"), w("Question"), w("Answered from"), w("Files of the run, or key of the configuration"))
+        table = Table(w("Every point"), head, rows)
+        point = Point(f"{place}.1", w("Points"), Answer(told, (f"{paper.name}.json",)))
+        sections.append(Section(str(place), paper.title, (point,), (table,)))
+    law = w("The provider's own reading; no authority has looked at it")
+    return Paper(ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections))

@@ -10,9 +10,9 @@ from urllib.parse import quote
 from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.energy.settings import JOULES_PER_KWH
-from pipeline.report.disclosure import Stated
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
-from pipeline.report.read import Json, Material
+from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.settings import Stated
 
 VERSION = "3.0.1"
 CONTEXT = f"https://spdx.org/rdf/{VERSION}/spdx-context.jsonld"
@@ -20,7 +20,7 @@ CREATION = "_:creation"
 AVAILABILITY = {"public": "directDownload"}
 
 
-def corpora_of(material: Material, model: ModelFacts) -> list[str]:
+def corpora_of(material: RunReader, model: ModelFacts) -> list[str]:
     """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
     read = {
         index["tokens"]
@@ -97,7 +97,7 @@ def _energy(model: ModelFacts) -> Json | None:
     return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
 
 
-def _weights(material: Material, model: ModelFacts) -> list[Json]:
+def _weights(material: RunReader, model: ModelFacts) -> list[Json]:
     outputs = [
         entry
         for record in material.records_of("pretrain.export", model=model.name)
@@ -108,7 +108,7 @@ def _weights(material: Material, model: ModelFacts) -> list[Json]:
 
 
 def document(
-    material: Material, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
+    material: RunReader, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
 ) -> Json:
     """Return the document; its time is that of the newest record, so that the same run gives the same bytes."""
     run: str = page["settings"].run

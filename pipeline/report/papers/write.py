@@ -10,23 +10,22 @@ from typing import Any
 import jinja2
 
 from pipeline.core import markup
-from pipeline.report.consumption import lost_attempts
-from pipeline.report.disclosure import Stated
+from pipeline.report.attempts import lost_attempts
 from pipeline.report.papers.answers import Answers
-from pipeline.report.papers.assessment import ASSESSMENT, assessment
 from pipeline.report.papers.facts import model_of, sources_of
-from pipeline.report.papers.paper import LANGUAGES, Paper, Words
+from pipeline.report.papers.forms import read_forms
+from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, assessment
 from pipeline.report.papers.spdx import document
-from pipeline.report.papers.summary import SUMMARY, summary
-from pipeline.report.papers.technical import ANNEX, FORM, annex, form
-from pipeline.report.read import Json, Material
+from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.settings import Stated
+from pipeline.report.translator import translator
 
-NAMES = (ANNEX, FORM, SUMMARY, ASSESSMENT)
+NAMES = (*read_forms(), ASSESSMENT)
 SPDX = "spdx.json"
 HTML, MARKDOWN, STYLE = "paper.html.jinja", "paper.md.jinja", "paper.css"
 
 
-def _papers(material: Material, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
+def _papers(material: RunReader, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
     """Return every paper in every language, and the document of SPDX."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
     sources = sources_of(material, page["sources"], disclosure.data_categories)
@@ -36,13 +35,9 @@ def _papers(material: Material, page: Json, stated: Stated) -> tuple[list[Paper]
     models = [model for model in found if model]
     papers = []
     for language in LANGUAGES:
-        words = Words(language)
+        words = translator(language)
         answers = Answers(page, stated, sources, models, words)
-        told = [
-            annex(answers, run),
-            form(answers, run),
-            summary(answers, run, material.data_sets, small=bool(disclosure.small_provider)),
-        ]
+        told = [form.fill(name, answers) for name, form in read_forms().items()]
         papers += [*told, assessment(told, run, words)]
     return papers, document(material, page, stated, sources, models)
 
@@ -56,7 +51,7 @@ def _environment(*, html: bool) -> jinja2.Environment:
     return markup.environment(Path(__file__).parent, {}, html=html)
 
 
-def write(folder: Path, material: Material, page: Json, stated: Stated) -> dict[str, int]:
+def write(folder: Path, material: RunReader, page: Json, stated: Stated) -> dict[str, int]:
     """Write all papers below a folder, as NAME.LANGUAGE.FORMAT; return how many points they have and how many are open.
 
     Args:
@@ -72,7 +67,7 @@ def write(folder: Path, material: Material, page: Json, stated: Stated) -> dict[
     for paper in papers:
         name = f"{paper.name}.{paper.language}"
         _json(folder / f"{name}.json", paper.as_json())
-        content = {"paper": paper, "w": Words(paper.language), "css": css, "css_hash": markup.allowed(css)}
+        content = {"paper": paper, "w": translator(paper.language), "css": css, "css_hash": markup.allowed(css)}
         for format, template in templates.items():
             text = template.render(content)
             (folder / f"{name}.{format}").write_text(text, encoding="utf-8", newline="\n")

@@ -11,7 +11,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
 from pipeline.corpus.settings import Copies, Corpus, DescribedSource, StatisticsSettings
-from pipeline.report.disclosure import Stated
+from pipeline.report.settings import Stated
 from pipeline.sources.settings import Genre
 from pipeline.workflow.common_settings import shared
 from pipeline.workflow.run_files import RunFiles, Wildcards

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from pipeline import layout
@@ -12,7 +13,7 @@ from pipeline.core.settings import Settings
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.common_settings import pretrained_models, shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.declaration import RUN, Files, Input, Need, Output, Shown, Step, each, unseen, waits_for
+from pipeline.workflow.steps.declaration import RUN, Input, Need, Output, Shown, Step, each, unseen, waits_for
 from pipeline.workflow.steps.opt_out import MANIFESTS_READ
 
 
@@ -35,7 +36,7 @@ def report_page(config: Config, i: Wildcards) -> Settings:
     )
 
 
-def later_suites(run: RunFiles, w: Wildcards) -> list[str]:
+def _later_suites(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what was counted of the items of later suites, of the corpora where there are some."""
     return [run.file(layout.LATER_SUITES, corpus=corpus) for corpus in run.config.corpus if counted(run.config, corpus)]
 
@@ -56,8 +57,31 @@ def _carbon_intensity(run: RunFiles, w: Wildcards) -> list[str]:
     return [series.path] if series and Path(series.path).is_file() else []
 
 
-def _of_evaluations(place: layout.Place) -> Files:
+def _of_evaluations(place: layout.Place) -> Callable[[RunFiles, Wildcards], list[str]]:
     return lambda run, w: [run.file(place, model=model, step=step) for model, step in run.config.evaluated()]
+
+
+# What `RunReader` reads of a run besides its records.
+ARTEFACTS = (
+    each(layout.STATISTICS, "corpus", lambda c: c.corpus),
+    each(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
+    each(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
+    each(layout.METRICS, "model", lambda c: c.models),
+    _of_evaluations(layout.RESULTS),
+    _of_evaluations(layout.ANSWERS),
+    each(layout.SAMPLES, "model", lambda c: c.searched_models()),
+    lambda run, w: [run.file(layout.DIFFERENCES)] * bool(run.config.evaluated()),
+    lambda run, w: [run.file(layout.PLAN)],
+    each(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
+    each(layout.DATASET, "corpus", lambda c: c.corpus),
+    _later_suites,
+    _forgotten,
+    remains,
+)
+
+
+def _artefacts(run: RunFiles, w: Wildcards) -> list[str]:
+    return [path for files in ARTEFACTS for path in files(run, w)]
 
 
 def _document(label: str, *patterns: str) -> Shown:
@@ -81,20 +105,7 @@ STEPS = (
             MANIFESTS_READ,
             RECORDS_READ,
             unseen("records", all_records),
-            Input("statistics", each(layout.STATISTICS, "corpus", lambda c: c.corpus)),
-            Input("fertility", each(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer)),
-            Input("indexes", each(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens)),
-            Input("metrics", each(layout.METRICS, "model", lambda c: c.models)),
-            Input("evaluation", _of_evaluations(layout.RESULTS)),
-            Input("answers", _of_evaluations(layout.ANSWERS)),
-            Input("samples", each(layout.SAMPLES, "model", lambda c: c.searched_models())),
-            Input("differences", lambda run, w: [run.file(layout.DIFFERENCES)] * bool(run.config.evaluated())),
-            Input("plan", layout.PLAN),
-            Input("manifests", each(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources])),
-            Input("data_sets", each(layout.DATASET, "corpus", lambda c: c.corpus)),
-            Input("later_suites", later_suites),
-            Input("forgotten", _forgotten),
-            Input("remains", remains),
+            Input("files", _artefacts),
             Input("carbon_intensity", _carbon_intensity),
         ),
         outputs=(

@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.markup import markdown_text, number, percent, safe_url, size
-from pipeline.report.charts import BOTTOM, HEIGHT, TOP, WIDTH, Series, bar, lines, thinned, tick_texts, ticks
-from pipeline.report.formats import duration, kwh, mass, period
+from pipeline.report.amounts import format_duration, format_kwh, format_mass, format_period
+from pipeline.report.charts import (
+    BOTTOM,
+    HEIGHT,
+    TOP,
+    WIDTH,
+    Series,
+    bar,
+    format_ticks,
+    line_chart,
+    round_ticks,
+    thin_points,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +36,14 @@ from pipeline.report.formats import duration, kwh, mass, period
         (percent(0, 0), "–"),
         (size(999), "999 B"),
         (size(1_500_000), "1.50 MB"),
-        (duration(59.94), "59.9 s"),
-        (duration(3_660), "1 h 01 min"),
-        (kwh(381.51 * 3660 * 2), "0.776 kWh"),
-        (kwh(None), "not measured"),
-        (mass(30_000_000.0), "30.0 t"),
-        (period(1_772_323_200, 1_772_326_800), "2026-03-01 00:00 to 01:00 UTC"),
-        (period(1_772_323_200, 1_772_409_660), "2026-03-01 00:00 to 2026-03-02 00:01 UTC"),
-        (mass(None), "not computed"),
+        (format_duration(59.94), "59.9 s"),
+        (format_duration(3_660), "1 h 01 min"),
+        (format_kwh(381.51 * 3660 * 2), "0.776 kWh"),
+        (format_kwh(None), "not measured"),
+        (format_mass(30_000_000.0), "30.0 t"),
+        (format_period(1_772_323_200, 1_772_326_800), "2026-03-01 00:00 to 01:00 UTC"),
+        (format_period(1_772_323_200, 1_772_409_660), "2026-03-01 00:00 to 2026-03-02 00:01 UTC"),
+        (format_mass(None), "not computed"),
     ],
 )
 def test_figures(shown: str, expected: str) -> None:
@@ -58,7 +69,7 @@ def test_markdown_text_holds_no_tag_no_cell_and_no_line(text: str) -> None:
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(2, 500))
 def test_thinning_keeps_the_last_point_and_the_range(values: list[float], limit: int) -> None:
     points = [(float(step), value) for step, value in enumerate(values)]
-    kept = thinned(points, limit)
+    kept = thin_points(points, limit)
     assert len(kept) <= max(limit, 2) and kept[-1] == points[-1]
     slack = 1e-6
     assert min(values) - slack <= min(y for _, y in kept) <= max(y for _, y in kept) <= max(values) + slack
@@ -66,7 +77,7 @@ def test_thinning_keeps_the_last_point_and_the_range(values: list[float], limit:
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))
 def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
-    found = ticks(low, low + width)
+    found = round_ticks(low, low + width)
     assert len(found) <= 7
     assert all(low - width * 1e-3 <= tick <= low + width * 1.001 for tick in found)
 
@@ -80,25 +91,27 @@ def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
     ],
 )
 def test_ticks_are_told_exactly(low: float, high: float, expected: list[str]) -> None:
-    assert tick_texts(ticks(low, high)) == expected
+    assert format_ticks(round_ticks(low, high)) == expected
 
 
 def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
-    chart = lines("Loss", "step", "nats", [Series("a", [(1, 2.0), (2, float("nan")), (3, 1.0)]), Series("<b>", [])])
+    chart = line_chart(
+        "Loss", "step", "nats", [Series("a", [(1, 2.0), (2, float("nan")), (3, 1.0)]), Series("<b>", [])]
+    )
     assert "nan" not in chart and "<b>" not in chart and chart.count("<circle") == 2
     assert "first 2.000, last 1.000" in chart
-    assert "no values" in lines("Loss", "step", "nats", [Series("a", [])])
+    assert "no values" in line_chart("Loss", "step", "nats", [Series("a", [])])
 
 
 def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
     points = [(1.0, 2.0), (2.0, 3.0)]
-    chart = str(lines("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
+    chart = str(line_chart("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
     (band,) = re.findall(r'<path class="band series-1" d="M([^"]*)Z"', chart)
     corners = [tuple(map(float, corner.split())) for corner in band.split("L")]
     assert len(corners) == 4 and all(0 < x < WIDTH and TOP <= y <= HEIGHT - BOTTOM for x, y in corners)
     (first, low), (last, low_last), (again, high_last), (back, high) = corners
     assert first == back < last == again and low > high > high_last < low_last < low, "there below, and back above"
-    assert "band" not in lines("Score", "tokens", "acc", [Series("a", points[:1], [(1.0, 0.0, 4.0)])])
+    assert "band" not in line_chart("Score", "tokens", "acc", [Series("a", points[:1], [(1.0, 0.0, 4.0)])])
 
 
 def test_segments_of_a_bar_add_up_to_its_width() -> None:
@@ -107,5 +120,7 @@ def test_segments_of_a_bar_add_up_to_its_width() -> None:
 
 
 def test_a_chart_of_one_place_has_one_tick_there() -> None:
-    chart = str(lines("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])]))
+    chart = str(
+        line_chart("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])])
+    )
     assert re.findall(r">1,228,800[^<]*<", chart) == [">1,228,800<"]

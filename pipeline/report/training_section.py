@@ -1,14 +1,17 @@
-"""A training run as a page of its own: how well it learned, how well it used its devices, and what it cost."""
+"""Return what the page shows of a training: figures, charts, validation, and the plan next to the measurement."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.pretrained import Pretrained
-from pipeline.report.charts import Series, lines
-from pipeline.report.read import Json, Material
+from pipeline.core.step_seconds import step_seconds
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
+from pipeline.report.charts import Series, line_chart
+from pipeline.report.run_reader import Json, RunReader
 
 # What the table of a run tells: the key of the metrics, the words for it, and the filter of its figures.
 FIGURES = (
@@ -28,32 +31,34 @@ FIGURES = (
 GROUPED = "validation_loss/"
 
 
-def present(metrics: list[Json], key: str) -> list[tuple[float, float]]:
+def known_values(metrics: list[Json], key: str) -> list[tuple[float, float]]:
     """Return (step, value) of the lines that know a value."""
     return [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
 
 
-def brief(seconds: float) -> str:
+def format_brief(seconds: float) -> str:
     """Return a short time in seconds, milliseconds or microseconds."""
     unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if seconds * f >= 1), ("µs", 1e6))
     return f"{seconds * factor:,.3g} {unit}"
 
 
-def charts(metrics: list[Json], energy_label: str, told: Callable[[str], str] = str) -> list[Any]:
+def training_charts(metrics: list[Json], energy_label: str, gettext: Callable[[str], str] = str) -> list[Any]:
     """Return the charts of a run; those of which nothing is known are left out, except the first three.
 
-    `energy_label` says how the joules are known, and `told` a sentence in the language of the page.
+    `energy_label` says how the joules are known, and `gettext` a sentence in the language of the page.
     """
 
     def series(name: str, key: str, factor: float = 1.0) -> Series:
-        return Series(told(name), [(step, value * factor) for step, value in present(metrics, key)])
+        return Series(gettext(name), [(step, value * factor) for step, value in known_values(metrics, key)])
+
+    def always(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+        return line_chart(
+            gettext(title), gettext("step"), gettext(unit), [*wanted], from_zero=from_zero, gettext=gettext
+        )
 
     def drawn(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
         found = [line for line in wanted if line.points]
-        return lines(told(title), told("step"), told(unit), found, from_zero=from_zero, told=told) if found else None
-
-    def always(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
-        return lines(told(title), told("step"), told(unit), [*wanted], from_zero=from_zero, told=told)
+        return always(title, unit, *found, from_zero=from_zero) if found else None
 
     hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
     model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)
@@ -63,7 +68,7 @@ def charts(metrics: list[Json], energy_label: str, told: Callable[[str], str] = 
         if line.get("data_stall_seconds") is not None and line.get("seconds")
     ]
     by_language, by_source = (
-        [Series(name, present(metrics, f"{GROUPED}{column}/{name}")) for name in groups(metrics, column)]
+        [Series(name, known_values(metrics, f"{GROUPED}{column}/{name}")) for name in groups(metrics, column)]
         for column in ("language", "source")
     )
     found = [
@@ -87,19 +92,19 @@ def charts(metrics: list[Json], energy_label: str, told: Callable[[str], str] = 
             series("most so far", "memory_bytes", 1e-9),
             series("in use", "memory_used_bytes", 1e-9),
         ),
-        drawn(f"{told('Energy')}, {told(energy_label)}", "J per step", series("energy", "energy_joules")),
-        drawn("Waiting for data", "% of the step", Series(told("stall"), stall)),
+        drawn(f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")),
+        drawn("Waiting for data", "% of the step", Series(gettext("stall"), stall)),
         drawn("Validation loss per language", "nats per token", *by_language, from_zero=False),
         drawn("Validation loss per source", "nats per token", *by_source, from_zero=False),
     ]
     return [chart for chart in found if chart is not None]
 
 
-def figures(metrics: list[Json]) -> list[Json]:
+def training_figures(metrics: list[Json]) -> list[Json]:
     """Return a row per figure that is known: mean, least, most and last."""
     rows = []
     for key, words, shown in FIGURES:
-        values = [float(value) for _, value in present(metrics, key)]
+        values = [float(value) for _, value in known_values(metrics, key)]
         if values:
             summary = [sum(values) / len(values), min(values), max(values), values[-1]]
             rows.append({"words": words, "filter": shown, "values": summary})
@@ -112,7 +117,7 @@ def groups(metrics: list[Json], column: str) -> list[str]:
     return sorted({key.removeprefix(start) for line in metrics for key in line if key.startswith(start)})
 
 
-def validation(metrics: list[Json]) -> list[Json]:
+def last_validation(metrics: list[Json]) -> list[Json]:
     """Return the last validation: of all that it saw, then of each language and each source, with intervals."""
     line = next((line for line in reversed(metrics) if line.get("validation_loss") is not None), None)
     if line is None:
@@ -131,7 +136,7 @@ def validation(metrics: list[Json]) -> list[Json]:
     return rows
 
 
-def trivial(line: Json, vocabulary_size: int | None, held_out: Json) -> Json:
+def compare_with_baselines(line: Json, vocabulary_size: int | None, held_out: Json) -> Json:
     """Return what guessing, a unigram and a bigram lose on the text of the validation, and how the model compares.
 
     `best` of the three and `verdict` are None unless the losses of the model and the bigram are known; the model is
@@ -199,7 +204,7 @@ def _because(words: str, reasons: list[str] | None) -> str:
     return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words
 
 
-def began_with(material: Material, name: str, taken: Pretrained | None) -> Json | None:
+def initial_model(material: RunReader, name: str, taken: Pretrained | None) -> Json | None:
     """Return the model that another one began with: name, licence, address, and how the embeddings were made."""
     if taken is None:
         return None
@@ -209,3 +214,114 @@ def began_with(material: Material, name: str, taken: Pretrained | None) -> Json 
     told = {"name": taken.title, "license": taken.license, "url": taken.url}
     same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
     return {**told, "same_tokenizer": same, "rotation": "; ".join(rotation), **made}
+
+
+ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}
+"""In the plan, by whether all is computed again."""
+# By the key in the plan: the words of a row, and the filter of its figures.
+PLANNED_ROWS = {
+    "parameters": ("Parameters", "number"),
+    "tokens": ("Tokens trained on", "number"),
+    "step_seconds": ("Time of a step, median", "brief"),
+    "tokens_per_second_per_device": ("Tokens per second of a device, median", "number"),
+    "utilization_share": ("Model FLOPs utilisation, median", "share"),
+    "memory_bytes": ("Most memory of a device", "size"),
+    "seconds": ("Time of the training's jobs, with their starts and lost ones", "duration"),
+    "energy_joules": ("Electricity of the same jobs, before PUE", "kwh"),
+}
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """A figure as it was planned, perhaps with its interval, and as it was measured; `filter` says how they are shown.
+
+    `label` tells how the measured one is known where that is not by measurement alone.
+    """
+
+    words: str
+    filter: str
+    planned: float
+    measured: float | None
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the plan was measured."""
+        return self.measured / self.planned if self.planned and self.measured is not None else None
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether the planned interval holds what was measured; None where there is no interval, or no measurement."""
+        if self.measured is None or self.low is None or self.high is None:
+            return None
+        return self.low <= self.measured <= self.high
+
+
+def compare_with_plan(
+    material: RunReader, account: EnergyAccounting, model: Json, metrics: list[Json], estimate: Json
+) -> list[PlannedRow]:
+    """Return the rows of a model; none of what the plan does not know.
+
+    Args:
+        model: as the page tells it.
+        metrics: the lines of its metrics.
+        estimate: its entry in the plan; empty where there is none.
+    """
+    processes, speed = model["processes"], model["tokens_per_second"]
+    activations = estimate.get(ACTIVATIONS[model["recomputation"] == "full"])
+    held = (estimate.get(f"{part}_bytes_per_device") for part in ("model_state", "gathered"))
+    memory = _sum(*held, activations)
+    energy = _energy(account, model["name"])
+    measured = {
+        "parameters": model["parameters"],
+        "tokens": model["own_tokens"],
+        "step_seconds": step_seconds(metrics),
+        "tokens_per_second_per_device": speed / processes if speed and processes else None,
+        "utilization_share": model["model_flops_utilization"],
+        # A process's memory on a CPU holds Python and its libraries.
+        "memory_bytes": model["memory_bytes"] if model["device"] not in (None, "CPU") else None,
+        "seconds": _seconds(material, model["name"]),
+        "energy_joules": energy.joules if energy.is_known else None,
+    }
+    planned: dict[str, Any] = {**estimate, "memory_bytes": memory}
+    more: dict[str, dict[str, Any]] = {
+        "step_seconds": _ends_of_a_step(estimate),
+        "energy_joules": {"label": energy.label if energy.is_known else ""},
+    }
+    return [
+        PlannedRow(*PLANNED_ROWS[key], planned[key], measured[key], **more.get(key, {}))
+        for key in PLANNED_ROWS
+        if planned.get(key) is not None
+    ]
+
+
+def _ends_of_a_step(estimate: Json) -> dict[str, float]:
+    """Return the interval of a step's time: the plan's of the whole time is by the error of a step's."""
+    whole, step = estimate.get("seconds"), estimate.get("step_seconds")
+    ends = {end: estimate.get(f"{end}_seconds") for end in ("low", "high")}
+    return {end: step * value / whole for end, value in ends.items() if value is not None and whole and step}
+
+
+def _sum(*amounts: float | None) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
+
+
+def _of_model(name: str) -> Callable[[str, Json], bool]:
+    return lambda step, instance: step == "pretrain.segment" and instance.get("model") == name
+
+
+def _seconds(material: RunReader, name: str) -> float | None:
+    """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
+    mine = _of_model(name)
+    attempts = [one.content for one in material.attempts if mine(one.content["step"], one.content["instance"])]
+    return _sum(*(attempt.get("wall_seconds") for attempt in attempts)) if attempts else None
+
+
+def _energy(account: EnergyAccounting, name: str) -> Figure:
+    """Return the joules of the same attempts; not known where those of one are not."""
+    mine = _of_model(name)
+    jobs = [job for job in account.jobs.values() if mine(job.step, job.instance)]
+    return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()

@@ -1,10 +1,10 @@
-"""The page of an experiment: its cells, their curves, which differ, and which is best by score, by speed, by joule."""
+"""Return what the page of an experiment shows: cells, curves, comparisons, and the best by score, speed and joule."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -14,11 +14,10 @@ from scipy.stats import ttest_ind_from_stats
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.item_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
-from pipeline.experiment.settings import Cell, ExperimentPage
-from pipeline.report.charts import STYLES, Series, lines
-from pipeline.report.consumption import computed_by
-from pipeline.report.experiment_figures import figures, named
-from pipeline.report.read import Json, Material
+from pipeline.experiment.settings import Cell, ExperimentPage, Values
+from pipeline.report.attempts import computing_attempt
+from pipeline.report.charts import STYLES, Series, line_chart
+from pipeline.report.run_reader import Json, RunReader
 
 FINISHED, NOT_RUN = "finished", "not run"
 SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Training loss, nats per token"}
@@ -29,20 +28,8 @@ TIE = 1e-5
 """As near as sums in another order come: micro-batches and strategies tell no best score by it."""
 
 
-def without_cells(material: Material, experiments: Mapping[str, ExperimentPage]) -> Material:
-    """Return the material of the models that are no cells; records, attempts and books are still of all."""
-    cells = {cell.name for page in experiments.values() for cell in page.cells}
-    return replace(
-        material,
-        metrics=[one for one in material.metrics if one.name not in cells],
-        evaluation=[one for one in material.evaluation if one.content["model"] not in cells],
-        answers=[path for path in material.answers if path.parent.parent.name not in cells],
-        samples=[one for one in material.samples if one.content["model"] not in cells],
-    )
-
-
 def experiment(
-    material: Material, name: str, page: ExperimentPage, account: EnergyAccounting, told: Callable[[str], str]
+    material: RunReader, name: str, page: ExperimentPage, account: EnergyAccounting, gettext: Callable[[str], str]
 ) -> Json:
     """Return what the page of an experiment shows, from records, metrics, answers and the account.
 
@@ -53,7 +40,7 @@ def experiment(
     combinations: list[Json] = []
     for cell in cells:
         if not combinations or combinations[-1]["values"] != cell["values"]:
-            label = named(cell["values"]) or page.base
+            label = name_combination(cell["values"]) or page.base
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
     rows = _comparisons(material, combinations, page)
@@ -67,17 +54,17 @@ def experiment(
         "comparisons": sorted(rows, key=lambda row: row["better"] is None),
         "real": sum(row["better"] is not None for row in rows),
         "one_seed": sorted({row["label"] for row in rows if len(row["seeds"]) == 1}),
-        "to": named(page.to) or page.base,
+        "to": name_combination(page.to) or page.base,
         "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
-        "charts": _curves(combinations, told),
-        "figures": figures(cells, told),
-        "score": page.metrics[0] if page.metrics else told(NO_SCORE if page.texts_differ else SCORES[key]),
+        "charts": _curves(combinations, gettext),
+        "figures": figure_charts(cells, gettext),
+        "score": page.metrics[0] if page.metrics else gettext(NO_SCORE if page.texts_differ else SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
     }
 
 
-def _cell(material: Material, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
+def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
     records = material.records_of("pretrain.segment", model=cell.name)
     counts = [record.content.get("counts") or {} for record in records]
@@ -115,7 +102,7 @@ def _cell(material: Material, cell: Cell, page: ExperimentPage, account: EnergyA
         "model_flops_utilization": middle("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
-        "energy": sum_figures({name: account.of_attempt(name) for name in map(computed_by, records)}.values()),
+        "energy": sum_figures({name: account.of_attempt(name) for name in map(computing_attempt, records)}.values()),
     }
 
 
@@ -193,7 +180,7 @@ def _best(combinations: list[Json], key: str, alpha: float) -> None:
         one["undominated"] = is_undominated and len(axes) > 1
 
 
-def _comparisons(material: Material, combinations: list[Json], page: ExperimentPage) -> list[Json]:
+def _comparisons(material: RunReader, combinations: list[Json], page: ExperimentPage) -> list[Json]:
     """Return the rows of all combinations against the one of `compare.to`, judged together."""
     last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
     answered = {
@@ -215,7 +202,7 @@ def _comparisons(material: Material, combinations: list[Json], page: ExperimentP
     return rows
 
 
-def _curves(combinations: list[Json], told: Callable[[str], str]) -> list[Markup]:
+def _curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
     """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread.
 
     A chart has as many lines as the style sheet tells apart.
@@ -225,7 +212,9 @@ def _curves(combinations: list[Json], told: Callable[[str], str]) -> list[Markup
         drawn = [line for one in combinations if (line := _curve(one, key)).points]
         for start in range(0, len(drawn), STYLES):
             some = drawn[start : start + STYLES]
-            charts.append(lines(told(title), told("tokens"), told("nats per token"), some, told=told))
+            charts.append(
+                line_chart(gettext(title), gettext("tokens"), gettext("nats per token"), some, gettext=gettext)
+            )
     return charts
 
 
@@ -240,3 +229,66 @@ def _curve(combination: Json, key: str) -> Series:
     points = sorted(found.items())
     band = [(x, min(values), max(values)) for x, values in points] if len(combination["cells"]) > 1 else []
     return Series(combination["label"], [(x, fmean(values)) for x, values in points], band)
+
+
+# By the key of a cell: the title of the chart, its unit, and what the figure is multiplied by.
+FIGURES = {
+    "tokens_per_second_per_device": ("Speed", "tokens per second of a device", 1.0),
+    "model_flops_utilization": ("Model FLOPs utilisation (MFU)", "%", 100.0),
+    "memory_bytes": ("Memory of the fullest process", "GB", 1e-9),
+    "step_joules": ("Electricity of a step", "J per step", 1.0),
+}
+
+
+def name_combination(values: Values) -> str:
+    """Return a combination in words: the last word of each key with its value."""
+    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in told.items())
+
+
+def figure_charts(cells: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
+    """Return the charts over the first key that has numbers, of the finished cells; none where there is no such key.
+
+    A chart has as many lines as the style sheet tells apart; what no cell knows has none.
+    """
+    key = _axis(cells)
+    if key is None:
+        return []
+    charts = []
+    for figure, (title, unit, factor) in FIGURES.items():
+        drawn = _lines(cells, key, figure, factor)
+        for start in range(0, len(drawn), STYLES):
+            some = drawn[start : start + STYLES]
+            charts.append(
+                line_chart(gettext(title), key.rpartition(".")[2], gettext(unit), some, from_zero=True, gettext=gettext)
+            )
+    return charts
+
+
+def _axis(cells: list[Json]) -> str | None:
+    """Return the first key of which all values are numbers, two of them or more."""
+    for key in cells[0]["values"] if cells else ():
+        found = {cell["values"][key] for cell in cells if isinstance(cell["values"][key], int | float)}
+        if len(found) > 1 and all(type(cell["values"][key]) in (int, float) for cell in cells):
+            return str(key)
+    return None
+
+
+def _lines(cells: list[Json], key: str, figure: str, factor: float) -> list[Series]:
+    """Return a line for each combination of the other keys: the mean of its seeds, and their band."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for cell in cells:
+        if cell["outcome"] == "finished" and cell[figure] is not None:
+            others = {name: value for name, value in cell["values"].items() if name != key}
+            points = found.setdefault(name_combination(others), {})
+            points.setdefault(cell["values"][key], []).append(factor * cell[figure])
+    return [
+        Series(
+            name,
+            [(x, fmean(values)) for x, values in sorted(points.items())],
+            [(x, min(values), max(values)) for x, values in sorted(points.items())]
+            if any(len(values) > 1 for values in points.values())
+            else [],
+        )
+        for name, points in found.items()
+    ]

@@ -1,33 +1,43 @@
-"""The account of the run's energy: made here once, written as `report/energy.json`, and read by all that tells joules.
+"""Account the run's energy, once, as `report/energy.json`, which all that shows joules reads, and compare the forecast.
 
-What an account is made of is gathered here: the attempts with their fate, what the meters on their nodes wrote, the
-books that came afterwards, and the platform's power model. Joules are summed by the account alone.
+Gathered here are the attempts with their fate, the readings of meters on their nodes, external meters that came
+afterwards, and the platform's power model. `energy.attribution` alone sums joules.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from pydantic import ValidationError
 
+from pipeline import layout
 from pipeline.core.errors import InputError, anonymous
 from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
+from pipeline.energy.energy_accounting import (
+    AccountingEntry,
+    EnergyAccounting,
+    Figure,
+    sum_figures,
+    validate_accounting,
+)
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
-from pipeline.report.consumption import attempt_of, computed_by, standing_attempts
-from pipeline.report.formats import period
-from pipeline.report.read import UNCOUNTED, Json, Material
+from pipeline.report.amounts import format_period
+from pipeline.report.attempts import attempt_name, computing_attempt, standing_attempts
+from pipeline.report.run_reader import UNCOUNTED, Json, RunReader
 from pipeline.report.settings import PageSettings
 
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
-def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
+def list_job_uses(material: RunReader, run: str) -> tuple[list[JobUse], list[str]]:
     """Return what the account is told of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
@@ -38,9 +48,9 @@ def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
     standing = standing_attempts(material)
     found = []
     for attempt in material.attempts:
-        name, content = attempt_of(attempt).removesuffix(".json"), attempt.content
+        name, content = attempt_name(attempt).removesuffix(".json"), attempt.content
         job = (content.get("slurm") or {}).get("slurm_job_id")
-        stands = attempt_of(attempt) in standing
+        stands = attempt_name(attempt) in standing
         found.append(
             JobUse(
                 name=name,
@@ -50,7 +60,7 @@ def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
                 slurm_job=None if job is None else str(job),
                 intervals=readings.pop(name, []),
                 snakemake=content.get("snakemake"),
-                last_seen=None if stands or not content.get("last_seen") else seconds_of(content["last_seen"]),
+                last_seen=None if stands or not content.get("last_seen") else unix_seconds(content["last_seen"]),
             )
         )
     last = max((line.ended for job in found for line in job.intervals), default=0.0)
@@ -68,7 +78,7 @@ def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
     return found, problems
 
 
-def nothing_known(jobs: Sequence[JobUse]) -> Json:
+def empty_account(jobs: Sequence[JobUse]) -> Json:
     """Return an account in which no meter and no model gave a reading."""
     nothing = Figure().model_dump(mode="json")
     told = {job.name: {**nothing, "step": job.step, "instance": job.instance, "fate": job.fate} for job in jobs}
@@ -76,10 +86,10 @@ def nothing_known(jobs: Sequence[JobUse]) -> Json:
     return {**sums, "steps": {}, "jobs": told, "components": {}, "nodes": {}}
 
 
-def _models(material: Material, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]) -> dict[str, PowerModel]:
+def _models(material: RunReader, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]) -> dict[str, PowerModel]:
     """Return the power model of each node: that of the partition of an attempt that was on it, else the wide one."""
     partitions = {
-        attempt_of(attempt).removesuffix(".json"): (attempt.content.get("slurm") or {}).get("slurm_job_partition")
+        attempt_name(attempt).removesuffix(".json"): (attempt.content.get("slurm") or {}).get("slurm_job_partition")
         for attempt in material.attempts
     }
     found = dict.fromkeys((book.node for book in material.books), GENERIC)
@@ -89,12 +99,12 @@ def _models(material: Material, jobs: Sequence[JobUse], power: Mapping[str, Powe
     return found
 
 
-def seconds_of(moment: str) -> float:
+def unix_seconds(moment: str) -> float:
     """Return the Unix time of a moment of a record."""
     return datetime.fromisoformat(moment).timestamp()
 
 
-def training_joules(material: Material, made: RunAttribution) -> dict[str, dict[int, float]]:
+def training_joules(material: RunReader, made: RunAttribution) -> dict[str, dict[int, float]]:
     """Return the joules of each training step of each model, on all nodes, by the time in which it was done.
 
     A step whose line of the metrics does not say when it ended and how long it took, or in whose time the meters of its
@@ -103,7 +113,7 @@ def training_joules(material: Material, made: RunAttribution) -> dict[str, dict[
     found = {}
     for metrics in material.metrics:
         segments = material.records_of("pretrain.segment", model=metrics.name)
-        attempts = {(computed_by(record) or "").removesuffix(".json") for record in segments}
+        attempts = {(computing_attempt(record) or "").removesuffix(".json") for record in segments}
         attempts |= {
             job.name
             for job in made.jobs
@@ -122,7 +132,7 @@ def _account(
     jobs: Sequence[JobUse],
     books: Sequence[ExternalReading],
     models: Mapping[str, PowerModel],
-    material: Material,
+    material: RunReader,
     series: IntensitySeries | None,
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
@@ -131,14 +141,14 @@ def _account(
     return {**made.as_json(), "training": training_joules(material, made), "intensity": used and used.model_dump()}
 
 
-def _series(material: Material, settings: PageSettings, problems: list[str]) -> IntensitySeries | None:
+def _series(settings: PageSettings, tables: Sequence[Path], problems: list[str]) -> IntensitySeries | None:
     """Return the grid's intensity over time; None where none is configured or it cannot be read, which is a problem."""
     configured = settings.carbon_intensity_series
     if configured is None:
         return None
     try:
         # A table that came after the report was planned is none of its inputs: the next start reads it.
-        found = [read_intensity_series(configured, path) for path in material.carbon_intensity]
+        found = [read_intensity_series(configured, path) for path in tables]
     except InputError as error:
         problems.append(f"The grid's carbon intensity over time is not known: {error}")
         return None
@@ -160,29 +170,171 @@ def _gaps(account: EnergyAccounting) -> list[str]:
         return []
     more = f", and {len(gaps) - 1:,} more" if len(gaps) > 1 else ""
     return [
-        f"{of.name} has a gap while the run used electricity, {period(gaps[0].started, gaps[0].ended)}{more}: complete "
-        "it and start again, which makes the report alone"
+        f"{of.name} has a gap while the run used electricity, {format_period(gaps[0].started, gaps[0].ended)}{more}: "
+        "complete it and start again, which makes the report alone"
     ]
 
 
-def energy_of(material: Material, settings: PageSettings) -> Json:
+def account_run_energy(material: RunReader, settings: PageSettings, carbon_intensity: Sequence[Path] = ()) -> Json:
     """Return the account of the run's energy as JSON, with its problems in sentences.
 
     What is broken loses its own part alone. Where no account can be made, all is unknown and the reason is a problem,
     so that the rest of the report is made.
     """
-    jobs, problems = uses(material, settings.run)
+    jobs, problems = list_job_uses(material, settings.run)
     problems += material.books.problems
-    series = _series(material, settings, problems)
+    series = _series(settings, carbon_intensity, problems)
     try:
         made = _account(jobs, material.books, _models(material, jobs, settings.power), material, series)
         told = validate_accounting(made, "What was summed up")
     except (InputError, ValueError, ArithmeticError) as error:
         problems.append(f"No account of the energy could be made: {error}")
-        made = nothing_known(jobs)
+        made = empty_account(jobs)
         told = validate_accounting(made, "What was summed up")
     silent = Counter(job.step for job in jobs if not told.of_attempt(job.name).is_known)
     if silent:
         steps = ", ".join(f"{step} {count:,}" for step, count in sorted(silent.items()))
         problems.append(f"Attempts without any reading, whose energy is not in the sums: {steps}.")
     return {**made, "problems": [anonymous(problem) for problem in (*told.problems, *problems, *_gaps(told))]}
+
+
+FORECAST_METER = "forecast, estimated: calibration runs"
+
+
+class StepForecast(AccountingEntry):
+    """What the plan says of a step or of all: seconds and joules with 95 % intervals, or why there is no forecast."""
+
+    seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    joules: float | None = None
+    low_joules: float | None = None
+    high_joules: float | None = None
+    refused: str | None = None
+
+
+class Calibration(AccountingEntry):
+    """A finished small run that the forecast was made from."""
+
+    folder: str
+    platform: str
+    known: str
+
+
+class ForecastPlan(AccountingEntry):
+    """The part `forecast` of plan.json."""
+
+    scope: str
+    calibration: list[Calibration]
+    notes: list[str] = []
+    steps: dict[str, StepForecast]
+    chain: StepForecast
+
+
+@dataclass(frozen=True)
+class ForecastRow:
+    """A step, or all of them: what was foreseen, and the joules and seconds of its jobs whose outputs stand."""
+
+    name: str
+    foreseen: StepForecast
+    figure: Figure
+    seconds: float | None
+
+    @property
+    def refused(self) -> str | None:
+        """Why there is no forecast, if there is none."""
+        return None if self.time and self.foreseen.joules is not None else self.foreseen.refused or "no forecast"
+
+    @property
+    def energy(self) -> Figure:
+        """The energy that was foreseen, in joules; estimated."""
+        told = self.foreseen
+        return Figure(
+            joules=told.joules or 0.0,
+            low_joules=told.low_joules or 0.0,
+            high_joules=told.high_joules or 0.0,
+            estimated_joules=told.joules or 0.0,
+            meters=(FORECAST_METER,),
+        )
+
+    @property
+    def time(self) -> tuple[float, float, float] | None:
+        """The seconds that were foreseen, with the ends of their interval."""
+        told = self.foreseen
+        if told.seconds is None or told.low_seconds is None or told.high_seconds is None:
+            return None
+        return told.seconds, told.low_seconds, told.high_seconds
+
+    @property
+    def energy_verdict(self) -> str:
+        """Return whether the interval of the energy holds what came out."""
+        if self.refused or not self.figure.is_known:
+            return "–"
+        return _verdict(self.energy.low_joules, self.figure.joules, self.energy.high_joules)
+
+    @property
+    def time_verdict(self) -> str:
+        """Return whether the interval of the time holds what came out."""
+        if self.refused or self.time is None or self.seconds is None:
+            return "–"
+        return _verdict(self.time[1], self.seconds, self.time[2])
+
+
+@dataclass(frozen=True)
+class ForecastComparison:
+    """The forecast and what came out."""
+
+    scope: str
+    calibration: list[Calibration]
+    notes: list[str]
+    steps: list[ForecastRow]
+    chain: ForecastRow | None
+
+
+def _verdict(low: float, value: float, high: float) -> str:
+    return "✓ inside" if low <= value <= high else "✗ below" if value < low else "✗ above"
+
+
+def compare_forecast(material: RunReader, account: EnergyAccounting) -> ForecastComparison | None:
+    """Return the forecast beside what came out; None where the plan had none.
+
+    Raises:
+        InputError: the plan's forecast is broken.
+    """
+    content = material.plan.content.get("forecast")
+    if content is None:
+        return None
+    try:
+        plan = ForecastPlan.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, ("forecast", *problem["loc"])))
+        raise InputError(f"{layout.PLAN}: the field {field}: {problem['msg']}: delete it, to plan again") from None
+    took = {
+        attempt_name(attempt).removesuffix(".json"): attempt.content.get("wall_seconds")
+        for attempt in material.attempts
+    }
+    rows = [_row(step, foreseen, account, took) for step, foreseen in plan.steps.items()]
+    chain = None
+    if plan.chain.refused is None:
+        known = all(row.figure.is_known for row in rows)  # a part of the sum is not the sum
+        seconds = [row.seconds for row in rows if row.seconds is not None]
+        chain = ForecastRow(
+            "all of these",
+            plan.chain,
+            sum_figures(row.figure for row in rows) if known else Figure(),
+            sum(seconds) if len(seconds) == len(rows) else None,
+        )
+    return ForecastComparison(plan.scope, plan.calibration, plan.notes, rows, chain)
+
+
+def _row(step: str, foreseen: StepForecast, account: EnergyAccounting, took: dict[str, float | None]) -> ForecastRow:
+    jobs = {name: job for name, job in account.jobs.items() if job.step == step and job.fate == "finished"}
+    seconds = [value for name in jobs if (value := took.get(name)) is not None]
+    known = all(job.is_known for job in jobs.values())
+    return ForecastRow(
+        step,
+        foreseen,
+        sum_figures(jobs.values()) if known else Figure(),
+        sum(seconds) if jobs and len(seconds) == len(jobs) else None,
+    )

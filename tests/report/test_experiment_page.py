@@ -12,7 +12,7 @@ import pytest
 from pipeline.energy.energy_accounting import Figure
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
-from pipeline.report import experiments
+from pipeline.report import experiment_page
 from pipeline.report import page as page_step
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import Outline, outline
@@ -107,7 +107,7 @@ def combination(*losses: float) -> dict[str, Any]:
 
 def test_sums_in_another_order_make_no_cell_the_best() -> None:
     combinations = [combination(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
-    experiments._best(combinations, "loss", 0.05)
+    experiment_page._best(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["score", "speed"], ["speed"]]
 
 
@@ -115,15 +115,15 @@ def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
     # Two-sided p of Welch's formula against the first: 0.01295 of the second, 0.374 of the third.
     losses = [(2.10, 2.12, 2.11), (2.20, 2.18, 2.16), (2.11, 2.13, 2.115)]
     combinations = [combination(*of_one) for of_one in losses]
-    experiments._best(combinations, "loss", 0.05)
+    experiment_page._best(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["speed"], ["score", "speed"]]
     assert [one["undominated"] for one in combinations] == [True, False, True]
     # A lucky single seed: t is 0.02 / (0.01 sqrt(1 + 1/3)), 1.73 of two degrees of freedom, p 0.23; then 8.7 and 0.013.
     for loss, best in ((2.09, [["score", "speed"]] * 2), (2.01, [["speed"], ["score", "speed"]])):
         single = [combination(*losses[0]), combination(loss)]
-        experiments._best(single, "loss", 0.05)
+        experiment_page._best(single, "loss", 0.05)
         assert [one["best"] for one in single] == best
-    experiments._best(combinations, "loss", 0.02)  # half of it for each of two comparisons
+    experiment_page._best(combinations, "loss", 0.02)  # half of it for each of two comparisons
     assert [one["best"] for one in combinations] == [["score", "speed"]] * 3
 
 

@@ -1,11 +1,11 @@
-"""Attempts and the time that they took: those whose outputs stand, and every other; joules are the account's."""
+"""Sum up attempts and their time, of kept and of lost ones; joules are those of `energy_section`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.run_reader import Artefact, Json, RunReader
 
 REPLACED = "finished, replaced by a later one"
 
@@ -39,7 +39,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class LostAttempt:
     """An attempt whose outputs do not stand, and why."""
 
     artefact: Artefact
@@ -52,15 +52,15 @@ class Consumption:
 
     steps: list[Use]
     total: Use
-    attempts: list[Attempt]
+    attempts: list[LostAttempt]
 
 
-def attempt_of(artefact: Artefact) -> str:
+def attempt_name(artefact: Artefact) -> str:
     """Return the name of an attempt's file."""
     return artefact.link.rsplit("/", 1)[-1]
 
 
-def computed_by(record: Artefact) -> str | None:
+def computing_attempt(record: Artefact) -> str | None:
     """Return the attempt that computed a record's outputs: its own, or the one that they were taken over from."""
     return _taken_over_from(record) or record.content.get("attempt")
 
@@ -69,29 +69,29 @@ def _taken_over_from(record: Artefact) -> str | None:
     return (record.content.get("taken_over_from") or {}).get("attempt")
 
 
-def standing_attempts(material: Material) -> set[str | None]:
+def standing_attempts(material: RunReader) -> set[str | None]:
     """Return the attempts that a record stands for, also those whose outputs a record of another name took over."""
     return {name for record in material.records for name in (record.content.get("attempt"), _taken_over_from(record))}
 
 
-def lost_attempts(material: Material) -> list[Attempt]:
+def lost_attempts(material: RunReader) -> list[LostAttempt]:
     """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
     standing = standing_attempts(material)
     cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in material.unreadable)
 
     def is_cut_off(attempt: Artefact) -> bool:
-        return attempt_of(attempt).startswith(cut_off)
+        return attempt_name(attempt).startswith(cut_off)
 
     found = []
     for attempt in _in_time(material.attempts):
-        if attempt_of(attempt) in standing:
+        if attempt_name(attempt) in standing:
             continue
         status = attempt.content["status"]
         if status == "running" and not attempt.content.get("ended"):
             status = "killed"
         if status == "finished":
             status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED
-        found.append(Attempt(attempt, status))
+        found.append(LostAttempt(attempt, status))
     return found
 
 
@@ -99,7 +99,7 @@ def _in_time(artefacts: Iterable[Artefact]) -> list[Artefact]:
     return sorted(artefacts, key=lambda artefact: (artefact.content["started"], artefact.link))
 
 
-def _devices(material: Material) -> Callable[[Json], int | None]:
+def _devices(material: RunReader) -> Callable[[Json], int | None]:
     """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
     processes = {
         record.content["instance"]["model"]: (record.content.get("counts") or {}).get("world_size")
@@ -114,7 +114,7 @@ def _devices(material: Material) -> Callable[[Json], int | None]:
     return devices
 
 
-def consumption(material: Material) -> Consumption:
+def measure_consumption(material: RunReader) -> Consumption:
     """Return the time of every step in the order of the pipeline, lost attempts among it, and of all together.
 
     A job that took over what another one computed counts with the little that it took itself.
@@ -123,7 +123,7 @@ def consumption(material: Material) -> Consumption:
     lost = lost_attempts(material)
     gone = [attempt.artefact for attempt in lost]
     taken = standing_attempts(material) - own
-    others = [attempt for attempt in material.attempts if attempt_of(attempt) in taken]
+    others = [attempt for attempt in material.attempts if attempt_name(attempt) in taken]
     steps: dict[str, Use] = {}
     total = Use("all attempts")
     lost_links = {job.link for job in gone}

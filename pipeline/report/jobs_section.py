@@ -1,16 +1,19 @@
-"""What the jobs of a run asked Slurm for and what they used, by step, from `provenance/accounting`."""
+"""Return what the page shows of jobs: what they asked Slurm for and used, by step, and the nodes that they ran on."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import ceil
+from typing import Any, NamedTuple
 
+from pipeline import layout
 from pipeline.core.markup import number, size
-from pipeline.report.formats import duration
-from pipeline.report.read import Artefact, Json, Material
-from pipeline.report.training import present
+from pipeline.report.amounts import format_duration
+from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.training_section import known_values
 
 # A request was far off where less than this share was used and what was left over is worth asking for less.
 LITTLE = 0.5
@@ -100,7 +103,9 @@ def _suggestions(cpu_share: float | None, gpu_share: float | None, allocations: 
         share, part = time
         took, limit = part["elapsed_seconds"], part["time_limit_seconds"]
         if share < LITTLE and limit - took > SPARE_SECONDS:
-            told.append(f"the longest took {duration(took)} of {duration(limit)}: with less it would start sooner")
+            told.append(
+                f"the longest took {format_duration(took)} of {format_duration(limit)}: with less it would start sooner"
+            )
     if gpu_share is not None and gpu_share < LITTLE:
         told.append(f"the GPUs were busy {100 * gpu_share:.0f} % of the time: ask for fewer, or give them more at once")
     return told
@@ -151,7 +156,7 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
     )
 
 
-def efficiency(material: Material) -> Efficiency | None:
+def efficiency(material: RunReader) -> Efficiency | None:
     """Return what the jobs of Slurm asked for and used; None for a run that had none."""
     if not material.accounting:
         return None
@@ -172,7 +177,7 @@ def efficiency(material: Material) -> Efficiency | None:
         known = steps_of.get((book.content.get("cluster"), book.content["job"]))
         name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
         by_stage.setdefault(name, []).append(book.content)
-    busy = [value for metrics in material.metrics for _, value in present(metrics.lines, "device_utilization")]
+    busy = [value for metrics in material.metrics for _, value in known_values(metrics.lines, "device_utilization")]
     training = sum(busy) / len(busy) if busy else None
     everything = [book.content for book in material.accounting]
     return Efficiency(
@@ -188,3 +193,115 @@ def efficiency(material: Material) -> Efficiency | None:
         ],
         missing=len(steps_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
     )
+
+
+LIBRARIES = ("torch", "cuda", "hip", "nccl")  # as a training's own process tells them
+GIB = 2**30
+
+
+class HostKind(NamedTuple):
+    """What machines of one kind have in common; an empty text is what none of them told."""
+
+    processor: str
+    gpus: str
+    driver: str
+    system: str
+    image: str
+
+
+@dataclass
+class Machines:
+    """The machines of one kind, their names, the records of the jobs on them, and one of these to look at."""
+
+    kind: HostKind
+    link: str
+    hosts: set[str] = field(default_factory=set)
+    jobs: int = 0
+
+
+class LibraryDifference(NamedTuple):
+    """A distribution that a platform has of its own: the version that computed, the lock's, and in how many jobs."""
+
+    name: str
+    installed: str
+    locked: str
+    jobs: int
+
+
+def gpus_of(node: Json) -> str:
+    """Return the GPUs of a machine: how many of which, with their memory; nothing where it has none."""
+    if node.get("gpus") is None and node.get("gpus_unknown"):
+        return f"not known: {node['gpus_unknown']}"
+    told = Counter(
+        f"{gpu['name']} ({gpu['memory_bytes'] / GIB:.0f} GiB)" if gpu.get("memory_bytes") else str(gpu["name"])
+        for gpu in node.get("gpus") or []
+    )
+    return ", ".join(f"{number} × {name}" for name, number in sorted(told.items()))
+
+
+def processor_of(node: Json) -> str:
+    """Return the processor of a machine by its own name, or its architecture, and its processors."""
+    return f"{node.get('cpu_model') or node.get('architecture') or '?'}, {node.get('processors') or '?'} processors"
+
+
+def _kind(node: Json, image: str) -> HostKind:
+    with_it = {"CUDA": node.get("driver_cuda"), "ROCm": node.get("driver_rocm")}
+    driver = [node.get("driver"), *(f"{name} {version}" for name, version in with_it.items() if version)]
+    system = [f"{node.get('system') or ''} {node.get('kernel') or ''}".strip(), node.get("libc")]
+    by, on = (", ".join(str(part) for part in parts if part) for parts in (driver, system))
+    return HostKind(processor_of(node), gpus_of(node), by, on, image)
+
+
+def _nodes(record: Json) -> Iterator[tuple[str, Json]]:
+    """Return the machines of a job: those of its processes where these tell them, else that of the job."""
+    nodes = (record.get("counts") or {}).get("nodes")
+    if isinstance(nodes, dict) and nodes:
+        yield from nodes.items()
+    elif record.get("machine"):
+        yield str(record.get("host") or "?"), record["machine"]
+
+
+def _image(record: Json, starts: dict[str, Json]) -> str:
+    """Return the name of the image that a job computed in, with the sha256 that the start of the run gave it."""
+    name = (record.get("counts") or {}).get("container") or record.get("container")
+    if not name:
+        return ""
+    frozen = starts.get((record.get("frozen") or {}).get("path", ""), {})
+    sha256 = (frozen.get("image") or {}).get("sha256")
+    return f"{name}, sha256 {sha256}" if sha256 else f"{name}, not hashed"
+
+
+def machines(material: RunReader) -> list[Machines]:
+    """Return the kinds of machines that jobs whose results stand ran on, the most used first."""
+    starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in material.starts}
+    found: dict[HostKind, Machines] = {}
+    for record in material.records:
+        kinds = set()
+        for host, node in _nodes(record.content):
+            kind = _kind(node, _image(record.content, starts))
+            found.setdefault(kind, Machines(kind, record.link)).hosts.add(host)
+            kinds.add(kind)
+        for kind in kinds:
+            found[kind].jobs += 1
+    return sorted(found.values(), key=lambda one: (-one.jobs, one.kind))
+
+
+def libraries(segments: list[Artefact]) -> list[tuple[str, str]]:
+    """Return what a model's processes computed with, such as PyTorch, CUDA and NCCL, by what they told themselves."""
+    told: dict[str, list[str]] = {}
+    for segment in segments:
+        for name in LIBRARIES:
+            value: Any = (segment.content.get("counts") or {}).get(name)
+            if value and str(value) not in told.setdefault(name, []):
+                told[name].append(str(value))
+    return [(name, ", ".join(values)) for name, values in told.items() if values]
+
+
+def library_differences(material: RunReader) -> list[LibraryDifference]:
+    """Return what was installed other than the lock says, where the platform's file allows it."""
+    jobs: Counter[tuple[str, str, str]] = Counter()
+    for record in material.records:
+        environment = record.content.get("environment") or {}
+        for name, locked in (environment.get("other_than_lock") or {}).items():
+            jobs[name, str((environment.get("packages") or {}).get(name, "?")), str(locked)] += 1
+    return [LibraryDifference(*key, number) for key, number in sorted(jobs.items())]

@@ -1,4 +1,4 @@
-"""Times, energies and masses as a person reads them."""
+"""Format times, energies and masses as a person reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOLUMES = (EnergyUnit("m³", 1e3), EnergyUnit("litres", 1.0))
 MONEY = (EnergyUnit("euros", 1.0),)
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Return a stretch of time in its two largest units."""
     if seconds is None:
         return "–"
@@ -26,13 +26,13 @@ def duration(seconds: float | None) -> str:
     return f"{hours:,} h {minutes:02d} min"
 
 
-def period(started: float, ended: float) -> str:
+def format_period(started: float, ended: float) -> str:
     """Return a stretch between two moments of Unix time, to the minute in UTC."""
     first, last = (f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M}" for moment in (started, ended))
     return f"{first} to {last.removeprefix(first[:11])} UTC"
 
 
-def kwh(joules: float | None) -> str:
+def format_kwh(joules: float | None) -> str:
     """Return an energy in kilowatt-hours; small ones in watt-hours."""
     if joules is None:
         return NOT_MEASURED
@@ -40,7 +40,7 @@ def kwh(joules: float | None) -> str:
     return f"{unit.told(joules)} {unit.name}"
 
 
-def mass(grams: float | None) -> str:
+def format_mass(grams: float | None) -> str:
     """Return a mass of carbon dioxide equivalent in g, kg or t."""
     if grams is None:
         return "not computed"

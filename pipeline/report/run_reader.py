@@ -1,0 +1,160 @@
+"""Read the files of a run that the report is computed from, once and in a fixed order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import layout
+from pipeline.core.errors import InputError, anonymous
+from pipeline.energy.external_meters.meter_tables import read_external_readings
+from pipeline.layout import Place
+
+Json = dict[str, Any]
+UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The content of one file, the name it goes by and the link from the page to it."""
+
+    name: str
+    link: str
+    content: Json
+    lines: list[Json] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    """A record, attempt or other evidence that the report had to leave out: the link to it, and what is wrong."""
+
+    link: str
+    reason: str
+
+
+class RunReader:
+    """What the report says is computed from the attributes of this: artefacts sorted by their links.
+
+    A record, an attempt or a file of Slurm's accounting that is cut off loses its own part alone, and is listed in
+    `unreadable`. Attempts, readings, accounting, frozen starts and the signer are looked up in the folder of the run;
+    artefacts and records are read only where they are given, since a folder may hold those of an earlier configuration.
+
+    Args:
+        folder: the folder of the run.
+        files: the records and artefacts to read.
+        page: links are relative to its folder; by default the report's place in the run.
+
+    Raises:
+        InputError: an artefact that the figures rest on is not what its name says.
+    """
+
+    def __init__(self, folder: Path, files: Iterable[Path], page: Path | None = None) -> None:
+        self.folder = folder
+        self._linked_from = (page or layout.REPORT_PAGE.path(folder)).absolute().parent
+        self._files = sorted(files)
+        self.unreadable: list[UnreadableFile] = []
+        job = ("step", "instance", "started")
+        self.records = self._jobs(
+            self._given(layout.RECORD), *job, "settings", "inputs", "outputs", "wall_seconds", "ended"
+        )
+        self.attempts = self._jobs(self._below(layout.ATTEMPTS), *job, "status")
+        self.starts = self._evidence(self._below(layout.FROZEN))
+        self.accounting = self._evidence(
+            self._below(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
+        )
+        self.statistics = self._objects(layout.STATISTICS, "corpus", "sources", "totals")
+        self.fertility = self._objects(layout.FERTILITY, "languages")
+        self.metrics = [
+            Artefact(path.parent.name, self._link(path), {}, read_lines(path)) for path in self._given(layout.METRICS)
+        ]
+        self.differences = self._objects(layout.DIFFERENCES, "comparisons")
+        self.evaluation = sorted(
+            self._objects(layout.RESULTS, "model", "step", "tasks"),
+            key=lambda results: (results.content["model"], int(results.content["step"])),
+        )
+        self.answers = self._given(layout.ANSWERS)
+        self.samples = self._objects(layout.SAMPLES, "model", "samples", "written", "held_out")
+        self.data_sets = self._objects(layout.DATASET, "corpus", "domains")
+        self.manifests = self._objects(layout.MANIFEST, "source", "files", "bytes")
+        self.indexes = self._objects(layout.TOKEN_INDEX, "train", "validation")
+        self.later_suites = self._objects(layout.LATER_SUITES, "corpus", "contamination")
+        self.forgotten = self._objects(layout.FORGOTTEN, "corpus", "before", "after", "searched")
+        self.remains = self._objects(layout.REMAINS, "tokens", "places")
+        self.plan = next(iter(self._objects(layout.PLAN)), Artefact("plan", "", {}))
+        self.readings = self._below(layout.READINGS, ".jsonl")
+        self.books = read_external_readings(folder)
+        signers = [path for path in [layout.SIGNER.path(folder)] if path.is_file()]
+        self.signer: Json | None = next(
+            (one.content for one in self._evidence(signers, "owner", "algorithm", "key_sha256", "timestamp")), None
+        )
+
+    def records_of(self, step: str, /, **instance: str) -> list[Artefact]:
+        """Return the records of one step whose instance has the given values."""
+        return [
+            record
+            for record in self.records
+            if record.content["step"] == step
+            and all(record.content["instance"].get(key) == value for key, value in instance.items())
+        ]
+
+    def without_models(self, names: Collection[str]) -> RunReader:
+        """Return the same run without the artefacts of some models; records and attempts are still those of all."""
+        kept = copy(self)
+        kept.metrics = [one for one in self.metrics if one.name not in names]
+        kept.evaluation = [one for one in self.evaluation if one.content["model"] not in names]
+        kept.answers = [path for path in self.answers if path.parent.parent.name not in names]
+        kept.samples = [one for one in self.samples if one.content["model"] not in names]
+        return kept
+
+    def _given(self, place: Place) -> list[Path]:
+        run = self.folder.absolute()
+        return [path for path in self._files if place.parse(path.absolute().relative_to(run).as_posix()) is not None]
+
+    def _below(self, folder: Place, suffix: str = ".json") -> list[Path]:
+        return sorted(path for path in folder.path(self.folder).glob(f"*{suffix}") if not path.name.startswith("."))
+
+    def _link(self, path: Path) -> str:
+        return Path(os.path.relpath(path.absolute(), self._linked_from)).as_posix()
+
+    def _objects(self, place: Place, *keys: str) -> list[Artefact]:
+        found = [Artefact(path.parent.name, self._link(path), _object_with(path, keys)) for path in self._given(place)]
+        return sorted(found, key=lambda artefact: artefact.link)
+
+    def _evidence(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
+        found = []
+        for path in paths:
+            try:
+                found.append(Artefact(path.stem, self._link(path), _object_with(path, keys)))
+            except InputError as error:
+                self.unreadable.append(UnreadableFile(self._link(path), anonymous(str(error))))
+        return found
+
+    def _jobs(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
+        return [one for one in self._evidence(paths, *keys) if not one.content["step"].startswith(UNCOUNTED)]
+
+
+def _object_with(path: Path, keys: Iterable[str]) -> Json:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not readable as JSON ({error}): rerun the step that writes it") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds no JSON object: rerun the step that writes it")
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise InputError(f"{path} lacks the key {missing[0]!r}: rerun the step that writes it")
+    return content
+
+
+def read_lines(path: Path) -> list[Json]:
+    """Return the JSON objects of a file, one per line, in the order of their steps."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return sorted(lines, key=lambda line: int(line["step"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not readable as metrics ({error!r}): rerun pretrain.export") from None

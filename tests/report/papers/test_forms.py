@@ -1,0 +1,36 @@
+"""The forms of the papers name only answers and tables that there are."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.report.papers.answers import ANSWERS, is_answer, is_table
+from pipeline.report.papers.forms import SectionForm, read_forms
+from pipeline.report.settings import NOT_ASKED, Disclosure
+
+
+def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() -> None:
+    sections = [section for form in read_forms().values() for section in form.sections.values()]
+    named = {name for section in sections for name in section.points.values()}
+    assert ANSWERS.keys() <= named
+    asked = {f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_ASKED}
+    in_the_model_card = {"disclosure.languages", "disclosure.limitations"}
+    assert asked - in_the_model_card | {"run.provider", "run.contact"} <= named
+
+
+@pytest.mark.parametrize(
+    "name", ["disclosure.other", "disclosure.license_evidence", "run.seed", "sources.other-public"]
+)
+def test_an_answer_that_there_is_not_is_refused(name: str) -> None:
+    assert not is_answer(name)
+    with pytest.raises(ValidationError, match=f"Contact: {name} is neither computed nor asked for"):
+        SectionForm(title="General", points={"Contact": name})
+
+
+@pytest.mark.parametrize(("rows", "is_known"), [("sources.crawled", True), ("sources.none", False), ("names", False)])
+def test_a_table_that_there_is_not_is_refused(rows: str, is_known: bool) -> None:
+    assert is_table(rows) is is_known
+    if not is_known:
+        with pytest.raises(ValidationError, match=f"Every one: {rows} is neither"):
+            SectionForm(title="General", points={}, tables={"Every one": rows})

@@ -1,0 +1,142 @@
+"""One catalogue has every sentence of page and papers; languages are named, those of removed documents too."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babel.messages.pofile import read_po
+
+from pipeline.report import translator as module
+from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
+from pipeline.report.papers import answers, model_answers
+from pipeline.report.papers.forms import read_forms
+from pipeline.report.training_section import FIGURES, PLANNED_ROWS
+from pipeline.report.translator import translator
+from tests.report.test_page import made, outline
+
+FOLDER = Path(module.__file__).parent
+ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {kind} {number}", "{number} parameters ({band})"}
+ALIKE |= {"{run}/{name}, {number} parameters"}
+MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of parts, in `checks`
+
+
+def dutch_catalogue() -> dict[str, str]:
+    """Return the Dutch of each sentence in the catalogue, as its file has it; of two, that without a context."""
+    with (FOLDER / "nl.po").open("rb") as file:
+        messages = [message for message in read_po(file, locale="nl") if message.id]
+    found: dict[str, str] = {}
+    for message in sorted(messages, key=lambda message: message.context is None):
+        pairs = zip(message.id, message.string, strict=True) if message.pluralizable else [(message.id, message.string)]
+        found |= dict(pairs)
+    return found
+
+
+def said_by_templates() -> set[str]:
+    environment = environment_of(translator("nl"), html=True)
+    assert environment.loader is not None
+    sentences: set[str] = set()
+    for name in (PAGE, *PAGE_PARTS, EXPERIMENT):
+        source, _, _ = environment.loader.get_source(environment, name)
+        for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
+            sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
+    return sentences
+
+
+def said_by_papers() -> set[str]:
+    bands = (*answers.SIZE_BANDS, *model_answers.PARAMETER_BANDS)
+    found = {text for _, text in bands} | {*answers.CATEGORIES.values()}
+    found |= {answers.LARGEST_BAND, model_answers.LARGEST_PARAMETER_BAND}
+    for form in read_forms().values():
+        found |= {form.title, form.law}
+        for section in form.sections.values():
+            found |= {section.title, *section.points, *section.tables}
+    for path in (FOLDER / "papers").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+                found |= {str(node.args[0].value)} if name in ("w", "words") else set()
+    for path in (FOLDER / "papers").glob("*.jinja"):
+        found |= {*re.findall(r'w\("([^"]+)"', path.read_text(encoding="utf-8"))}
+    return found
+
+
+def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
+    templates, papers = said_by_templates(), said_by_papers()
+    named = (
+        {title for _, title in SECTIONS}
+        | {words for _, words, _ in FIGURES}
+        | {words for words, _ in PLANNED_ROWS.values()}
+    )
+    assert len(templates) > 400 and len(papers) > 150
+    assert (templates | papers | named) - dutch_catalogue().keys() == set()
+
+
+def test_a_translation_has_the_values_and_marks_of_its_sentence() -> None:
+    papers = said_by_papers()
+    for english, dutch in dutch_catalogue().items():
+        for mark in ("%(", "<code>", "<a ", "%%"):
+            assert english.count(mark) == dutch.count(mark), english
+        if english in papers:
+            names = [
+                sorted(name for _, name, _, _ in string.Formatter().parse(text) if name) for text in (english, dutch)
+            ]
+            assert names[0] == names[1], english
+            assert dutch != english or english in ALIKE, english
+
+
+def test_the_catalogue_has_nothing_that_nobody_says() -> None:
+    said = said_by_templates() | said_by_papers()
+    for path in FOLDER.parent.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        said |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for path in FOLDER.glob("*.jinja"):
+        said |= {*re.findall(r'"([^"]+)"', path.read_text(encoding="utf-8"))}
+    tasks = "".join(path.read_text(encoding="utf-8") for path in Path("config/tasks").rglob("*.yaml"))
+    unsaid = {english for english in dutch_catalogue().keys() - said if not english.startswith(MADE_UP)}
+    assert {english for english in unsaid if f"{english}:" not in tasks} == set()
+
+
+def test_equal_words_with_two_translations_are_told_apart_by_their_context() -> None:
+    dutch = translator("nl")
+    assert (dutch("all"), dutch("all", "papers")) == ("alles", "alle")
+    assert translator("en")("all", "papers") == "all"
+    assert dutch.ngettext("job", "jobs", 1) == "taak" and dutch("no such {word}", word=1) == "no such 1"
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("nl", "Gronings Limburgs Zeeuws Fries Afrikaans Schots Nederlands Engels"),
+        ("en", "Gronings Limburgish Zeelandic Western_Frisian Afrikaans Scots Dutch English"),
+    ],
+)
+def test_languages_are_named_in_the_language_of_the_page(page: str, names: str) -> None:
+    codes = ["gos", "li", "zea", "fy", "af", "sco", "nl", "en"]
+    expected = [f"{name.replace('_', ' ')} ({code})" for name, code in zip(names.split(), codes, strict=True)]
+    assert [translator(page).language_name(code) for code in codes] == expected
+    assert translator(page).language_name("xqq") == "xqq"
+
+
+def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
+    content = run_folder.read("corpus/main/statistics.json")
+    read = {
+        "nl": {"documents": 1030, "bytes": 700, "mixed_documents": 4},
+        "<b>": {"documents": 2, "bytes": 300, "mixed_documents": 0},
+    }
+    content["identified"] = {
+        "model": "glotlid.bin",
+        "minimum_scores": {"nl": [0.4, 0.689], "en": [0.65]},
+        "languages": read,
+    }
+    run_folder.write("corpus/main/statistics.json", content)
+    text = outline(made(run_folder)["page"]).text
+    assert "What glotlid.bin said of the documents that came to it" in text
+    assert "Least scores: en 0.65, nl 0.4 / 0.689" in text
+    assert "Dutch (nl) 1,030 700 70.00 % 4 1,026" in text and "<b> 2 300 30.00 % 0 0" in text
+    text = outline(made(run_folder, language="nl")["page"]).text
+    assert "Nederlands (nl) 1,030 700 70.00 %" in text and "Laagste scores: en 0.65" in text
