@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.commands import read
+from pipeline.core.records import load_records
 from pipeline.forecast.text_rates import RATES, measured
-from pipeline.provenance.records import load_records
 from pipeline.slurm.corpus_plan import CorpusPlan
 
 

@@ -15,6 +15,7 @@ from pipeline.audit.token_origin import trace_token
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
+from pipeline.core.records import load_records
 from pipeline.core.yaml_files import load_yaml
 from pipeline.evaluate.mirror import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
@@ -23,7 +24,6 @@ from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
 from pipeline.plan.settings import EstimateSettings
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
-from pipeline.provenance.records import load_records
 from pipeline.provenance.spread import is_source, trace_source
 from pipeline.provenance.trace import is_of_the_run
 from pipeline.provenance.trace import trace as trace_file

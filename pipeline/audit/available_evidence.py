@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.audit.code_at_commit import Tree, commit_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.provenance.records import Record, read_records
+from pipeline.core.records import Record, read_records
 
 OUTSIDE = "data:"
 

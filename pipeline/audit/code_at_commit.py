@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Record
 from pipeline.job import reach, versions
-from pipeline.provenance.records import Record
 
 FULL_COMMIT = 40
 

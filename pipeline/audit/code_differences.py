@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.audit.code_at_commit import Statements, Tree, commit_of, git
 from pipeline.core.errors import InputError
-from pipeline.provenance.records import Record
+from pipeline.core.records import Record
 
 SHOWN_LINES = 60
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from pipeline import layout
 from pipeline.core.errors import InputError
+from pipeline.core.records import Record, load_records
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.corpus.reasons import sentence
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
-from pipeline.provenance.records import Record, load_records
 
 NEAR_IDS = 3
 NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for

@@ -14,9 +14,9 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record
 from pipeline.corpus.filter import blocks
 from pipeline.corpus.settings import FilterSettings
-from pipeline.provenance.records import FileEntry, Record
 
 
 def masked(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline import layout
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record
 from pipeline.provenance.contents import changed, content_differences, few, flat, is_timed, is_timed_key
-from pipeline.provenance.records import FileEntry, Record, load_record
 
 
 def compared(run_directory: Path, record: Record, again: Path, told: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -18,7 +19,7 @@ def compared(run_directory: Path, record: Record, again: Path, told: dict[str, A
         again: the folder of the run in which it was done again.
         told: the settings in the command of the record.
     """
-    new = load_record(again / record.file)
+    new = Record.load(again / record.file, strict=True)
     lines = [f"record, settings of its command → settings {line}" for line in _changed(told, record.settings)]
     lines += [f"settings {line}" for line in _changed(record.settings, new.settings)]
     lines += [f"counts {line}" for line in _changed(record.counts, new.counts) if not is_timed_key(line.split(":")[0])]
@@ -64,5 +65,5 @@ def _changed(before: object, now: object) -> list[str]:
     return changed(dict(flat(before)), dict(flat(now)))
 
 
-def _hashes(entries: list[FileEntry], what: str) -> dict[str, str]:
+def _hashes(entries: Iterable[FileEntry], what: str) -> dict[str, str]:
     return {f"{what}{entry.path}": entry.sha256[:16] for entry in entries}

@@ -14,8 +14,8 @@ from pipeline.audit.rerun import Again, Outcome, Verdict, name_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.path_ranges import shorten
+from pipeline.core.records import Record, load_records
 from pipeline.job.versions import code_version
-from pipeline.provenance.records import Record, load_records
 
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
 CONCLUDING = (

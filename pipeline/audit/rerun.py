@@ -24,10 +24,10 @@ from pipeline.core.attestation_log import lines
 from pipeline.core.attestations import BEGAN
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import Attempt, FileEntry, Record
 from pipeline.job import versions
 from pipeline.job.contract import files_below, given_paths
 from pipeline.job.reach import file_of
-from pipeline.provenance.records import FileEntry, Record
 
 ELSEWHERE = "…/"  # how records begin a path outside of the project
 OF_THE_BATCH = ("--units", "--batch", "--of")
@@ -237,10 +237,10 @@ class Again:
             grows = any(below.startswith(f"{folder}/") for folder in GROWS)
             if below in (*outputs, layout.CRATE, layout.ATTESTATION_LOG) or grows or path.name.startswith(".partial"):
                 continue
-            if below.startswith(f"{layout.ATTEMPTS}/"):
-                started = json.loads(path.read_text(encoding="utf-8")).get("started", "")
-                if started >= self.record.started or path.name == self.record.attempt:
-                    continue
+            if path.name == self.record.attempt or (
+                below.startswith(f"{layout.ATTEMPTS}/") and Attempt.load(path).started >= self.record.started
+            ):
+                continue
             if below.startswith(f"{layout.READINGS}/"):
                 self.cut(below)
             else:

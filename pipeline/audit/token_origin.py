@@ -12,8 +12,8 @@ from pipeline.audit.document_lineage import why
 from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record, load_records, producers
 from pipeline.corpus.documents import id_hash
-from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 
 AROUND = 8  # tokens on either side that are shown with it

@@ -20,12 +20,12 @@ import numpy as np
 from pipeline import layout
 from pipeline.audit.document_lineage import why
 from pipeline.core.errors import InputError
+from pipeline.core.records import load_records
 from pipeline.core.settings import joined
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.crate_files import source_of
-from pipeline.provenance.records import load_records
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader

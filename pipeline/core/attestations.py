@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core.attestation_log import SLSA, append, lines, resource
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import Attempt, Record
 
 BEGAN = "urn:polder:attempt-began:1"
 ENDED = "urn:polder:attempt-ended:1"
@@ -57,10 +58,10 @@ def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
     return [resource(_relative(run_directory, path), sha256_of(path)) for path in paths if path.is_file()]
 
 
-def began(run_directory: Path, attempt: Path, content: Mapping[str, Any]) -> None:
+def began(run_directory: Path, path: Path, attempt: Attempt) -> None:
     """Attest that an attempt began: from now on its file cannot be lost without a trace."""
-    facts = {name: content[name] for name in ATTEMPT_FACTS}
-    append(run_directory, BEGAN, _files(run_directory, [attempt]), {"attempt": facts})
+    facts = {name: getattr(attempt, name) for name in ATTEMPT_FACTS}
+    append(run_directory, BEGAN, _files(run_directory, [path]), {"attempt": facts})
 
 
 def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
@@ -68,34 +69,32 @@ def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Pa
     append(run_directory, ENDED, _files(run_directory, [attempt, *readings]), {"status": status})
 
 
-def finished(
-    run_directory: Path, attempt: Path, readings: Iterable[Path], record: Path, content: Mapping[str, Any]
-) -> None:
+def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record) -> None:
     """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
-    own = resource(_relative(run_directory, record), hashlib.sha256(record.read_bytes()).hexdigest())
-    read = [resource(entry["path"], entry["sha256"]) for entry in content["inputs"]]
-    if frozen := content["frozen"]:
-        read.append(resource(frozen["path"], frozen["sha256"]))
-    if commit := (content["git"] or {}).get("commit"):
+    own = resource(_relative(run_directory, path), hashlib.sha256(path.read_bytes()).hexdigest())
+    read = [resource(entry.path, entry.sha256) for entry in record.inputs]
+    if record.frozen:
+        read.append(resource(record.frozen.path, record.frozen.sha256))
+    if commit := (record.git or {}).get("commit"):
         read.append({"name": "code", "digest": {"gitCommit": commit}})
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": {name: content[name] for name in ("step", "instance", "settings")},
-            "internalParameters": {name: content[name] for name in ("operation", "launch")},
+            "externalParameters": {name: getattr(record, name) for name in ("step", "instance", "settings")},
+            "internalParameters": {name: getattr(record, name) for name in ("operation", "launch")},
             "resolvedDependencies": read,
         },
         "runDetails": {
             "builder": {
                 "id": BUILDER,
-                "version": {"code": content["code_version"], "environment": content["environment_version"]},
+                "version": {"code": record.code_version, "environment": record.environment_version},
             },
             "metadata": {
                 "invocationId": attempt.name,
-                "startedOn": content["started"],
-                "finishedOn": content["ended"],
+                "startedOn": record.started,
+                "finishedOn": record.ended,
             },
             "byproducts": _files(run_directory, [attempt, *readings]),
         },
     }
-    append(run_directory, SLSA, [own, *(resource(e["path"], e["sha256"]) for e in content["outputs"])], predicate)
+    append(run_directory, SLSA, [own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)

@@ -17,9 +17,9 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, printable
 from pipeline.core.ramp import Batches
+from pipeline.core.records import Record
 from pipeline.core.step_seconds import step_seconds
 from pipeline.experiment.runs import RunSummary, folder_of, last_segments, runs_below
-from pipeline.provenance.records import Record
 
 FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
 FREE |= {"schedule", "decay_fraction", "validation_every", "validation_tokens", "checkpoint_every", "keep_checkpoints"}

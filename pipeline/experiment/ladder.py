@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, printable
+from pipeline.core.records import Record
 from pipeline.experiment.runs import folder_of, last_segments, runs_below
 from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, ScalingPoint, fit
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 from pipeline.provenance.figures import ReportFigure
-from pipeline.provenance.records import Record
 
 UNIT: LossUnit = "bits per byte"
 EPOCHS = 4

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, counted, printable
+from pipeline.core.records import Record, load_records
 from pipeline.experiment.mlflow_store import check_installed, keep, models_of
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
 from pipeline.provenance.figures import ReportFigure, read_figures
-from pipeline.provenance.records import Record, load_records
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60

@@ -9,12 +9,12 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import Attempt, Record
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
 from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
@@ -91,9 +91,11 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
             folder, f"it has no {missing}, so it is no finished run: finish it with snakemake, or leave it out"
         )
     try:
-        record = json.loads((run / layout.REPORT_RECORD).read_bytes())
-        written = {output["path"]: output["sha256"] for output in record["outputs"]}
-        frozen = json.loads((run / record["frozen"]["path"]).read_bytes())["configuration"]
+        record = Record.load(run / layout.REPORT_RECORD)
+        written = {output.path: output.sha256 for output in record.outputs}
+        if record.frozen is None:
+            raise InputError("the record of its report names no configuration: make its report again")
+        frozen = json.loads((run / record.frozen.path).read_bytes())["configuration"]
         if written.get(layout.ENERGY_ACCOUNT) != sha256_of(run / layout.ENERGY_ACCOUNT):
             raise InputError(f"its {layout.ENERGY_ACCOUNT} is not the one that its report was written with")
         account, config = read_energy_accounting(run), load(frozen)
@@ -126,7 +128,7 @@ def _raw_bytes(run: Path, source: str) -> float:
     whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS)
     size = sum(file["bytes"] for files in whole for file in files)
     for path in layout.RECORD.glob(run, job=f"sources.split.{source}.*"):
-        size += sum(file["bytes"] for file in json.loads(path.read_bytes())["inputs"])
+        size += sum(file.bytes for file in Record.load(path).inputs)
     return float(size)
 
 
@@ -154,9 +156,9 @@ def _steps(folder: str, account: EnergyAccounting, config: Config, raw: Raw) -> 
     return found
 
 
-def _trainings(run: Path, config: Config, record: dict[str, Any]) -> dict[str, MeasuredTraining]:
+def _trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredTraining]:
     """Return each training that went from step to step, by its metrics, which must be those of the run's report."""
-    read = {entry["path"]: entry["sha256"] for entry in record["inputs"]}
+    read = {entry.path: entry.sha256 for entry in record.inputs}
     found = {}
     for name, model in config.models.items():
         metrics = layout.METRICS.path(run, model=name)
@@ -167,7 +169,7 @@ def _trainings(run: Path, config: Config, record: dict[str, Any]) -> dict[str, M
         if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(told).hexdigest():
             raise InputError(f"{layout.METRICS.name(model=name)} is not the one that its report was written with")
         seconds = step_seconds(map(json.loads, told.splitlines()))
-        processes = json.loads(segment.read_bytes())["counts"].get("world_size")
+        processes = Record.load(segment).counts.get("world_size")
         if seconds is not None and processes is not None:
             planned = ModelPlan(
                 architecture=model.architecture,
@@ -183,5 +185,4 @@ def _seconds(run: Path, attempt: str) -> float:
     path = layout.ATTEMPT.path(run, attempt=attempt)
     if not path.is_file():
         raise InputError(f"{layout.ATTEMPT.name(attempt=attempt)} is missing, so nobody knows how long that job took")
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    return float(content["wall_seconds"])
+    return Attempt.load(path).wall_seconds

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline import layout
-from pipeline.provenance.records import Record, load_records
+from pipeline.core.records import Record, load_records
 
 LEAST_JOBS, LEAST_BYTES = 3, 10_000_000  # of a step, and of text, in records that a rate is taken from
 MILLION = 1e6

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import attestations, platform_files
-from pipeline.core.atomic_files import write_json
 from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 
@@ -82,7 +83,7 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-class Attempt:
+class RunningAttempt:
     """Measures the block that it surrounds and keeps its own file up to date while the block runs.
 
     From its making on it meters its node, in a file of `provenance/readings`, and tells its children so: those on other
@@ -100,17 +101,18 @@ class Attempt:
         stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
         name = ".".join([step, *instance.values(), stamp, str(os.getpid())])
         self.path = layout.ATTEMPT.path(run_directory, attempt=name)
-        self.content: dict[str, Any] = {
-            "step": step,
-            "instance": instance,
-            "command": command_line(),
-            "snakemake": os.environ.get(SNAKEMAKE),
+        self.attempt = Attempt(
+            step=step,
+            instance={**instance},
+            command=command_line(),
+            snakemake=os.environ.get(SNAKEMAKE),
             **_place(),
-            "started": started,
-            "ended": None,
-            "status": "running",
-            "error": None,
-        }
+            started=started,
+            last_seen=started,
+            status="running",
+            wall_seconds=0.0,
+            cpu_seconds=0.0,
+        )
         folder = run_directory.absolute() / layout.READINGS
         told = {ATTEMPT: name, FOLDER: str(folder), METERED_NODE: node_name()}
         self._before = {variable: os.environ.get(variable) for variable in told}
@@ -118,13 +120,14 @@ class Attempt:
         self._meter = NodeMeter(readings_file(folder, name))
 
     def _write(self) -> None:
-        self.content |= {
-            "last_seen": _now(),
-            "wall_seconds": round(time.monotonic() - self._began, 3),
-            "cpu_seconds": round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
-            "peak_memory_bytes": self._peak_memory_bytes,
-        }
-        write_json(self.path, self.content)
+        self.attempt = replace(
+            self.attempt,
+            last_seen=_now(),
+            wall_seconds=round(time.monotonic() - self._began, 3),
+            cpu_seconds=round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
+            peak_memory_bytes=self._peak_memory_bytes,
+        )
+        self.attempt.write(self.path)
 
     def _beat(self) -> None:
         written = time.monotonic()
@@ -143,7 +146,7 @@ class Attempt:
         self._meter.end()
         for variable, value in self._before.items():
             os.environ.pop(variable, None) if value is None else os.environ.update({variable: value})
-        self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
+        self.attempt = replace(self.attempt, ended=_now(), status=status, error=error and anonymous(error))
         try:
             self._write()
         except OSError:
@@ -152,7 +155,7 @@ class Attempt:
             # What stopped the job is told by its exit; the file still says when it was last seen.
             return
         finally:
-            Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
+            RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
         if status != "finished":  # of that tells what attests the record
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
                 attestations.ended(self._run_directory, self.path, status, self._readings())
@@ -164,14 +167,14 @@ class Attempt:
         others = [] if alone else of_this_node.parent.glob(f"{glob.escape(self.path.stem)}@*")
         return sorted({of_this_node, *others})
 
-    def recorded(self, record: Path, content: dict[str, Any]) -> None:
+    def recorded(self, path: Path, record: Record) -> None:
         """Attest the record of a step that is finished.
 
         Raises:
             InputError: the signing key cannot be used.
             DiskFull: there was no room.
         """
-        attestations.finished(self._run_directory, self.path, self._readings(), record, content)
+        attestations.finished(self._run_directory, self.path, self._readings(), path, record)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -181,9 +184,9 @@ class Attempt:
         """Write down why a job failed after all."""
         self._end("failed", f"{type(error).__name__}: {error}")
 
-    def __enter__(self) -> Attempt:
+    def __enter__(self) -> RunningAttempt:
         self._write()
-        attestations.began(self._run_directory, self.path, self.content)
+        attestations.began(self._run_directory, self.path, self.attempt)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self
@@ -201,4 +204,4 @@ class Attempt:
     def measured(self) -> dict[str, Any]:
         """Return what the record takes over: times, CPU seconds, memory and the attempt's file name."""
         keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
-        return {**{key: self.content[key] for key in keys}, "attempt": self.path.name}
+        return {**{key: getattr(self.attempt, key) for key in keys}, "attempt": self.path.name}

@@ -8,18 +8,15 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.recorded import as_written
+from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
 from pipeline.job import workers
-from pipeline.job.attempt import Attempt
+from pipeline.job.attempt import RunningAttempt
 from pipeline.job.contract import Job, files_below, given_paths
 from pipeline.job.reach import PACKAGE
 
@@ -34,26 +31,26 @@ def fits(job: Job) -> bool:
     A file that is older than the job and as large as its record says is not read again.
     """
     try:
-        record = json.loads(job.record_path.read_text(encoding="utf-8"))
-        began_nanoseconds = datetime.fromisoformat(record["started"]).timestamp() * 1e9
-        if (record["settings"], record["code_version"], record["environment_version"]) != (
+        record = Record.load(job.record_path)
+        began_nanoseconds = record.started_seconds * 1e9
+        if (record.settings, record.code_version, record.environment_version) != (
             json.loads(job.arguments.settings),
             job.arguments.code,
             job.arguments.environment,
         ):
             return False
         files = [(name, file) for name, paths in job.inputs.items() for path in paths for file in files_below(path)]
-        named = [(entry["name"], entry["path"]) for entry in record["inputs"]]
+        named = [(entry.name, entry.path) for entry in record.inputs]
         if named != [(name, job.shown(file)) for name, file in files]:
             return False
-        for entry, (_, file) in zip(record["inputs"], files, strict=True):
+        for entry, (_, file) in zip(record.inputs, files, strict=True):
             found = file.stat()
-            if found.st_size != entry["bytes"] or (
-                found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry["sha256"]
+            if found.st_size != entry.bytes or (
+                found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry.sha256
             ):
                 return False
-        return as_written(job.run_directory, record["outputs"])
-    except (OSError, ValueError, KeyError, TypeError):  # no record, or a file of it is gone
+        return outputs_exist(job.run_directory, record.outputs)
+    except (InputError, OSError, ValueError):  # no record, or a file of it is gone
         return False
 
 
@@ -88,7 +85,7 @@ def _execute(jobs: Sequence[Job]) -> None:
     os.environ |= workers.ONE_THREAD
     importlib.import_module(jobs[0].module)  # once, for all of them
     share_start(len(jobs))
-    Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
+    RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [workers.Work(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
     workers.side_by_side(works, processes)
 
@@ -105,21 +102,19 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     """
     jobs = [_job_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
     _execute([job for job in jobs if not fits(job)])
-    outputs: list[dict[str, Any]] = []
+    outputs: list[BatchFile] = []
     for job in jobs:
-        written = json.loads(job.record_path.read_text(encoding="utf-8"))["outputs"]
-        outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
-        outputs.append({"path": job.shown(job.record_path), "bytes": job.record_path.stat().st_size})
-    content = {
-        "step": name,
-        "instance": dict(pair.split("=", 1) for pair in options.instance),
-        "settings": json.loads(options.settings),
-        "code_version": options.code,
-        "environment_version": options.environment,
-        "of": options.of,
-        "outputs": outputs,
-    }
-    write_json(Path(options.batch), content)
+        outputs += [BatchFile(entry.path, entry.bytes) for entry in Record.load(job.record_path).outputs]
+        outputs.append(BatchFile(job.shown(job.record_path), job.record_path.stat().st_size))
+    BatchRecord(
+        step=name,
+        instance=dict(pair.split("=", 1) for pair in options.instance),
+        settings=json.loads(options.settings),
+        code_version=options.code,
+        environment_version=options.environment,
+        of=options.of,
+        outputs=tuple(outputs),
+    ).write(Path(options.batch))
 
 
 def main(arguments: Sequence[str]) -> int:

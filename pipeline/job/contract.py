@@ -23,7 +23,6 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core import lease
-from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import refuse_without_key
 from pipeline.core.disk_space import disk_full, give_back, is_full, remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
@@ -31,10 +30,10 @@ from pipeline.core.hashing import sha256_of_each
 from pipeline.core.lease import Owner
 from pipeline.core.path_ranges import expand
 from pipeline.core.platform_files import folder
-from pipeline.core.recorded import recorded
+from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.settings import Settings, joined
 from pipeline.job import environments, frozen, twin, versions
-from pipeline.job.attempt import Attempt, command_line, execution_context
+from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
@@ -96,7 +95,7 @@ class Job:
         self.outputs = {name: Path(path) for name, path in arguments.output}
         self.owner = Owner(Path(arguments.scratch or "."))
         self.is_placed = False
-        self.twin: dict[str, Any] | None = None
+        self.reused: ReusedResult | None = None
 
     def refuse_other_versions(self) -> None:
         """Raise InputError where code or environment are not those of the plan, or what is installed not the lock's."""
@@ -179,8 +178,8 @@ class Job:
                 return prefix + absolute.relative_to(base).as_posix()
         return f"data:{path.name}"
 
-    def described_inputs(self) -> list[dict[str, Any]]:
-        """Return name, path, sha256 and bytes of every input file; a large one is not read where a record has its hash.
+    def described_inputs(self) -> tuple[FileEntry, ...]:
+        """Return the entry of every input file; a large one is not read where a record has its hash.
 
         A record is believed of a file that is as large as it says and no younger.
 
@@ -195,28 +194,34 @@ class Job:
             for _, file in files
             if ":" not in (path := self.shown(file)) and not path.startswith(f"{layout.PROVENANCE}/")
         ]
-        known = {} if self.arguments.batch else recorded(self.record_path.parent, written)
+        known = {} if self.arguments.batch else find_producers(self.record_path.parent, written)
         stats = {file: file.stat() for _, file in files}
         hashes = {}
         for file, found in stats.items():
-            entry = known.get(self.shown(file))
-            if entry and SMALL_BYTES < found.st_size == entry.size and found.st_mtime <= entry.seconds:
+            record, entry = known.get(self.shown(file), (None, None))
+            if (
+                record
+                and entry
+                and SMALL_BYTES < found.st_size == entry.bytes
+                and found.st_mtime <= record.ended_seconds
+            ):
                 hashes[file] = entry.sha256
         unread = [file for file in stats if file not in hashes]
         hashes |= zip(unread, sha256_of_each(unread), strict=True)
         described = []
         for name, file in files:
-            shown, sha256, entry = self.shown(file), hashes[file], known.get(self.shown(file))
+            shown, sha256 = self.shown(file), hashes[file]
+            _, entry = known.get(shown, (None, None))
             if entry and entry.sha256 != sha256:
                 raise InputError(
                     f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
                     "again, which makes it anew"
                 )
-            described.append({"name": name, "path": shown, "sha256": sha256, "bytes": stats[file].st_size})
-        return described
+            described.append(FileEntry(name, shown, sha256, stats[file].st_size))
+        return tuple(described)
 
-    def described_outputs(self) -> list[dict[str, Any]]:
-        """Return name, final path, sha256 and bytes of every file that the step wrote."""
+    def described_outputs(self) -> tuple[FileEntry, ...]:
+        """Return the entry of every file that the step wrote, with its final path."""
         described = []
         for name, partial in self.partial.items():
             if not partial.exists():
@@ -226,31 +231,25 @@ class Job:
             files = files_below(partial)
             for file, sha256 in zip(files, sha256_of_each(files), strict=True):
                 final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
-                size = file.stat().st_size
-                described.append({"name": name, "path": self.shown(final), "sha256": sha256, "bytes": size})
-        return described
+                described.append(FileEntry(name, self.shown(final), sha256, file.stat().st_size))
+        return tuple(described)
 
-    def taken_over(self, settings: Settings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def taken_over(self, settings: Settings, inputs: tuple[FileEntry, ...]) -> dict[str, Any] | None:
         """Take over what a twin of this job wrote, if there is one, and return its counts."""
         if getattr(settings, "keep_removed", False):  # what is private lies outside of the results
             return None
-        described = {
-            "settings": settings.of_result(),
-            "code_version": self.code_version,
-            "environment_version": self.environment_version,
-            "inputs": inputs,
-        }
-        found = twin.find(self.record_path, self.instance, described)
+        of_job = self.code_version, self.environment_version
+        found = twin.find(self.record_path, self.instance, settings.of_result(), of_job, inputs)
         if found is None:
             return None
         taken = found.take_over(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
-        if not taken or {entry["sha256"] for entry in self.described_outputs()} != found.hashes:
+        if not taken or {entry.sha256 for entry in self.described_outputs()} != found.hashes:
             for path in self.partial.values():
                 give_back(path)
             return None
-        self.twin = {"record": found.name, "attempt": found.attempt}
-        print(f"taken over from {found.name}: the same settings, code, environment and inputs", flush=True)
-        return found.counts
+        self.reused = found.result
+        print(f"taken over from {self.reused.record}: the same settings, code, environment and inputs", flush=True)
+        return found.record.counts
 
     def refuse_where_late(self) -> None:
         """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
@@ -258,11 +257,13 @@ class Job:
         Slurm starts a job again where it has lost its node, while the process on that node may go on.
         """
         self.owner.check()
-        with suppress(OSError, ValueError, KeyError, TypeError):  # no record
-            record = json.loads(self.record_path.read_text(encoding="utf-8"))
-            its = {"host": record["host"], **(record["slurm"] or {})}
-            if lease.is_later(its, lease.this_start()):
-                raise Superseded(f"a later start of this step has finished it ({lease.shown(its)}): nothing is changed")
+        try:
+            record = Record.load(self.record_path)
+        except InputError:  # no record
+            return
+        its = {"host": record.host, **(record.slurm or {})}
+        if lease.is_later(its, lease.this_start()):
+            raise Superseded(f"a later start of this step has finished it ({lease.shown(its)}): nothing is changed")
 
     def put_in_place(self) -> None:
         """Give the outputs their names; a file that is there is replaced in one stroke."""
@@ -279,7 +280,7 @@ class Job:
             InputError: a problem of the settings, the inputs or the planned versions; no output is written.
             DiskFull: there was no room for outputs, attempt or record; no output is kept.
         """
-        attempt = Attempt(self.name, self.instance, self.run_directory)
+        attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
             refuse_without_key()
             self.refuse_other_versions()
@@ -295,25 +296,25 @@ class Job:
                 inputs, outputs, counts = self.run_step(run, settings, keywords)
             where = execution_context(self.plan and self.plan.git)
             where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
-            record = {
-                "step": self.name,
-                "instance": self.instance,
-                "settings": settings.of_result(),
-                "operation": settings.of_operation(),
-                "command": command_line(),
-                "inputs": inputs,
-                "outputs": outputs,
-                "code_version": self.code_version,
-                "environment_version": self.environment_version,
-                "environment": self.environment,
-                "frozen": self.plan and self.plan.file,
-                "launch": self.arguments.launch,
-                "taken_over_from": self.twin,
-                "counts": counts,
+            record = Record(
+                step=self.name,
+                instance=self.instance,
+                settings=settings.of_result(),
+                operation=settings.of_operation(),
+                command=command_line(),
+                inputs=inputs,
+                outputs=outputs,
+                code_version=self.code_version,
+                environment_version=self.environment_version,
+                environment=self.environment,
+                frozen=self.plan and self.plan.file,
+                launch=self.arguments.launch,
+                taken_over_from=self.reused,
+                counts=counts,
                 **where,
                 **attempt.measured(),
-            }
-            write_json(self.record_path, record)
+            )
+            record.write(self.record_path)
             attempt.recorded(self.record_path, record)
         except DiskFull as error:
             if self.is_placed:  # outputs without a record are none, and without them there is room to say so

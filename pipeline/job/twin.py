@@ -6,15 +6,17 @@ byte that is read are the same, what the twin wrote is taken over instead of bei
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import FileEntry, Record, ReusedResult
 
 # Of an instance: what a person may name otherwise. A source, a unit, a shard and a training step say what is done.
 GIVEN_NAMES = ("corpus", "tokenizer", "tokens", "model")
@@ -36,22 +38,17 @@ def _renamed(path: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class Twin:
-    """The record of a job's twin: the record's name, what it counted and wrote, and the given names of both.
+    """The record of a job's twin, the attempt that computed it, which may be of a twin's twin, and both given names."""
 
-    `attempt` is the file of the attempt that computed it, which may be of a twin's twin.
-    """
-
-    name: str
-    attempt: str | None
-    counts: dict[str, Any]
-    outputs: list[dict[str, Any]]
+    record: Record
+    result: ReusedResult
     other: str
     own: str
 
     @property
     def hashes(self) -> set[str]:
         """The sha256 of the files that it wrote."""
-        return {entry["sha256"] for entry in self.outputs}
+        return {entry.sha256 for entry in self.record.outputs}
 
     def take_over(self, run: Path, outputs: Mapping[str, Path], partial: Mapping[str, Path], *, linked: bool) -> bool:
         """Give a job what its twin wrote, under its temporary names; return whether all was there to be given.
@@ -61,40 +58,50 @@ class Twin:
             linked: whether files are linked, which takes no room. Snakemake compares the times of those that it knows,
                 so they are copied; what lies in a folder is always linked. No step writes into a file that is there.
         """
-        for entry in self.outputs:
-            final, begun = outputs[entry["name"]].absolute(), partial[entry["name"]]
-            path = run / _renamed(entry["path"], self.other, self.own)
+        for entry in self.record.outputs:
+            final, begun = outputs[entry.name].absolute(), partial[entry.name]
+            path = run / _renamed(entry.path, self.other, self.own)
             if not path.is_relative_to(final):
                 return False
             target = begun / path.relative_to(final)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                (os.link if linked or path != final else shutil.copyfile)(run / entry["path"], target)
+                (os.link if linked or path != final else shutil.copyfile)(run / entry.path, target)
             except OSError:
                 return False
         return True
 
 
-def find(record: Path, instance: Mapping[str, str], described: Mapping[str, Any]) -> Twin | None:
+def find(
+    path: Path,
+    instance: Mapping[str, str],
+    settings: Mapping[str, Any],
+    versions: tuple[str, str],
+    inputs: Iterable[FileEntry],
+) -> Twin | None:
     """Return a job's twin; None where it has none.
 
     Args:
-        record: where the record of the job itself goes.
+        path: where the record of the job itself goes.
         instance: of the job; its first value is the given name, such as the corpus.
-        described: what its record says of settings, code, environment and inputs.
+        settings: of the job.
+        versions: of its code and its environment.
+        inputs: the files that it reads.
     """
     kind, own = next(iter(instance.items()), ("", ""))
     if kind not in GIVEN_NAMES:
         return None
-    room, step, _, *rest = record.name.split(".")
-    for name in _records(record.parent).get((room, step, *rest), []):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # no record
-            content = json.loads((record.parent / name).read_text(encoding="utf-8"))
-            other = str(content["instance"][kind])
-            read = [{**entry, "path": _renamed(entry["path"], other, own)} for entry in content["inputs"]]
-            if "outcome" in content["counts"]:  # of a training that did not reach its end
+    room, step, _, *rest = path.name.split(".")
+    for name in _records(path.parent).get((room, step, *rest), []):
+        with suppress(InputError, KeyError):  # no record
+            record = Record.load(path.parent / name)
+            other = str(record.instance[kind])
+            if "outcome" in record.counts or other == own or not record.outputs:  # a training may not reach its end
                 continue
-            if other != own and content["outputs"] and {**content, "inputs": read}.items() >= described.items():
-                earlier = content.get("taken_over_from") or content
-                return Twin(name, earlier.get("attempt"), content["counts"], content["outputs"], other, own)
+            read = [entry._replace(path=_renamed(entry.path, other, own)) for entry in record.inputs]
+            if (record.settings, record.code_version, record.environment_version) == (settings, *versions) and read == [
+                *inputs
+            ]:
+                earlier = record.taken_over_from.attempt if record.taken_over_from else record.attempt
+                return Twin(record, ReusedResult(name, earlier), other, own)
     return None

@@ -16,7 +16,9 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pipeline import layout
+from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import Record
 from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.opt_out.entries import contains
@@ -81,6 +83,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
+def _record(path: Path) -> Record | None:
+    """Return a record; None where there is none."""
+    try:
+        return Record.load(path)
+    except InputError:
+        return None
+
+
 class RunSearch:
     """Searches the folder of one run.
 
@@ -128,8 +138,8 @@ class RunSearch:
 
     def _alike(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
-        records = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")
-        stored = (read_json(next(iter(records), Path())) or {}).get("settings", {})
+        record = next(map(_record, layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")), None)
+        stored = record.settings if record else {}
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
@@ -191,10 +201,10 @@ class RunSearch:
                 yield self._place("tokens", folder, len(found), "searched")
 
     @cached_property
-    def _segments(self) -> dict[tuple[str, int], dict[str, Any]]:
+    def _segments(self) -> dict[tuple[str, int], Record]:
         """The records of the training, by model and step."""
-        found = [read_json(path) for path in layout.SEGMENT_RECORD.glob(self.folder)]
-        return {(str(r["instance"]["model"]), int(r["instance"]["step"])): r for r in found if r is not None}
+        found = map(_record, layout.SEGMENT_RECORD.glob(self.folder))
+        return {(r.instance["model"], int(r.instance["step"])): r for r in found if r is not None}
 
     def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
         """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
@@ -212,10 +222,10 @@ class RunSearch:
         free = not self.own and self.documents and not self.in_corpora
         return None if free else (None, why, False)
 
-    def _segment(self, record: dict[str, Any]) -> tuple[int | None, str, bool] | None:
-        index = next((entry for entry in record["inputs"] if entry["name"] == "index"), None)
-        file = self.folder / index["path"] if index else None
-        if index is None or file is None or not _is(file, index["sha256"]) or file.parent.name not in self.in_tokens:
+    def _segment(self, record: Record) -> tuple[int | None, str, bool] | None:
+        index = next((entry for entry in record.inputs if entry.name == "index"), None)
+        file = self.folder / index.path if index else None
+        if index is None or file is None or not _is(file, index.sha256) or file.parent.name not in self.in_tokens:
             return self._suspicion("the tokens that it was trained on are no longer there")
         found = self.in_tokens[file.parent.name]
         return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
@@ -240,16 +250,17 @@ class RunSearch:
             if verdict:
                 yield self._place("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
 
-    def _identity(self, record: dict[str, Any] | None) -> str:
+    def _identity(self, record: Record | None) -> str:
         """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
         try:
-            entries = {entry["name"]: entry for entry in (record or {})["inputs"]}
-            index, previous = entries["index"], entries.get("previous")
-            if not _is(self.folder / index["path"], index["sha256"]):
+            if record is None:
                 return ""
-            start = previous and self.folder.joinpath(*Path(previous["path"]).parts[:4])  # models/MODEL/milestones/STEP
-            settings = SegmentSettings.model_validate((record or {})["settings"])
-            return identity(settings, self.folder / index["path"], start)
+            entries = {entry.name: entry for entry in record.inputs}
+            index, previous = entries["index"], entries.get("previous")
+            if not _is(self.folder / index.path, index.sha256):
+                return ""
+            start = previous and self.folder.joinpath(*Path(previous.path).parts[:4])  # models/MODEL/milestones/STEP
+            return identity(SegmentSettings.model_validate(record.settings), self.folder / index.path, start)
         except (OSError, KeyError, ValueError):
             return ""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
+from pipeline.core.records import Attempt, command_settings
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.gauges.slowest import SLOW
@@ -113,10 +114,10 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
     """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
     begun = []
     for path in layout.ATTEMPT.glob(run_directory, attempt=f"pretrain.segment.{model}.*"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            attempt = json.loads(path.read_text(encoding="utf-8"))
-            settings = attempt["command"][attempt["command"].index("--settings") + 1]
-            begun.append((str(attempt["started"]), int(json.loads(settings)["training"]["steps"])))
+        with suppress(InputError, ValueError, KeyError, TypeError):
+            attempt = Attempt.load(path)
+            settings = json.loads(command_settings(attempt.command) or "")
+            begun.append((attempt.started, int(settings["training"]["steps"])))
     return max(begun)[1] if begun else None
 
 

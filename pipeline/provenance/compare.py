@@ -15,9 +15,9 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
+from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
 from pipeline.provenance.contents import changed, content_differences, flat, is_timed, is_timed_key
-from pipeline.provenance.records import Record, load_records
 
 NOT_COMPARED = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
 OF_THE_START = ("git", "frozen")  # alike for all jobs of a start, so told once

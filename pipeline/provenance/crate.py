@@ -16,6 +16,7 @@ from pipeline import layout
 from pipeline.core.attestations import checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import Attempt, Record, load_attempts, load_records
 from pipeline.energy.energy_accounting import read_energy_accounting
 from pipeline.provenance.crate_actions import COMPLETED, Actions
 from pipeline.provenance.crate_files import Files
@@ -32,7 +33,6 @@ from pipeline.provenance.crate_graph import (
 from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, Workflow
 from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.prov_document import document
-from pipeline.provenance.records import Attempt, Record, load_attempts, load_records
 from pipeline.provenance.settings import CrateSettings
 
 # What is written together with the crate, and is listed in it.

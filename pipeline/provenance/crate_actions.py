@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pipeline import layout
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.crate_workflow import Workflow
-from pipeline.provenance.records import Attempt, Record
 
 COMPLETED = "http://schema.org/CompletedActionStatus"
 FAILED = "http://schema.org/FailedActionStatus"

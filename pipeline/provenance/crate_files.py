@@ -12,8 +12,8 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import name_problem
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record, producers
 from pipeline.provenance.crate_graph import Graph, reference, references
-from pipeline.provenance.records import FileEntry, Record, producers
 
 MEDIA_TYPES = {
     ".json": "application/json",

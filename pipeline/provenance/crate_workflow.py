@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Attempt, Record, producers
 from pipeline.provenance.crate_graph import Graph, reference, references
-from pipeline.provenance.records import Attempt, Record, producers
 
 ENGINE_PAGE = "https://snakemake.github.io"
 LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record, load_records, producers
 from pipeline.energy.energy_accounting import Figure, read_energy_accounting
 from pipeline.provenance.contents import flat
-from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.provenance.trace import trace
 
 SAME = 1e-9  # of a number that was written as text and read again

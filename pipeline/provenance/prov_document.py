@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from prov.model import PROV, ProvDocument
 
-from pipeline.provenance.records import Attempt, FileEntry, Record
+from pipeline.core.records import Attempt, FileEntry, Record
 
 VOCABULARY = "https://schema.org/"
 

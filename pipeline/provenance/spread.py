@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.core.path_ranges import shorten
+from pipeline.core.records import Record, load_records
 from pipeline.provenance.crate_files import source_of
-from pipeline.provenance.records import Record, load_records
 
 SHOWN_PATHS = 4
 ROOMS = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance.records import Record, load_attempt
+from pipeline.core.records import Attempt, Record
 
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
 SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
@@ -73,7 +73,7 @@ def check_record(run_directory: Path, record: Record, tell: Callable[[str, str],
         problems.append("it names no attempt")
     elif f"{layout.ATTEMPTS}/{record.attempt}" not in known:
         try:
-            attempt = load_attempt(run_directory / layout.ATTEMPTS / record.attempt)
+            attempt = Attempt.load(run_directory / layout.ATTEMPTS / record.attempt, strict=True)
         except InputError as error:
             problems.append(str(error))
         else:

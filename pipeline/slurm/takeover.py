@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
+from pipeline.core.records import Attempt, read_attempts
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation, slurm_commands
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
@@ -180,18 +181,14 @@ def wait_for_slurm_jobs(dead: list[SlurmInvocation], say: Say, seconds_between: 
 def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
     """Return the attempts that are written on within some seconds, as those of steps that live are, wherever."""
 
-    def running() -> dict[str, bytes]:
-        found = {}
-        for path in layout.ATTEMPT.glob(run_directory):
-            content = path.read_bytes()
-            if b'"status": "running"' in content:
-                found[path.name] = content
-        return found
+    def running() -> dict[str, Attempt]:
+        attempts, _ = read_attempts(run_directory)
+        return {f"{attempt.name}.json": attempt for attempt in attempts if attempt.status == "running"}
 
     if not (before := running()):
         return []
     time.sleep(seconds)
-    return sorted(name for name, content in running().items() if before.get(name) != content)
+    return sorted(name for name, attempt in running().items() if before.get(name) != attempt)
 
 
 def wait_for_remote_steps(run_directory: Path, say: Say, seconds: float = ATTEMPT_SECONDS) -> None:

@@ -8,30 +8,23 @@ the learning rate of past steps) is refused until the configuration says to thro
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.config.configuration import Config
+from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.recorded import as_written
+from pipeline.core.records import Attempt, FileEntry, Record, Versions, command_settings, outputs_exist, read_each
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.past_changes import past_changes
 
 READ = ("index", "tokenizer", "configuration")
-VERSIONS = ("code_version", "environment_version")
-
-Versions = tuple[str, str, str]
-"""Settings as JSON, code version and environment version of a job."""
 
 
 def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
@@ -48,13 +41,13 @@ class Finished:
     def __init__(self, config: Config, planned: Callable[[str, int], Versions]) -> None:
         self.config = config
         self._planned = planned
-        self._read_once: dict[tuple[str, int], dict[str, Any] | None] = {}
+        self._read_once: dict[tuple[str, int], Record | None] = {}
         self._refusals: dict[str, str | None] = {}
 
     @cached_property
-    def _records(self) -> dict[tuple[str, int], dict[str, Any]]:
+    def _records(self) -> dict[tuple[str, int], Record]:
         """The records of protected segments whose milestones are there, by model and step."""
-        found: dict[tuple[str, int], dict[str, Any]] = {}
+        found: dict[tuple[str, int], Record] = {}
         for model in self.config.models.keys() - self._retrained():
             records = {step: self._read(model, step) for step in self.config.models[model].training.milestones()}
             there = {(model, step): record for step, record in records.items() if record}
@@ -69,42 +62,36 @@ class Finished:
         named = {*self.config.run.retrain}
         return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
 
-    def _read(self, model: str, step: int) -> dict[str, Any] | None:
+    def _read(self, model: str, step: int) -> Record | None:
         """Return the record of a segment whose files are there; a start reads each once."""
         if (model, step) not in self._read_once:
             self._read_once[model, step] = self._found(model, step)
         return self._read_once[model, step]
 
-    def _found(self, model: str, step: int) -> dict[str, Any] | None:
+    def _found(self, model: str, step: int) -> Record | None:
         job = f"segment.{model}.{step}" if step else f"adopt.{model}"
         path = layout.RECORD.path(self.config.directory, job=f"pretrain.{job}")
         try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
-            ended = (record.get("counts") or {}).get("outcome")  # of a cell that did not reach its end
-            return record if whole and not ended and as_written(self.config.directory, record["outputs"]) else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or none that says the truth
+            record = Record.load(path)
+        except InputError:  # none, or none that says the truth
             return None
+        is_whole = {*READ} <= {entry.name for entry in record.inputs} and not record.counts.get("outcome")
+        return record if is_whole and outputs_exist(self.config.directory, record.outputs) else None
 
     @cached_property
     def _attempts(self) -> list[str]:
         folder = self.config.directory / layout.ATTEMPTS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
-    def _device_hours(self, model: str, step: int, record: Mapping[str, Any]) -> float:
+    def _device_hours(self, model: str, step: int, record: Record) -> float:
         """Return what all attempts at a segment with these settings took, or those of who had it taken over."""
-        attempt = str((record.get("taken_over_from") or {}).get("attempt") or f"pretrain.segment.{model}.{step}.")
-        beginning, asked = ".".join(attempt.split(".")[:4]) + ".", _settings_of(record)
-        seconds = float(record.get("wall_seconds") or 0)
-        of_attempts = 0.0
-        for name in self._attempts:
-            if name.startswith(beginning):
-                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                    path = self.config.directory / layout.ATTEMPTS / name
-                    one = json.loads(path.read_text(encoding="utf-8"))
-                    of_attempts += float(one["wall_seconds"]) if _settings_of(one) == asked else 0.0
-        devices = int((record.get("counts") or {}).get("world_size") or 1)
-        return max(seconds, of_attempts) * devices / 3600
+        reused = record.taken_over_from and record.taken_over_from.attempt
+        beginning = ".".join((reused or f"pretrain.segment.{model}.{step}.").split(".")[:4]) + "."
+        folder = self.config.directory / layout.ATTEMPTS
+        attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
+        asked = command_settings(record.command)
+        seconds = sum(one.wall_seconds for one in attempts if command_settings(one.command) == asked)
+        return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
 
     @cached_property
     def _changes(self) -> dict[tuple[str, int], list[str]]:
@@ -113,7 +100,7 @@ class Finished:
         for (model, step), record in self._records.items():
             today = pretrain_segment(self.config, {"model": model, "step": str(step)})
             try:
-                made = SegmentSettings.model_validate(record["settings"])
+                made = SegmentSettings.model_validate(record.settings)
             except ValidationError as error:
                 key = ".".join(map(str, error.errors()[0]["loc"]))
                 found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
@@ -121,7 +108,7 @@ class Finished:
                 found[model, step] = [*past_changes(made, today), *self._other_inputs(model, step, record)]
         return found
 
-    def _other_inputs(self, model: str, step: int, record: Mapping[str, Any]) -> Iterator[str]:
+    def _other_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
         """Yield what a segment read that has another name today, and a milestone before it that is another now."""
         section = self.config.models[model]
         tokenizer = self.config.tokens[section.tokens].tokenizer
@@ -135,34 +122,33 @@ class Finished:
         before = start.model if start and is_first else model
         if is_first and not start:
             yield from self._other_beginning(model, record)
-        for entry in record["inputs"]:
-            if entry["path"] != today.get(entry["name"], entry["path"]):
-                yield f"{entry['path']}, which it read, is called {today[entry['name']]} now"
-            if entry["name"] == "previous" and entry["path"].endswith(f"/{layout.CHECKPOINT_STATE}"):
-                _, other, _, number, _ = entry["path"].split("/")
+        for entry in record.inputs:
+            if entry.path != today.get(entry.name, entry.path):
+                yield f"{entry.path}, which it read, is called {today[entry.name]} now"
+            if entry.name == "previous" and entry.path.endswith("/state.json"):
+                _, other, _, number, _ = entry.path.split("/")
                 if other != before:
-                    yield f"{layout.MODEL.name(model=other)}, which it goes on from, is called {before} now"
-                written = (self._read(other, int(number)) or {}).get("outputs", [])
-                if other == model and any(
-                    one["path"] == entry["path"] and one["sha256"] != entry["sha256"] for one in written
-                ):
+                    yield f"models/{other}, which it goes on from, is called {before} now"
+                before_it = self._read(other, int(number)) if other == model else None
+                written = before_it.outputs if before_it else ()
+                if any(one.path == entry.path and one.sha256 != entry.sha256 for one in written):
                     yield f"the milestone of step {number}, which it goes on from, was made anew since"
 
-    def _other_beginning(self, model: str, record: Mapping[str, Any]) -> Iterator[str]:
+    def _other_beginning(self, model: str, record: Record) -> Iterator[str]:
         """Yield that the first segment began with other weights than it would today: another model's, or drawn ones."""
         pretrained = self.config.models[model].pretrained
         today = pretrained.folder if pretrained else None
-        adopted = any(entry["name"] == "previous" for entry in record["inputs"])
-        made = (self._read(model, 0) or {"settings": {}})["settings"].get("folder", today) if adopted else None
+        adopted = any(entry.name == "previous" for entry in record.inputs)
+        first = self._read(model, 0)
+        made = (first.settings.get("folder", today) if first else today) if adopted else None
         if made != today:
             yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
 
     def adopted(self, model: str) -> Versions | None:
         """Return what the model that a training began with was made with, as long as its first segment stays."""
         record = self._read(model, 0)
-        return (
-            _made(record) if record and self.kept(model, self.config.models[model].training.milestones()[0]) else None
-        )
+        is_kept = record and self.kept(model, self.config.models[model].training.milestones()[0])
+        return record.made_with if record and is_kept else None
 
     def protects(self, record: str) -> bool:
         """Return whether the record of that name is of a segment that is not thrown away unasked."""
@@ -172,7 +158,7 @@ class Finished:
         """Return what a finished segment was made with, which its job is planned with as long as it stays."""
         if self._changes.get((model, step), ["not protected"]):
             return None
-        return _made(self._records[model, step])
+        return self._records[model, step].made_with
 
     def stays(self) -> list[str]:
         """Return a sentence for each model of which finished segments stay that would be made otherwise today."""
@@ -193,12 +179,11 @@ class Finished:
 
     def _changed_files(self, model: str) -> list[Path]:
         """Return the files of the model that a training began with which are of another size or younger than that."""
-        record = self._read(model, 0) or {}
-        if not (ended := record.get("ended")):
+        record = self._read(model, 0)
+        if record is None:
             return []
-        then = datetime.fromisoformat(ended).timestamp()
-        read = [entry for entry in record["inputs"] if entry["name"] == "model"]
-        sizes = {Path(entry["path"].removeprefix("data:")).name: entry["bytes"] for entry in read}
+        then, read = record.ended_seconds, [entry for entry in record.inputs if entry.name == "model"]
+        sizes = {Path(entry.path.removeprefix("data:")).name: entry.bytes for entry in read}
         files = [Path(file) for file in self.config.pretrained_files(model)]
         return [file for file in files if sizes.get(file.name) != file.stat().st_size or file.stat().st_mtime > then]
 
@@ -259,17 +244,17 @@ class Finished:
         if self.kept(model, step) is None:
             return None
         read = self._read_by(model, step)
-        return hash_of_tokens(bytes.fromhex(read["index"]["sha256"]), bytes.fromhex(read["configuration"]["sha256"]))
+        return hash_of_tokens(bytes.fromhex(read["index"].sha256), bytes.fromhex(read["configuration"].sha256))
 
     def of_other_tokens(self, model: str, step: int) -> str | None:
         """Return that a finished segment stays though it read other tokens than are there; None where it did not."""
         if self.kept(model, step) is None:
             return None
         for entry in self._read_by(model, step).values():
-            path = self.config.directory / entry["path"]
-            if path.is_file() and sha256_of(path) != entry["sha256"]:
+            path = self.config.directory / entry.path
+            if path.is_file() and sha256_of(path) != entry.sha256:
                 return (
-                    f"models.{model} was trained for {self._hours(model):,.3g} device hours on another {entry['path']} "
+                    f"models.{model} was trained for {self._hours(model):,.3g} device hours on another {entry.path} "
                     "than is there now, and stays as it was made: undo the change, give the new tokens and what is "
                     f"trained on them names of their own, or have it trained again: run: {{retrain: [{model}]}}"
                 )
@@ -278,11 +263,11 @@ class Finished:
     def operation(self, model: str, step: int) -> dict[str, str]:
         """Return what the job of a segment is told of those before it that stay: on what they were trained."""
         before = [one for name, one in self._records if name == model and one < step]
-        return {"index_sha256": str(self._read_by(model, max(before))["index"]["sha256"])} if before else {}
+        return {"index_sha256": str(self._read_by(model, max(before))["index"].sha256)} if before else {}
 
-    def _read_by(self, model: str, step: int) -> dict[str, dict[str, Any]]:
+    def _read_by(self, model: str, step: int) -> dict[str, FileEntry]:
         """Return what a segment read of tokens and tokenizer, by name."""
-        return {one["name"]: one for one in self._records[model, step]["inputs"] if one["name"] in READ}
+        return {one.name: one for one in self._records[model, step].inputs if one.name in READ}
 
     def _hours(self, model: str) -> float:
         return sum(self._device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
@@ -295,15 +280,3 @@ class Finished:
             f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
             f"or have this one trained again: run: {{retrain: [{model}]}}"
         )
-
-
-def _made(record: Mapping[str, Any]) -> Versions:
-    """Return what a record says that its job was made with."""
-    settings = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
-    return settings, record["code_version"], record["environment_version"]
-
-
-def _settings_of(said: Mapping[str, Any]) -> Any:
-    """Return the settings that a record's or an attempt's command was given."""
-    words = said.get("command") or []
-    return words[words.index("--settings") + 1] if "--settings" in words[:-1] else None

@@ -6,14 +6,13 @@ every file that exists; the truth then lies in the records. A stale record is de
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 from pipeline import layout
+from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.recorded import as_written
+from pipeline.core.records import BatchRecord, Record, outputs_exist
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import remembered
 from pipeline.workflow.steps import STAGES, STEPS
@@ -22,12 +21,12 @@ from pipeline.workflow.steps import STAGES, STEPS
 WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a record; None where the file is none, or not there."""
+def _read(path: Path) -> Record | BatchRecord | None:
+    """Return a record or a batch; None where the file is none, or not there."""
+    kind: type[Record] | type[BatchRecord] = BatchRecord if path.parent.name == "batches" else Record
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return record if isinstance(record, dict) else None
-    except (OSError, ValueError):
+        return kind.load(path)
+    except InputError:
         return None
 
 
@@ -44,11 +43,9 @@ class Stale:
         for name in [*self.dag.records(STAGES), *self.dag.all_batches()]:
             path = Path(name)
             if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
+                record = _read(path)
                 try:
-                    record = _read(path) or {}
-                    planned = self.dag.versions(record["step"], record["instance"])
-                    written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
-                    fits = planned == (written, record["code_version"], record["environment_version"])
+                    fits = record and self.dag.versions(record.step, record.instance) == record.made_with
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
                     fits = False
                 if not fits:
@@ -65,7 +62,8 @@ class Stale:
         for path in map(Path, [*self.dag.records(), *batches]):
             if not (path.name.startswith(WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
                 continue
-            if not as_written(self.dag.run, (_read(path) or {}).get("outputs", [])):
+            record = _read(path)
+            if record and not outputs_exist(self.dag.run, record.outputs):
                 stale.append(path)
         return stale
 
@@ -88,7 +86,8 @@ class Stale:
                 continue
             if of in (sources if step.per.wildcards[0] == "source" else self.dag.config.corpus):
                 path = records / file
-                outputs = [Path(entry["path"]) for entry in (_read(path) or {}).get("outputs", [])]
+                record = _read(path)
+                outputs = [Path(entry.path) for entry in record.outputs] if record else []
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
                 gone += [path, *(Path(self.dag.run, output) for output in inside)]
                 if step.private:
@@ -102,7 +101,7 @@ class Stale:
         if remembered(self.memory, batch):
             return []
         written = _read(Path(batch))
-        return [] if written is None or written.get("of") == planned else [Path(batch)]
+        return [] if not isinstance(written, BatchRecord) or written.of == planned else [Path(batch)]
 
     def of_other_raw_files(self) -> list[Path]:
         """Return the files of the forgotten batches that hashed other raw files than those that are there."""
@@ -121,11 +120,9 @@ class Stale:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
         name = layout.SEGMENT_RECORD.in_run(self.dag.run, model=model, step=step)
         record = None if remembered(self.memory, name) else _read(Path(name))
-        if record is None or self.dag.finished.kept(model, int(step)):
+        if not isinstance(record, Record) or self.dag.finished.kept(model, int(step)):
             return []
-        given = [entry for entry in record["inputs"] if entry["name"] in ("index", "tokenizer", "configuration")]
-        files = [Path(self.dag.run, entry["path"]) for entry in given]
-        same = all(
-            file.is_file() and sha256_of(file) == entry["sha256"] for file, entry in zip(files, given, strict=True)
-        )
+        given = [entry for entry in record.inputs if entry.name in ("index", "tokenizer", "configuration")]
+        files = [Path(self.dag.run, entry.path) for entry in given]
+        same = all(file.is_file() and sha256_of(file) == entry.sha256 for file, entry in zip(files, given, strict=True))
         return [] if same else [Path(name)]

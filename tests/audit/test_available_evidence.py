@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from pipeline import commands
 from pipeline.audit.available_evidence import at_hand, code, raw_files
 from pipeline.core.errors import InputError
+from pipeline.core.records import FileEntry, Record
 from pipeline.job import reach
 from pipeline.job.versions import code_version
-from pipeline.provenance.records import FileEntry, Record
 from tests.audit.test_code_differences import commit, record, repository
 from tests.conftest import ROOT, Project
 
@@ -27,9 +28,7 @@ STEP = "corpus.statistics"
 
 def read(path: str, content: bytes, **changes: Any) -> Record:
     entry = FileEntry(name="files", path=path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
-    return record(None).model_copy(
-        update={"file": "one.json", "inputs": [entry], "instance": {"source": "s"}, **changes}
-    )
+    return replace(record(None), **{"file": "one.json", "inputs": (entry,), "instance": {"source": "s"}, **changes})
 
 
 def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_named(repository: Path) -> None:
@@ -69,9 +68,9 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     shutil.copytree(reach.PACKAGE, repository / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     name = commit(repository, {})
     version = code_version(f"pipeline.{STEP}")
-    honest = record(name).model_copy(update={"step": STEP, "code_version": version, "file": "one.json"})
+    honest = replace(record(name), step=STEP, code_version=version, file="one.json")
     assert code([honest]).problems == [] and code([honest]).agreed == 1
-    other = honest.model_copy(update={"code_version": "0" * 16, "file": "two.json"})
+    other = replace(honest, code_version="0" * 16, file="two.json")
     assert code([honest, other]).problems == [
         f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, whose tree has {version}."
     ]
@@ -79,7 +78,7 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     later = commit(
         repository, {"pipeline/corpus/statistics.py": edited.replace("    return ", "    x\n    return ", 1)}
     )
-    assert len(code([honest.model_copy(update={"git": {"commit": later, "dirty": False}})]).problems) == 1
+    assert len(code([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
 
 
 def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path) -> None:

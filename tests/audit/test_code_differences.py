@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.audit.code_differences import changed_code
-from pipeline.provenance.records import Record
+from pipeline.core.records import Record
+from tests.record_content import record_content
 
 STEP = "from pipeline.room.other import used, unused\ndef run():\n    return used()\n"
 OTHER = "def used():\n    return 1\ndef unused():\n    return 2\n"
@@ -27,11 +29,7 @@ def commit(folder: Path, files: dict[str, str]) -> str:
 
 
 def record(commit: Any, dirty: bool = False) -> Record:
-    numbers = {"wall_seconds": 0, "cpu_seconds": 0, "peak_memory_bytes": 0}
-    texts = dict.fromkeys(("code_version", "environment_version", "started", "ended"), "")
-    lists: dict[str, Any] = {"command": [], "inputs": [], "outputs": []}
-    git = {"commit": commit, "dirty": dirty}
-    return Record(step="room.step", instance={}, settings={}, git=git, **numbers, **texts, **lists)
+    return Record.parse(json.dumps(record_content("room.step", git={"commit": commit, "dirty": dirty})))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pipeline import commands
 from pipeline.audit import rerun as again_module
 from pipeline.audit.reproduce import draw, main
 from pipeline.core.errors import InputError
-from pipeline.provenance.records import load_records
+from pipeline.core.records import load_records
 from tests.conftest import Project, rewrite
 
 pytestmark = pytest.mark.usefixtures("warm_commands")

@@ -20,6 +20,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import plan_table
 from pipeline.plan.settings import EstimateSettings
 from pipeline.workflow.steps import REPORTED, STEPS, step_settings
+from tests.record_content import attempt_content, record_content
 
 MODEL: dict[str, Any] = {
     "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
@@ -66,7 +67,8 @@ def seal(run: Path) -> None:
         {"path": path.relative_to(run).as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         for path in sorted(run.glob("models/*/metrics.jsonl"))
     ]
-    content = {"inputs": read, "outputs": outputs, "frozen": {"path": "provenance/frozen/1.json"}}
+    frozen = {"path": "provenance/frozen/1.json", "sha256": "0"}
+    content = record_content("report.page", inputs=read, outputs=outputs, frozen=frozen)
     write(run / "provenance/records/report.page.json", content)
 
 
@@ -82,7 +84,7 @@ def made(folder: Path, size: int, *, spread: float = 1.0, steps: list[str] = DAT
         for number, share in enumerate((0.25, 0.75)):
             name = f"{step}.{number}.20260301T0700"
             jobs[name] = {**figure(share * joules, spread), "step": step, "instance": {}, "fate": "finished"}
-            write(run / f"provenance/attempts/{name}.json", {"wall_seconds": share * seconds})
+            write(run / f"provenance/attempts/{name}.json", attempt_content(step, wall_seconds=share * seconds))
         jobs[f"{step}.0.lost"] = {**figure(999.0, 1.0), "step": step, "instance": {}, "fate": "lost"}
     total = figure(joules * len(steps), spread)
     sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), total)
@@ -181,7 +183,8 @@ def test_training_is_counted_in_the_plan_s_own_operations(tmp_path: Path, pilots
 
 def trained(run: Path, seconds: float) -> Path:
     """Write the metrics of a training whose steps took so long, and seal the run; return the metrics."""
-    write(run / "provenance/records/pretrain.segment.base.8.json", {"counts": {"world_size": 2}})
+    segment = record_content("pretrain.segment", counts={"world_size": 2})
+    write(run / "provenance/records/pretrain.segment.base.8.json", segment)
     path = run / "models/base/metrics.jsonl"
     path.parent.mkdir(parents=True)
     lines = [{"step": step, "loss": 2.0, "ended_unix_seconds": step * seconds} for step in range(1, 9)]
@@ -198,7 +201,7 @@ def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path
     (training,) = found.runs[1].trainings.values()
     assert training.step_seconds == 0.25 and training.processes == 2
     assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
-    write(runs[1] / "provenance/records/pretrain.segment.base.8.json", {"counts": {}})
+    write(runs[1] / "provenance/records/pretrain.segment.base.8.json", record_content("pretrain.segment"))
     seal(runs[1])
     unknown = forecast_plan(planned(tmp_path, runs))
     assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
@@ -212,8 +215,8 @@ def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[P
     part = {"sha256": "0", "files": [{"name": "b.txt.gz", "bytes": 70_000, "sha256": "0"}]}
     path = pilots[1] / "sources/laws/manifest.json"
     write(path, {"units": {**json.loads(path.read_text())["units"], "4200000": part}})
-    inputs = {"inputs": [{"name": "file", "path": "data:b.txt.gz", "bytes": 40_000, "sha256": "0"}]}
-    write(pilots[1] / "provenance/records/sources.split.laws.42.json", inputs)
+    content = record_content("sources.split", inputs=[{"path": "data:b.txt.gz", "bytes": 40_000}])
+    write(pilots[1] / "provenance/records/sources.split.laws.42.json", content)
     found = forecast_plan(planned(tmp_path, pilots))
     assert found and found.runs[1].steps["corpus.filter"].work == 50_000
 

@@ -17,7 +17,7 @@ from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
 from pipeline.job import batch as job
 from pipeline.job import versions, workers
-from pipeline.job.attempt import Attempt
+from pipeline.job.attempt import RunningAttempt
 
 MODULE = "pipeline.sources.fingerprint"
 UNITS = ("0", "1", "2")
@@ -70,7 +70,7 @@ def batch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(request.param))
     for name in workers.ONE_THREAD:
         monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(Attempt, "counted_cpu_seconds", Attempt.counted_cpu_seconds)
+    monkeypatch.setattr(RunningAttempt, "counted_cpu_seconds", RunningAttempt.counted_cpu_seconds)
     return Batch(tmp_path)
 
 

@@ -77,7 +77,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 def test_a_job_names_what_it_was_planned_by(tmp_path: Path) -> None:
     found = frozen.of_this_start("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
-    assert found is not None and found.file["path"] == "provenance/frozen/1.json" and len(found.file["sha256"]) == 64
+    assert found is not None and found.file.path == "provenance/frozen/1.json" and len(found.file.sha256) == 64
     assert found.git == {"commit": "1" * 40, "dirty": False}
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.records import FileEntry
 from pipeline.job import twin
+from tests.record_content import record_content
 
 OWN = {"corpus": "b", "source": "s", "unit": "0"}
 DESCRIBED: dict[str, Any] = {
@@ -18,6 +20,13 @@ DESCRIBED: dict[str, Any] = {
     "environment_version": "cpu-1",
     "inputs": [{"name": "documents", "path": "corpus/b/filtered/s.0.parquet", "sha256": "1", "bytes": 4}],
 }
+
+
+def find(path: Path, instance: dict[str, str], **changes: Any) -> twin.Twin | None:
+    described = {**DESCRIBED, **changes}
+    versions = described["code_version"], described["environment_version"]
+    inputs = [FileEntry(**entry) for entry in described["inputs"]]
+    return twin.find(path, instance, described["settings"], versions, inputs)
 
 
 class Done:
@@ -35,22 +44,23 @@ class Done:
             (folder / path).write_bytes(content)
             outputs.append({"name": name, "path": path, "sha256": hashlib.sha256(content).hexdigest(), "bytes": 19})
         inputs = [{**DESCRIBED["inputs"][0], "path": "corpus/a/filtered/s.0.parquet"}]
-        record = {**DESCRIBED, "instance": {**OWN, "corpus": "a"}, "inputs": inputs, "outputs": outputs}
-        record |= {"counts": {"documents": 3}, "attempt": "computed.json", **changes}
+        described = {**DESCRIBED, "instance": {**OWN, "corpus": "a"}, "inputs": inputs, "outputs": outputs}
+        described |= {"counts": {"documents": 3}, "attempt": "computed.json", **changes}
+        record = record_content("corpus.decontaminate", **described)
         (self.records / "corpus.decontaminate.a.s.0.json").write_text(json.dumps(record))
         self.outputs = {"file": folder / "corpus/b/final/s.0.parquet", "folder": folder / "corpus/b/found/s.0"}
         self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
 
     def find(self, name: str = "corpus.decontaminate.b.s.0.json", **changes: Any) -> twin.Twin | None:
-        return twin.find(self.records / name, OWN, {**DESCRIBED, **changes})
+        return find(self.records / name, OWN, **changes)
 
 
 @pytest.mark.parametrize("linked", [True, False])
 def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bool) -> None:
     done = Done(tmp_path)
     found = done.find()
-    assert found is not None and found.name == "corpus.decontaminate.a.s.0.json" and found.counts == {"documents": 3}
-    assert found.attempt == "computed.json"
+    assert found is not None and found.record.counts == {"documents": 3}
+    assert found.result == ("corpus.decontaminate.a.s.0.json", "computed.json")
     assert found.take_over(tmp_path, done.outputs, done.partial, linked=linked)
     assert done.partial["file"].read_bytes() == b"what the step wrote"
     assert done.partial["file"].samefile(tmp_path / "corpus/a/final/s.0.parquet") == linked
@@ -87,7 +97,7 @@ def test_another_unit_or_step_is_no_twin(tmp_path: Path, name: str) -> None:
 
 def test_a_step_of_a_source_has_none(tmp_path: Path) -> None:
     done = Done(tmp_path)
-    assert twin.find(done.records / "corpus.decontaminate.b.s.0.json", {"source": "s", "unit": "0"}, DESCRIBED) is None
+    assert find(done.records / "corpus.decontaminate.b.s.0.json", {"source": "s", "unit": "0"}) is None
 
 
 def test_where_a_file_of_the_twin_is_gone_it_is_made_again(tmp_path: Path) -> None:
@@ -106,4 +116,4 @@ def test_a_torn_record_is_no_twin(tmp_path: Path) -> None:
 def test_the_twin_of_a_twin_names_who_computed_it(tmp_path: Path) -> None:
     first = {"record": "corpus.decontaminate.c.s.0.json", "attempt": "first.json"}
     found = Done(tmp_path, taken_over_from=first).find()
-    assert found is not None and found.attempt == "first.json"
+    assert found is not None and found.result.attempt == "first.json"

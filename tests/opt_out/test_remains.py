@@ -26,6 +26,7 @@ from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
+from tests.record_content import record_content
 
 SIGNED = SignaturesSettings(bands=2, rows=1)
 KEYS = {"characters": 9, "ngrams": 1, "content_1": 1, "bucket_001": 0}
@@ -108,7 +109,8 @@ class Runs:
             write_json(previous / name, {})
             inputs.append({"name": "previous", "path": str((previous / name).relative_to(folder)), "sha256": ""})
         settings = SEGMENT.model_dump(mode="json")
-        content = {"instance": {"model": model, "step": str(step)}, "inputs": inputs, "settings": settings}
+        instance = {"model": model, "step": str(step)}
+        content = record_content("pretrain.segment", instance=instance, inputs=inputs, settings=settings)
         write_json(folder / f"provenance/records/pretrain.segment.{model}.{step}.json", content)
         return folder / f"models/{model}/milestones/{step}"
 
@@ -176,8 +178,8 @@ def test_a_copy_under_another_name_is_found_by_its_signature_and_followed(made: 
     alike = {"z/a/1": (5, 0), "z/a/2": (1, 7), "z/a/3": (1, 8)}
     signatures(old / "corpus/main/signatures/z.0.parquet", alike)
     assert made.found()["old/tokens/main"] == ("tokens", True, 1)
-    settings = {"settings": SIGNED.model_dump()}
-    write_json(old / "provenance/records/corpus.signatures.main.z.0.json", settings)
+    content = record_content("corpus.signatures", settings=SIGNED.model_dump())
+    write_json(old / "provenance/records/corpus.signatures.main.z.0.json", content)
     assert made.found()["old/tokens/main"] == ("tokens", True, 2)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, attestations, signing_keys
+from pipeline.core.records import Attempt, Record
 from pipeline.provenance import seal
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence import attest
@@ -115,7 +116,7 @@ class RunBuilder:
         path.write_text(json.dumps(record, indent=1, sort_keys=True))
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
-        attestations.finished(self.folder, began, [readings], path, record)
+        attestations.finished(self.folder, began, [readings], path, Record.load(path))
         return f"{layout.RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
@@ -132,7 +133,7 @@ class RunBuilder:
         content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
-        attestations.began(self.folder, file, content)
+        attestations.began(self.folder, file, Attempt.load(file))
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
             file.write_text(json.dumps({**content, **sums, "status": status}))

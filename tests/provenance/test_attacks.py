@@ -19,6 +19,7 @@ import pytest
 
 from pipeline import commands, layout
 from pipeline.core import attestation_log, attestations, signing_keys
+from pipeline.core.records import Attempt, Record
 from pipeline.provenance import heads, seal, verify_attestations
 from pipeline.provenance.evidence import attest, attest_removed
 from pipeline.provenance.settings import Provenance
@@ -108,7 +109,7 @@ def replay(folder: Path) -> None:
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
     newer = json.loads((folder / SHARD).read_text())
     os.environ[attestation_log.KEY] = str(folder.parent / "owner.pem")
-    attestations.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, newer)
+    attestations.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD))
     del os.environ[attestation_log.KEY]
     (folder / SHARD).write_bytes(older)
 
@@ -347,10 +348,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
             record["outputs"] = [entry("output", layout.CRATE, (folder / layout.CRATE).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
-        attestations.began(folder, attempt, json.loads(attempt.read_text()))
-        attestations.finished(folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, record)
+        attestations.began(folder, attempt, Attempt.load(attempt))
+        attestations.finished(
+            folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, Record.load(path)
+        )
     for attempt in (folder / FAILED, folder / KILLED):
-        attestations.began(folder, attempt, json.loads(attempt.read_text()))
+        attestations.began(folder, attempt, Attempt.load(attempt))
     attest(folder)
     os.environ.pop(attestation_log.KEY, None)
 

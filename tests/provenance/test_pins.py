@@ -18,12 +18,13 @@ from pipeline.core.attestations import EVIDENCE, checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.lock_owner import Holder
+from pipeline.core.records import load_records
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
 from pipeline.provenance import heads
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.conftest import RunBuilder, Signed, build
+from tests.record_content import attempt_content
 
 FAILED = "provenance/attempts/corpus.filter.failed.json"
 READING = "provenance/readings/tokens.shard.main.0.20260105T1000.1@node1.jsonl"
@@ -209,9 +210,8 @@ def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> N
 def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
     *_, last = attestation_log.lines(later.folder)
     assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
-    facts = {name: None for name in ("instance", "command", "snakemake", "host", "slurm", "started")}
-    later.attempted({**facts, "step": "provenance.crate", "attempt": "crate.2.json", "ended": ""}, "running")
-    later.attempted({**facts, "step": "report.page", "attempt": "page.2.json", "ended": ""}, "running")
+    for step, name in (("provenance.crate", "crate.2.json"), ("report.page", "page.2.json")):
+        later.attempted({**attempt_content(step), "host": None, "slurm": None, "attempt": name, "ended": ""}, "running")
     assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256)
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from pipeline import commands, layout
 from pipeline.core.errors import InputError
+from pipeline.core.records import load_records
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import artefacts
-from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, _statistics_problems, verify
 from tests.provenance.conftest import build
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import load
-from pipeline.provenance.records import load_records
+from pipeline.core.records import load_records
 from pipeline.slurm.corpus_plan import CorpusPlan
 from tests.conftest import Project
 

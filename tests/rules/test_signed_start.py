@@ -12,6 +12,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, attestations
+from pipeline.core.records import Attempt, Record
 from pipeline.provenance.heads import heads
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
@@ -34,8 +35,8 @@ def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> N
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
         attempt = project.results / "provenance/attempts" / record["attempt"]
         readings = [*project.results.glob(f"provenance/readings/{attempt.stem}@*")]
-        attestations.began(project.results, attempt, json.loads(attempt.read_text()))
-        attestations.finished(project.results, attempt, readings, path, record)
+        attestations.began(project.results, attempt, Attempt.load(attempt))
+        attestations.finished(project.results, attempt, readings, path, Record.load(path))
     monkeypatch.delenv(attestation_log.KEY)
 
 

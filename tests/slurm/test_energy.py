@@ -26,8 +26,8 @@ RANKS, SECONDS, WATTS = 4, 3.0, 4.0
 JOB = """
 import subprocess, sys
 from pathlib import Path
-from pipeline.job.attempt import Attempt
-with Attempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
+from pipeline.job.attempt import RunningAttempt
+with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
     for process in [subprocess.Popen(sys.argv[3:]) for _ in range(int(sys.argv[2]))]:
         assert process.wait() == 0
 """

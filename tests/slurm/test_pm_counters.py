@@ -39,8 +39,8 @@ MODEL = PowerModel(idle_watts=0.0, busy_core_watts=1e6, relative_error=0.05, sou
 JOB = """
 import sys, time
 from pathlib import Path
-from pipeline.job.attempt import Attempt
-with Attempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
+from pipeline.job.attempt import RunningAttempt
+with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
     time.sleep(float(sys.argv[2]))
 """
 

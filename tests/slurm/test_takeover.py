@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.job.attempt import Attempt
+from pipeline.job.attempt import RunningAttempt
 from pipeline.slurm import takeover
 from pipeline.slurm.takeover import SlurmInvocation, load_invocations, utc_timestamp
 from tests.conftest import Project, new_project
@@ -222,8 +222,8 @@ def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, mon
 
 
 def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -> None:
-    killed, lives = Attempt("plan.estimate", {}, tmp_path), Attempt("sources.listing", {"source": "laws"}, tmp_path)
-    killed.content["ended"] = None
+    killed = RunningAttempt("plan.estimate", {}, tmp_path)
+    lives = RunningAttempt("sources.listing", {"source": "laws"}, tmp_path)
     for attempt in (killed, lives):
         attempt._write()
     said: list[str] = []

@@ -15,6 +15,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.finished_training import Finished
+from tests.record_content import attempt_content, entries, record_content
 
 TRAINING = {
     "sequence_length": 64,
@@ -81,21 +82,22 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         weights.parent.mkdir(parents=True)
         weights.write_bytes(b"weights")
         settings = pretrain_segment(config, {"model": "base", "step": str(step)})
-        record = {
-            "settings": settings.of_result(),
-            "operation": settings.of_operation(),
-            "code_version": "code-of-then",
-            "environment_version": "environment-of-then",
-            "wall_seconds": 1800.0,
-            "counts": {"world_size": 2},
-            "inputs": [
+        record = record_content(
+            "pretrain.segment",
+            settings=settings.of_result(),
+            operation=settings.of_operation(),
+            code_version="code-of-then",
+            environment_version="environment-of-then",
+            wall_seconds=1800.0,
+            counts={"world_size": 2},
+            inputs=[
                 # What `sha256sum` says of 0, 1 and 2.
                 {"name": "index", "path": "tokens/main/index.json", "sha256": SHA256["0"]},
                 {"name": "tokenizer", "path": "tokenizer/main/tokenizer.json", "sha256": SHA256["1"]},
                 {"name": "configuration", "path": "tokenizer/main/tokenizer_config.json", "sha256": SHA256["2"]},
             ],
-            "outputs": [{"path": f"models/base/milestones/{step}/model.safetensors", "bytes": 7}],
-        }
+            outputs=[{"path": f"models/base/milestones/{step}/model.safetensors", "bytes": 7}],
+        )
         (run / f"provenance/records/pretrain.segment.base.{step}.json").write_text(json.dumps(record))
     return results
 
@@ -156,13 +158,15 @@ def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
 def attempt(results: Path, name: str, wall_seconds: float, settings: str) -> None:
     folder = results / "small/provenance/attempts"
     folder.mkdir(exist_ok=True)
-    content = {"wall_seconds": wall_seconds, "command": ["pretrain", "segment", "--settings", settings]}
+    command = ["pretrain", "segment", "--settings", settings]
+    content = attempt_content("pretrain.segment", wall_seconds=wall_seconds, command=command)
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
 def change_record(results: Path, step: int, **changes: Any) -> None:
     path = results / f"small/provenance/records/pretrain.segment.base.{step}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    files = {kind: entries(changes[kind]) for kind in ("inputs", "outputs") if kind in changes}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes, **files}))
 
 
 def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made: Path) -> None:
@@ -298,7 +302,7 @@ def adopted(results: Path, folder: str) -> None:
     weights.write_bytes(b"weights")
     first = json.loads((run / "provenance/records/pretrain.segment.base.20.json").read_text())
     described = {"path": "models/base/milestones/0/state.json", "sha256": "0" * 64}
-    record = {**first, "settings": {"folder": folder}, "outputs": [{**described, "bytes": 7}]}
+    record = {**first, "settings": {"folder": folder}, "outputs": entries([{**described, "bytes": 7}])}
     (run / "provenance/records/pretrain.adopt.base.json").write_text(json.dumps(record))
     change_record(results, 20, inputs=[*first["inputs"], {**described, "name": "previous"}])
 

@@ -13,6 +13,7 @@ from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate
 from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
 from pipeline.workflow.progress import configuration, jobs_of, lines, main, progress, read_unfinished
 from tests.forecast.test_calibration import MODEL, figure, raw, write
+from tests.record_content import attempt_content, record_content
 
 FORESEEN = {"joules": 90.0, "low_joules": 80.0, "high_joules": 100.0, "seconds": 9.0}
 
@@ -20,10 +21,11 @@ FORESEEN = {"joules": 90.0, "low_joules": 80.0, "high_joules": 100.0, "seconds":
 def finished(run: Path, step: str, name: str, joules: float, seconds: float, *, spread: float = 1.0) -> dict[str, Any]:
     """Write record and attempt of a job, and return what the account says of it."""
     attempt = f"{name}.20260301T0700"
-    content = {"step": step, "instance": {}, "started": "2026-03-01T07:00:00+00:00", "status": "finished"}
-    write(run / f"provenance/attempts/{attempt}.json", {**content, "wall_seconds": seconds})
-    content |= {"settings": {}, "inputs": [], "outputs": [], "wall_seconds": seconds, "ended": content["started"]}
-    write(run / f"provenance/records/{name}.json", {**content, "attempt": f"{attempt}.json"})
+    content = attempt_content(step, status="finished", wall_seconds=seconds)
+    write(run / f"provenance/attempts/{attempt}.json", content)
+    write(
+        run / f"provenance/records/{name}.json", record_content(step, attempt=f"{attempt}.json", wall_seconds=seconds)
+    )
     return {attempt: {**figure(joules, spread), "step": step, "instance": {}, "fate": "finished"}}
 
 

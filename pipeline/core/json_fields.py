@@ -1,0 +1,117 @@
+"""Typed values from JSON objects: the fields of a dataclass or named tuple, checked by their annotations.
+
+pydantic does the same in twice the time of `json.loads`, this in a fifth of it: a run has 50,000 records.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from operator import itemgetter
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+
+class _Field(NamedTuple):
+    """A field: the types of its JSON value, the words for them, and the types or the class of what it contains."""
+
+    types: tuple[type, ...]
+    expected: str
+    elements: frozenset[type] = frozenset()
+    entry: Any = None
+    is_required: bool = True
+
+
+_SCALARS = {str: _Field((str,), "text"), int: _Field((int,), "an integer"), float: _Field((float, int), "a number")}
+_SHAPES: dict[tuple[object, ...], list[str]] = {}
+"""The fields of each shape of an object (keys and types) that was checked: thousands of records have a few shapes."""
+
+
+def field_values(kind: type, content: object) -> dict[str, Any]:
+    """Return the values of the fields of a class that a JSON object has; a key that is no field is left out.
+
+    Raises:
+        ValueError: a field is missing or has another type; the sentence names it.
+    """
+    if not isinstance(content, dict):
+        raise ValueError("it is not an object")
+    shape = (kind, *content, *map(type, content.values()))
+    if shape not in _SHAPES:
+        _SHAPES[shape] = _checked(kind, content, "")
+    names = _SHAPES[shape]
+    values = {name: content[name] for name in names} if len(names) < len(content) else content
+    for name, one in _nested(kind):
+        value = values.get(name)
+        if value is None:
+            continue
+        if one.entry:
+            values[name] = (_entries if type(value) is list else _entry)(one.entry, value, name)
+        elif not one.elements.issuperset(map(type, value.values() if type(value) is dict else value)):
+            raise ValueError(f"the field {name} is not {one.expected}")
+    return values
+
+
+def _field(annotation: Any) -> _Field:
+    """Return what the JSON value of a field with an annotation is."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is UnionType and parts[-1] is NoneType:
+        own = _field(parts[0])
+        return own._replace(types=(*own.types, NoneType))
+    if origin is dict:
+        return (
+            _Field((dict,), "an object") if parts[1] is Any else _Field((dict,), "an object of texts", frozenset({str}))
+        )
+    if origin is list:
+        return _Field((list,), "a list of texts", frozenset(parts))
+    if origin is tuple:
+        return _Field((list,), "a list", entry=parts[0])
+    return _SCALARS.get(annotation) or _Field((dict,), "an object", entry=annotation)
+
+
+@cache
+def _fields(kind: type) -> dict[str, _Field]:
+    hints, parameters = get_type_hints(kind), inspect.signature(kind).parameters
+    return {
+        name: _field(hints[name])._replace(is_required=parameter.default is parameter.empty)
+        for name, parameter in parameters.items()
+    }
+
+
+@cache
+def _nested(kind: type) -> list[tuple[str, _Field]]:
+    return [(name, one) for name, one in _fields(kind).items() if one.elements or one.entry]
+
+
+def _checked(kind: type, content: dict[str, Any], place: str) -> list[str]:
+    """Return the names of the fields that an object has."""
+    for name, one in _fields(kind).items():
+        if name in content and type(content[name]) not in one.types:
+            raise ValueError(f"the field {place}{name} is not {one.expected}")
+        if name not in content and one.is_required:
+            raise ValueError(f"the field {place}{name} is missing")
+    return [name for name in _fields(kind) if name in content]
+
+
+@cache
+def _reader(kind: type) -> tuple[Callable[[Any], Any], tuple[type, ...]]:
+    """Return a function that takes the values of a named tuple out of an object, and the type of each."""
+    return itemgetter(*_fields(kind)), tuple(one.types[0] for one in _fields(kind).values())
+
+
+def _entries(kind: Any, contents: list[Any], place: str) -> tuple[Any, ...]:
+    """Return a named tuple for each object of a list; those without a fault, which may be thousands, all at once."""
+    read, types = _reader(kind)
+    try:
+        rows = [*map(read, contents)]
+        if {tuple(map(type, row)) for row in rows} <= {types}:
+            return tuple([tuple.__new__(kind, row) for row in rows])
+    except (KeyError, TypeError):
+        pass
+    return tuple(_entry(kind, content, f"{place}.{number}") for number, content in enumerate(contents))
+
+
+def _entry(kind: Any, content: object, place: str) -> Any:
+    if not isinstance(content, dict):
+        raise ValueError(f"the field {place} is not an object")
+    return kind(**{name: content[name] for name in _checked(kind, content, f"{place}.")})

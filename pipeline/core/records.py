@@ -1,0 +1,336 @@
+"""Records, attempts and batches of a run: their types, and the only module that reads and writes their files.
+
+A job that is finished leaves a record, each try at a job an attempt, and a job of several units a batch.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+from pipeline.core.atomic_files import write_json
+from pipeline.core.errors import InputError
+from pipeline.core.json_fields import field_values
+from pipeline.core.strict_json import parse_json
+from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
+
+Versions = tuple[str, str, str]
+"""The settings of a job as JSON, its code version and its environment version."""
+
+
+class FileEntry(NamedTuple):
+    """One input or output file: `path` is relative to the run, or `data:` and a name for a file outside of it."""
+
+    name: str
+    path: str
+    sha256: str
+    bytes: int
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the file is raw data, which no step of the run made."""
+        return self.path.startswith("data:")
+
+
+class BatchFile(NamedTuple):
+    """One file that a unit of a batch wrote."""
+
+    path: str
+    bytes: int
+
+
+class FrozenConfiguration(NamedTuple):
+    """The file with the configuration that a job was planned with, frozen when Snakemake was started."""
+
+    path: str
+    sha256: str
+
+
+class ReusedResult(NamedTuple):
+    """The record whose outputs a job reused, and the attempt that computed them."""
+
+    record: str | None = None
+    attempt: str | None = None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, FileEntry | BatchFile | FrozenConfiguration | ReusedResult):
+        return value._asdict()
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JobFile:
+    """The fields and methods that the files share; `file` is the path of the file itself, relative to the run."""
+
+    noun: ClassVar[str]
+    folder: ClassVar[str]
+
+    step: str
+    instance: dict[str, str]
+    file: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its file without the suffix, such as `corpus.filter.main.laws.0`."""
+        return os.path.basename(self.file).removesuffix(".json")
+
+    @property
+    def title(self) -> str:
+        """The step and its instance, such as `corpus.filter (corpus=main, source=laws, unit=0)`."""
+        instance = ", ".join(f"{key}={value}" for key, value in self.instance.items())
+        return f"{self.step} ({instance})" if instance else self.step
+
+    @classmethod
+    def parse(cls, text: bytes | str, file: str = "", *, strict: bool = True) -> Self:
+        """Return what a JSON text says.
+
+        Args:
+            text: the text of a file of this kind.
+            file: its path relative to the run.
+            strict: refuse an object with the same key twice, as evidence must be; reading takes 1.3 times as long.
+
+        Raises:
+            InputError: the text is not valid; the sentence names the file and the field.
+        """
+        try:
+            content = parse_json(text, allow_nan=True) if strict else json.loads(text)
+            return cls(**{**field_values(cls, content), "file": file})
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{file} is not a valid {cls.noun}: {error}") from None
+
+    @classmethod
+    def load(cls, path: Path, *, strict: bool = False) -> Self:
+        """Read a file.
+
+        Raises:
+            InputError: it is missing, cannot be read, or is not valid; the sentence names the file and the field.
+        """
+        file = f"{cls.folder}/{path.name}"
+        if not path.is_file():  # reading a pipe never ends
+            raise InputError(f"{file} is missing, or is no file")
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error.strerror}") from None
+        return cls.parse(text, file, strict=strict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "file"}
+        return {name: _plain(value) for name, value in content.items()}
+
+    def write(self, path: Path) -> None:
+        """Write the file in one stroke.
+
+        Raises:
+            DiskFull: there is no room for it; nothing of it is left.
+        """
+        write_json(path, self.to_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PlannedFile(_JobFile):
+    """The plan of a job, of which Snakemake compares each part with the plan of today."""
+
+    settings: dict[str, Any]
+    code_version: str
+    environment_version: str
+
+    @property
+    def made_with(self) -> Versions:
+        """The settings as JSON, the code version and the environment version."""
+        settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
+        return settings, self.code_version, self.environment_version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(_PlannedFile):
+    """The settings, files, versions, machine and cost of a finished job."""
+
+    noun, folder = "record", RECORDS
+
+    operation: dict[str, Any] = field(default_factory=dict)
+    command: list[str]
+    inputs: tuple[FileEntry, ...]
+    outputs: tuple[FileEntry, ...]
+    environment: dict[str, Any] = field(default_factory=dict)
+    frozen: FrozenConfiguration | None = None
+    launch: str | None = None
+    taken_over_from: ReusedResult | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
+    host: str | None = None
+    slurm: dict[str, Any] | None = None
+    git: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    container: str | None = None
+    modules: list[str] = field(default_factory=list)
+    started: str
+    ended: str
+    wall_seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int
+    attempt: str | None = None
+
+    @property
+    def computed_by(self) -> str | None:
+        """The file name of the attempt that computed the outputs: its own, or that of the reused result."""
+        return (self.taken_over_from and self.taken_over_from.attempt) or self.attempt
+
+    @property
+    def started_seconds(self) -> float:
+        """When the job began, in seconds since 1970."""
+        return datetime.fromisoformat(self.started).timestamp()
+
+    @property
+    def ended_seconds(self) -> float:
+        """When the job ended, in seconds since 1970."""
+        return datetime.fromisoformat(self.ended).timestamp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(_JobFile):
+    """One try at a job, finished or not; a killed one stays `running`."""
+
+    noun, folder = "attempt", ATTEMPTS
+
+    command: list[str]
+    snakemake: str | None = None
+    host: str | None = None
+    slurm: dict[str, Any] | None = None
+    started: str
+    last_seen: str
+    ended: str | None = None
+    status: str
+    error: str | None = None
+    wall_seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRecord(_PlannedFile):
+    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs."""
+
+    noun, folder = "batch", BATCHES
+
+    of: str | None = None
+    outputs: tuple[BatchFile, ...]
+
+
+Kind = TypeVar("Kind", bound=_JobFile)
+
+
+def command_settings(command: list[str]) -> str | None:
+    """Return the settings, as JSON, that a command line of a job has."""
+    return command[command.index("--settings") + 1] if "--settings" in command[:-1] else None
+
+
+def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) -> tuple[list[Kind], dict[Path, str]]:
+    """Return the files that can be read, in the order of their names, and the problem of each of the others."""
+    found, problems = [], {}
+    was_enabled = gc.isenabled()
+    gc.disable()  # it would go through all objects read before again and again, and find no garbage
+    try:
+        for path in sorted(paths):
+            try:
+                found.append(kind.load(path, strict=strict))
+            except InputError as error:
+                problems[path] = str(error)
+    finally:
+        if was_enabled:
+            gc.enable()
+    return found, problems
+
+
+def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
+    """Return all records that can be read, in the order of their file names, and the problems of the others by path."""
+    records, problems = read_each(Record, RECORD.glob(run_directory), strict=True)
+    return records, {f"{RECORDS}/{path.name}": problem for path, problem in problems.items()}
+
+
+def load_records(run_directory: Path) -> list[Record]:
+    """Return all records of a run, in the order of their file names.
+
+    Raises:
+        InputError: there is none, or one of them is broken.
+    """
+    records, problems = read_records(run_directory)
+    for problem in problems.values():
+        raise InputError(problem)
+    if not records:
+        raise InputError(f"{run_directory} holds no records in {RECORDS}: give the folder of a run's results")
+    return records
+
+
+def read_attempts(run_directory: Path) -> tuple[list[Attempt], list[str]]:
+    """Return all attempts that can be read, in the order of their file names, and the problems of the others."""
+    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
+    return attempts, [*problems.values()]
+
+
+def load_attempts(run_directory: Path) -> list[Attempt]:
+    """Return all attempts of a run, in the order of their file names; an empty list if there is none.
+
+    Raises:
+        InputError: one of them is broken.
+    """
+    attempts, problems = read_attempts(run_directory)
+    for problem in problems:
+        raise InputError(problem)
+    return attempts
+
+
+def producers(records: Iterable[Record]) -> dict[str, tuple[Record, FileEntry]]:
+    """Return the record and the output that made each file, by path."""
+    return {output.path: (record, output) for record in records for output in record.outputs}
+
+
+def outputs_exist(run_directory: str | Path, outputs: Iterable[FileEntry | BatchFile]) -> bool:
+    """Return whether outputs that a record lists exist with their sizes."""
+    try:
+        return all(os.stat(f"{run_directory}/{entry.path}").st_size == entry.bytes for entry in outputs)
+    except FileNotFoundError:
+        return False
+
+
+def find_producers(folder: Path, paths: Iterable[str]) -> dict[str, tuple[Record, FileEntry]]:
+    """Return the record and the output that made each of some files, by path, from a folder of records.
+
+    A run of ten thousand units has fifty thousand records, so those of other files are not opened: a file that a step
+    wrote has the wildcards of its record's name in its path, in their order, between slashes and dots. Where
+    several records fit, that of the step which wrote the file before is read first: mostly all are of one step.
+
+    Raises:
+        InputError: a record that was opened is broken.
+    """
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name in os.listdir(folder) if folder.is_dir() else ():
+        if name.endswith(".json") and not name.startswith("."):
+            names.setdefault(tuple(name.split(".")[2:-1]), []).append(name)
+    wildcards, longest = {word for words in names for word in words}, max(map(len, names), default=0)
+    made: dict[str, tuple[Record, FileEntry]] = {}
+    unread, last_step = {name for fitting in names.values() for name in fitting}, ""
+    for path in paths:
+        words = [word for word in re.split("[/.]", path) if word in wildcards]
+        subsets = {subset for length in range(longest + 1) for subset in combinations(words, length)}
+        fitting = [name for subset in subsets & names.keys() for name in names[subset] if name in unread]
+        for name in sorted(fitting, key=lambda name: (not name.startswith(last_step), name)):
+            if path in made:
+                break
+            unread.remove(name)
+            if not (folder / name).is_file():
+                continue  # Snakemake removes the record of a job that it starts
+            record = Record.load(folder / name)
+            made |= producers([record])
+            if path in made:
+                last_step = f"{record.step}."
+    return made
