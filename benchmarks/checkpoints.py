@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -60,7 +60,7 @@ def load(folder: Path, strategy: str, saved: tuple[int, str]) -> dict[str, Any]:
     backend, _ = backend_of(settings, source)
     again = folder / f"again-{dist.get_world_size()}"
     Saver(backend, settings, "again", again).save_milestone(again / "-".join(map(str, (strategy, *saved))), 3)
-    one, other = Reader(source), Reader(again / "-".join(map(str, (strategy, *saved))))
+    one, other = CheckpointReader(source), CheckpointReader(again / "-".join(map(str, (strategy, *saved))))
     names = one.shapes.keys() | other.shapes.keys()
     differing = [name for name in sorted(names) if not torch.equal(one.read(name), other.read(name))]
     return {"differing": differing, "losses": [train_step(backend, settings, step) for step in (4, 5)]}

@@ -25,7 +25,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Piece
-from pipeline.pretrain.gauges.memory import is_exceeded
+from pipeline.pretrain.monitors.memory_advice import is_exceeded
 from pipeline.pretrain.parallel.backend import Batch, optimizer_of
 from pipeline.pretrain.processes import device as devices
 from pipeline.pretrain.processes import rendezvous

@@ -15,11 +15,11 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain.gauges.fits import estimate_bytes
-from pipeline.pretrain.gauges.memory_trace import Request, trace
-from pipeline.pretrain.parallel.layout import layout
+from pipeline.pretrain.monitors.memory_fit import estimate_bytes
+from pipeline.pretrain.monitors.memory_trace import TraceRequest, trace
+from pipeline.pretrain.parallel.process_layout import layout
 from pipeline.pretrain.training_settings import Training
-from tests.pretrain.gauges.real_steps import real_steps
+from tests.pretrain.monitors.real_steps import real_steps
 
 PROCESSES, VOCABULARY = 2, 4096
 SHAPE = {"layers": 4, "width": 256, "heads": 8, "key_value_heads": 4}
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"| strategy, micro-batch, recomputation | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     errors: dict[str, list[float]] = {"traced": [], "formula": [], "time": []}
     for name, training in trainings.items():
-        asked = Request(
+        asked = TraceRequest(
             training=training,
             architecture=architecture,
             vocabulary_size=VOCABULARY,

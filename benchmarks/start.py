@@ -29,7 +29,7 @@ from pipeline.core.hashing import sha256_of, sha256_of_each
 from pipeline.model import weights
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.processes.turns import by_turns
+from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.tokens import shard
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings

@@ -97,7 +97,7 @@ def settings_of(options: argparse.Namespace, **training: Any) -> SegmentSettings
 def ours(options: argparse.Namespace, name: str) -> None:
     """Train with pretrain.segment and print seconds and losses of the steps."""
     from pipeline.pretrain import segment
-    from pipeline.pretrain.gauges import metrics
+    from pipeline.pretrain.monitors import metrics
 
     chosen = dict(OURS[name])
     launch = str(chosen.pop("launch"))

@@ -23,7 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
 from pipeline.core.settings import joined
 from pipeline.corpus.documents import id_hash
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.crate_files import source_of
 from pipeline.tokens.data_order import batch_hash, batch_words

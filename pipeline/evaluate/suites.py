@@ -311,7 +311,9 @@ def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Sco
     return decode(encode(Asked([measured], [], {})))
 
 
-def write_none(model: str, step: int | None, ended: outcome.Outcome, results: Path, answers: Path) -> dict[str, int]:
+def write_none(
+    model: str, step: int | None, ended: outcome.TrainingOutcome, results: Path, answers: Path
+) -> dict[str, int]:
     """Write that a cell which did not reach its end was asked nothing, and why."""
     write_items(answers, [])
     return write_results(results, model, step, Asked([], [{"task": "all", "reason": ended.reason}], {}))

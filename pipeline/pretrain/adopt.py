@@ -68,7 +68,7 @@ def run(
     _write(milestone, shapes, weight)
     longest = huggingface.read_architecture(folder)[2]
     huggingface.export(
-        checkpoint.Reader(milestone).weights(),
+        checkpoint.CheckpointReader(milestone).weights(),
         of_theirs,
         reader.vocabulary_size,
         longest,

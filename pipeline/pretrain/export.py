@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.pretrain import outcome
-from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
+from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read
 from pipeline.pretrain.settings import ExportSettings
 
 

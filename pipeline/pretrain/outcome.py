@@ -14,7 +14,7 @@ FILE = "outcome.json"
 STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}
 
 
-class Outcome(NamedTuple):
+class TrainingOutcome(NamedTuple):
     """How it ended, `out of memory` or `diverged`; why; after which training step; of which milestone this is."""
 
     status: str
@@ -23,12 +23,12 @@ class Outcome(NamedTuple):
     step: int
 
 
-def of(error: OutOfMemory | Diverged, reached_step: int, step: int) -> Outcome:
+def of(error: OutOfMemory | Diverged, reached_step: int, step: int) -> TrainingOutcome:
     """Return the outcome that an error makes of a training."""
-    return Outcome(STATUS[type(error)], str(error), reached_step, step)
+    return TrainingOutcome(STATUS[type(error)], str(error), reached_step, step)
 
 
-def write(folder: Path, outcome: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+def write(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
     if folder.exists():
         shutil.rmtree(folder)
@@ -40,7 +40,7 @@ def write(folder: Path, outcome: Outcome, lines: list[dict[str, Any]]) -> dict[s
     return content
 
 
-def read(folder: Path) -> Outcome | None:
+def read(folder: Path) -> TrainingOutcome | None:
     """Return the outcome in the folder of a milestone or a final model; None where it holds weights.
 
     Raises:
@@ -50,6 +50,6 @@ def read(folder: Path) -> Outcome | None:
     if not path.is_file():
         return None
     try:
-        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        return TrainingOutcome(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path} is no outcome ({error}): remove {folder}, so that it is made again") from None

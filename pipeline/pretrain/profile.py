@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.pretrain.follow import trains_in
-from pipeline.pretrain.gauges.profiler import REQUEST, TRACES
+from pipeline.pretrain.monitors.profiler import REQUEST, TRACES
 
 SECONDS = 1.0  # between two looks at whether it is done
 

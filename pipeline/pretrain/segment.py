@@ -19,9 +19,9 @@ from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.outcome import Outcome
-from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.monitors import metrics
+from pipeline.pretrain.outcome import TrainingOutcome
+from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
 from pipeline.pretrain.processes.supervise import Course
@@ -35,8 +35,8 @@ from pipeline.tokens.token_reader import TokenReader, refuse_altered
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
     "pipeline.energy",
-    "pipeline.pretrain.gauges",
-    "pipeline.pretrain.validation",
+    "pipeline.pretrain.monitors",
+    "pipeline.pretrain.held_out_loss",
     "pipeline.tokens.held_out",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
@@ -87,9 +87,9 @@ def run(
     per_node = processes_per_node(launch)
     set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
-    layout.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
+    process_layout.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
-        raise InputError(f"strategy {settings.training.strategy} {layout.NO_DISK}")
+        raise InputError(f"strategy {settings.training.strategy} {process_layout.NO_DISK}")
     if staging:
         copy_to_node(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
@@ -119,7 +119,9 @@ def run(
     }
 
 
-def _ended(settings: SegmentSettings, milestone: Path, ended: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _ended(
+    settings: SegmentSettings, milestone: Path, ended: TrainingOutcome, lines: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Write a milestone without weights and return what its record tells."""
     done = [line for line in lines if "loss" in line]
     before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)

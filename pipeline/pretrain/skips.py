@@ -29,7 +29,7 @@ def threshold(values: Sequence[float], deviations: float) -> float:
 
 
 class Rewind(Exception):
-    """The training goes back; the argument says where and why, as `pipeline.pretrain.checkpoints.rewinds` keeps it."""
+    """The training goes back; the argument says where and why, as `pipeline.pretrain.checkpoints.recovery` keeps it."""
 
 
 class Judge:

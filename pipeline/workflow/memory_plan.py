@@ -11,8 +11,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import in_blocks
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.gauges import fits
-from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
+from pipeline.pretrain.monitors import memory_fit
+from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest, trace
 from pipeline.pretrain.training_settings import Training
 from pipeline.workflow.preflight import Planned, planned
 
@@ -45,15 +45,15 @@ def memory_lines(config: Config) -> list[str]:
         memory = found[keys[name]]
         if isinstance(memory, str):
             lines.append(f"models.{name}: {memory}")
-        elif model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * fits.USABLE:
+        elif model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * memory_fit.USABLE:
             lines.append(
                 f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: {_advice(model, kind)}"
             )
     return lines
 
 
-def _request(model: Planned, training: Training, kind: Any) -> Request:
-    return Request(
+def _request(model: Planned, training: Training, kind: Any) -> TraceRequest:
+    return TraceRequest(
         training=training,
         architecture=model.shape,
         vocabulary_size=model.vocabulary_size,
@@ -63,7 +63,7 @@ def _request(model: Planned, training: Training, kind: Any) -> Request:
     )
 
 
-def _traced(request: Request) -> Memory | str:
+def _traced(request: TraceRequest) -> Memory | str:
     """Trace a step; return why it could not be done where it could not."""
     try:
         return trace(request)
@@ -78,7 +78,7 @@ def _table(traced: dict[str, Memory]) -> list[str]:
             label = key.removesuffix("_bytes").replace("_", " ")
             rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_place(memory) for memory in traced.values())])
-    return [*in_blocks(rows), BESIDE.format(share=fits.USABLE)]
+    return [*in_blocks(rows), BESIDE.format(share=memory_fit.USABLE)]
 
 
 def _place(memory: Memory) -> str:
@@ -89,12 +89,12 @@ def _advice(model: Planned, kind: Any) -> str:
     """Return the first proposal of the formulas that fits by tracing too."""
     assert model.capacity_bytes is not None
     shape = model.training, model.shape, model.vocabulary_size, model.processes, model.per_node
-    limit = model.capacity_bytes * fits.USABLE
-    for other, needed in itertools.islice(fits.proposals(*shape, limit), PROPOSALS_TRACED):
-        words = fits.in_words(model.training, other)
+    limit = model.capacity_bytes * memory_fit.USABLE
+    for other, needed in itertools.islice(memory_fit.proposals(*shape, limit), PROPOSALS_TRACED):
+        words = memory_fit.in_words(model.training, other)
         if kind == "gpu" and STRATEGIES[other.strategy].offloads_optimizer:
             return f"{words} does by formula alone, with {format_quantity('peak_bytes', needed)}"
         memory = _traced(_request(model, other, kind))
         if isinstance(memory, Memory) and memory.peak_bytes <= limit:
             return f"{words} does, with {format_quantity('peak_bytes', memory.peak_bytes)}"
-    return fits.NOTHING_FITS.format(backend=model.training.backend)
+    return memory_fit.NOTHING_FITS.format(backend=model.training.backend)

@@ -16,8 +16,8 @@ from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.gauges import fits
-from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.monitors import memory_fit
+from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
 from pipeline.pretrain.training_settings import Training
 from pipeline.workflow import personal_paths
@@ -48,26 +48,27 @@ class Planned:
     capacity_bytes: int | None
 
     @property
-    def sizes(self) -> layout.Layout:
+    def sizes(self) -> process_layout.ProcessLayout:
         """The layout of the processes, or InputError where there is none."""
-        return layout.layout(self.training, self.processes, self.per_node)
+        return process_layout.layout(self.training, self.processes, self.per_node)
 
     @property
     def has(self) -> str:
         """What a process has, and what would fit."""
         assert self.capacity_bytes is not None
         model = self.training, self.shape, self.vocabulary_size
-        would_fit = fits.what_would_fit(*model, self.processes, self.per_node, self.capacity_bytes)
-        return f"which has {self.capacity_bytes / fits.GIBIBYTE:.3g} GiB: {would_fit}"
+        would_fit = memory_fit.what_would_fit(*model, self.processes, self.per_node, self.capacity_bytes)
+        return f"which has {self.capacity_bytes / memory_fit.GIBIBYTE:.3g} GiB: {would_fit}"
 
     def check(self) -> None:
         """Raise InputError where model, batch or state cannot be laid out on the processes."""
         model = self.training, self.shape, self.vocabulary_size
-        layout.check(*model, self.processes, self.per_node)
-        needed = fits.state_bytes(*model, self.sizes)
+        process_layout.check(*model, self.processes, self.per_node)
+        needed = memory_fit.state_bytes(*model, self.sizes)
         if self.capacity_bytes is not None and needed > self.capacity_bytes:
             raise InputError(
-                f"weights, gradients and optimizer alone take {needed / fits.GIBIBYTE:.3g} GiB of a process, {self.has}"
+                f"weights, gradients and optimizer alone take {needed / memory_fit.GIBIBYTE:.3g} GiB of a process, "
+                f"{self.has}"
             )
 
 
@@ -168,11 +169,11 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
                 "which GPUs are faster, in bf16 many times, or the defaults where they are meant"
             )
         if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
-            yield f"models.{name}: strategy {model.training.strategy} {layout.NO_DISK}"
+            yield f"models.{name}: strategy {model.training.strategy} {process_layout.NO_DISK}"
         shape = model.training, model.shape, model.vocabulary_size
-        needed = fits.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
-        if model.capacity_bytes is not None and needed > model.capacity_bytes * fits.USABLE:
-            takes = f"{needed / fits.GIBIBYTE:.3g} GiB of a process by an estimate"
+        needed = memory_fit.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
+        if model.capacity_bytes is not None and needed > model.capacity_bytes * memory_fit.USABLE:
+            takes = f"{needed / memory_fit.GIBIBYTE:.3g} GiB of a process by an estimate"
             yield f"models.{name} takes {takes}, {model.has}"
         yield from _long(config, model)
 

@@ -114,8 +114,8 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
     [
         ("corpus/filter.py", "run", {"corpus.filter"}),
         ("plan/formulas.py", "model_state_bytes", {"plan.estimate"}),
-        ("pretrain/gauges/watchdog.py", "Watchdog.beat", set()),
-        ("pretrain/gauges/metrics.py", "read", {"pretrain.export"}),
+        ("pretrain/monitors/watchdog.py", "Watchdog.beat", set()),
+        ("pretrain/monitors/metrics.py", "read", {"pretrain.export"}),
         ("pretrain/checkpoints/recovery.py", "prune", set()),
         ("pretrain/checkpoints/recovery.py", "newest", {"pretrain.segment"}),
         ("pretrain/processes/worker.py", "main", {"pretrain.segment"}),

@@ -18,7 +18,7 @@ from pipeline.evaluate.memorization import Writer
 from pipeline.model.huggingface import special_token_ids
 from pipeline.model.settings import RopeScaling
 from pipeline.pretrain import adopt, segment
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import AdoptSettings, SegmentSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings

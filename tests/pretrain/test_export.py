@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandl
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.gauges.metrics import read, truncate
+from pipeline.pretrain.monitors.metrics import read, truncate
 from pipeline.pretrain.settings import ExportSettings
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.pretrain.loader import Loader
+from pipeline.pretrain.batches import Loader
 
 
 def reader():
@@ -48,7 +48,7 @@ def test_the_next_batch_is_read_while_a_step_computes() -> None:
 
 def test_the_time_that_a_step_waits_for_its_batch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([5.0, 7.5])
-    monkeypatch.setattr("pipeline.pretrain.loader.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("pipeline.pretrain.batches.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     loader = Loader(reader()[0], torch.device("cpu"))
     loader.get(1)
     assert loader.stall_seconds == 2.5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.gauges.profiler import REQUEST, TRACES
+from pipeline.pretrain.monitors.profiler import REQUEST, TRACES
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.test_segment import train
 

@@ -15,8 +15,8 @@ from pipeline.evaluate import baselines, samples, suites
 from pipeline.evaluate.items import read_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
 from pipeline.pretrain import export, outcome, segment
-from pipeline.pretrain.checkpoints.rewinds import Rewinds
-from pipeline.pretrain.gauges import memory
+from pipeline.pretrain.checkpoints.recovery import Rewinds
+from pipeline.pretrain.monitors import memory_advice
 from pipeline.pretrain.processes import process, supervise
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 
@@ -88,7 +88,7 @@ def test_a_process_tells_that_it_ran_out_of_memory(
     def full(*given: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    with pytest.raises(OutOfMemory, match="out of memory"), memory.explained(arguments):
+    with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(arguments):
         full()
     monkeypatch.setattr(process, "Worker", full)
     monkeypatch.setattr(process.sys, "argv", ["worker", str(tmp_path / "arguments.json")])

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.data_order import batch_hash, batch_words

@@ -22,7 +22,7 @@ from pipeline.core.lease import Owner
 from pipeline.job import versions
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import pretrain

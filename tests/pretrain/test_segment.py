@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import segment
-from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.recovery import identity
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.shard_files import open_shard
 
@@ -162,7 +162,7 @@ def test_two_processes_agree_with_one(strategy: str, undisturbed: Callable[[str,
     """The whole segment of both backends; all strategies are compared in test_parity."""
     one, two = undisturbed("full_shard", ""), undisturbed(strategy, TWO)
     assert losses(two)[:10] == pytest.approx(losses(one)[:10], abs=1e-5)
-    expected, found = (Reader(folder / "milestone") for folder in (one, two))
+    expected, found = (CheckpointReader(folder / "milestone") for folder in (one, two))
     assert expected.shapes == found.shapes
     for key in expected.shapes:
         assert (found.read(key) - expected.read(key)).norm() < 0.02 * expected.read(key).norm(), key
@@ -321,7 +321,7 @@ def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_
     previous = [tmp_path / "first/milestone"]
     train(settings(first_step=5, architecture=tied), tokens, tmp_path / "second", previous=previous)
     assert hashes(tmp_path / "second") == hashes(tmp_path / "whole")
-    assert "model.output.weight" not in Reader(tmp_path / "whole/milestone").shapes
+    assert "model.output.weight" not in CheckpointReader(tmp_path / "whole/milestone").shapes
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pretrain.checkpoints.recovery import recoveries
-from pipeline.pretrain.checkpoints.rewinds import Rewinds, left_out, regular_step
+from pipeline.pretrain.checkpoints.recovery import Rewinds, left_out, recoveries, regular_step
 from pipeline.pretrain.skips import Judge, Rewind, threshold
 from pipeline.pretrain.training_settings import Stability, Training
 from pipeline.tokens.sampler import data_step

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.pretrain.checkpoints.checkpoint import Reader
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
+from pipeline.pretrain.monitors import metrics
 from tests.pretrain.test_segment import TWO, Make, Tokens, train
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -52,7 +52,7 @@ def test_the_norms_of_layers_make_up_that_of_all(
     assert sorted(told[1]) == sorted(f"{kind}_norm/{layer}" for kind in ("gradient", "weight") for layer in layers)
     of_layers = math.hypot(*(told[1][f"gradient_norm/{layer}"] for layer in layers))
     assert of_layers == pytest.approx(lines[1]["gradient_norm"], rel=1e-5)
-    reader = Reader(tmp_path / "milestone")  # whose weights these steps have hardly changed
+    reader = CheckpointReader(tmp_path / "milestone")  # whose weights these steps have hardly changed
     for layer in layers:
         held = [reader.read(key).norm() for key in reader.shapes if key.startswith(f"model.{layer}.")]
         assert told[1][f"weight_norm/{layer}"] == pytest.approx(math.hypot(*map(float, held)), rel=1e-5)

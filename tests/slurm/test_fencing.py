@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.job import versions
 from pipeline.pretrain import segment
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import tokens  # noqa: F401
 from tests.pretrain.processes import chaos

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.executor.allocation import AllocationTask
 from pipeline.slurm.executor.interface import UNFINISHED_STATES

@@ -116,7 +116,7 @@ def state(
     }
 
 
-class Reader:
+class CheckpointReader:
     """Reads boxes of a checkpoint's tensors, whatever boxes they were written in, from memory-mapped files."""
 
     def __init__(self, folder: Path) -> None:
@@ -167,7 +167,7 @@ class Reader:
 
 
 class _Weights(Mapping[str, Tensor]):
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
         self._names = sorted(name.removeprefix("model.") for name in reader.shapes if name.startswith("model."))
 
@@ -186,7 +186,7 @@ class Start:
 
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
         self.settings, self.vocabulary_size = settings, vocabulary_size
-        self.reader = None if folder is None else Reader(folder)
+        self.reader = None if folder is None else CheckpointReader(folder)
         found: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0}
         self.step, self.optimizer_step = int(found["step"]), int(found["optimizer_step"])
         self.skips: list[int] = found.get("skips", [])
@@ -221,7 +221,7 @@ def check_shape(folder: Path, architecture: Architecture, vocabulary_size: int) 
     """
     parameters = parameter_shapes(architecture, vocabulary_size)
     expected = {f"model.{name}": tuple(shape) for name, shape in parameters.items()}
-    shapes = {name: shape for name, shape in Reader(folder).shapes.items() if name.startswith("model.")}
+    shapes = {name: shape for name, shape in CheckpointReader(folder).shapes.items() if name.startswith("model.")}
     for name in sorted(expected.keys() | shapes.keys()):
         if shapes.get(name) != expected.get(name):
             there, here = (f"{found[name]}" if name in found else "none" for found in (shapes, expected))

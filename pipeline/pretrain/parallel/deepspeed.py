@@ -27,7 +27,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
-from pipeline.pretrain.parallel.disk import Disk
+from pipeline.pretrain.parallel.disk_memory import Disk
 from pipeline.pretrain.parallel.expert_parallel import set_balance
 from pipeline.pretrain.settings import SegmentSettings
 

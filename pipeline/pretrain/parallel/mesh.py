@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipeline.pretrain.parallel.layout import Layout, check, layout
+from pipeline.pretrain.parallel.process_layout import ProcessLayout, check, layout
 
-__all__ = ["PATIENCE", "Layout", "check", "context_group", "experts", "layout", "make"]
+__all__ = ["PATIENCE", "ProcessLayout", "check", "context_group", "experts", "layout", "make"]
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others of a group, whichever it is."""
@@ -49,18 +49,18 @@ def _mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str) -> D
     return DeviceMesh.from_group(chosen, device_type, ranks, mesh_dim_names=names)
 
 
-def make(sizes: Layout, device_type: str) -> DeviceMesh:
+def make(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
     """Return the mesh with the dimensions pipeline, replicate, shard and tensor."""
     shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
     return _mesh(shape, ("pipeline", "replicate", "shard", "tensor"), device_type)
 
 
-def experts(sizes: Layout, device_type: str) -> DeviceMesh:
+def experts(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
     """Return the mesh in which `expert` is parted from `shard`: neighbours, that divide the experts."""
     shape = (sizes.pipeline, sizes.replicate, sizes.shard // sizes.expert, sizes.expert, sizes.tensor)
     return _mesh(shape, ("pipeline", "replicate", "shard", "expert", "tensor"), device_type)
 
 
-def context_group(sizes: Layout) -> dist.ProcessGroup:
+def context_group(sizes: ProcessLayout) -> dist.ProcessGroup:
     """Return the processes that share a sequence with this one: neighbours within replicate x shard."""
     return _group(_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))

@@ -22,25 +22,24 @@ from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
 from pipeline.model import huggingface, switches
+from pipeline.pretrain.batches import Loader, documents_of, micro_batches, split
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
-from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
+from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.gauges import metrics, slowest
-from pipeline.pretrain.gauges.profiler import Profiler
-from pipeline.pretrain.gauges.telemetry import Telemetry
-from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
-from pipeline.pretrain.loader import Loader
-from pipeline.pretrain.micro_batches import documents_of, micro_batches, split
+from pipeline.pretrain.held_out_loss import validate
+from pipeline.pretrain.monitors import metrics, slow_processes
+from pipeline.pretrain.monitors.profiler import Profiler
+from pipeline.pretrain.monitors.telemetry import Telemetry
+from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend
+from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import device, rendezvous
-from pipeline.pretrain.processes.turns import by_turns
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge
-from pipeline.pretrain.validation import validate
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler, tokens_seen
@@ -217,7 +216,7 @@ class Worker:
         made = partial(micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
         return {"step": step, **validate(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)}
 
-    def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
+    def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""
         self.settle()
         if log:
@@ -241,7 +240,7 @@ class Worker:
         if self.rank == 0:
             print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
 
-    def _save_milestone(self, step: int, log: metrics.Log | None) -> None:
+    def _save_milestone(self, step: int, log: metrics.MetricsLog | None) -> None:
         """Write the milestone's checkpoint, on all processes, and from its files the model for Transformers."""
         self.settle()
         folder = self.paths["milestone"]
@@ -251,7 +250,7 @@ class Worker:
         places = (folder.parent, self.paths["scratch"])
         do = partial(by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
         huggingface.export(
-            checkpoint.Reader(folder).weights(),
+            checkpoint.CheckpointReader(folder).weights(),
             self.settings.architecture,
             self.reader.vocabulary_size,
             self.training.sequence_length,
@@ -280,7 +279,7 @@ class Worker:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
-        log = metrics.Log(self.owner, first, last) if self.rank == 0 else None
+        log = metrics.MetricsLog(self.owner, first, last) if self.rank == 0 else None
         if log:
             for rewind in self.rewinds:
                 log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
@@ -294,7 +293,7 @@ class Worker:
             self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
-                if slow := slowest.sentence(lines[-1], self.telemetry.nodes):
+                if slow := slow_processes.sentence(lines[-1], self.telemetry.nodes):
                     print(slow, file=sys.stderr, flush=True)
             self.telemetry.probe.begin(step)
             if validates:

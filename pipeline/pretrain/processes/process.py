@@ -14,8 +14,8 @@ import torch.distributed as dist
 from pipeline.core import disk_space
 from pipeline.core.errors import InputError, OutOfMemory, Superseded
 from pipeline.model import switches
-from pipeline.pretrain.gauges import memory
-from pipeline.pretrain.gauges.watchdog import Watchdog
+from pipeline.pretrain.monitors import memory_advice
+from pipeline.pretrain.monitors.watchdog import Watchdog
 from pipeline.pretrain.processes.loop import Worker
 from pipeline.pretrain.skips import Rewind
 
@@ -44,7 +44,7 @@ def main() -> int:
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
     watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
     try:
-        with memory.explained(arguments), switches.explain_missing_kernel("training.deterministic"):
+        with memory_advice.explained(arguments), switches.explain_missing_kernel("training.deterministic"):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others

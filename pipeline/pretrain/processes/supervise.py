@@ -22,9 +22,9 @@ from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, St
 from pipeline.core.lease import Owner
 from pipeline.core.parent_process import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.checkpoints.rewinds import Rewinds
-from pipeline.pretrain.gauges import collectives, metrics
-from pipeline.pretrain.gauges.watchdog import grace, stacks
+from pipeline.pretrain.checkpoints.recovery import Rewinds
+from pipeline.pretrain.monitors import metrics, watchdog
+from pipeline.pretrain.monitors.watchdog import grace, stacks
 from pipeline.pretrain.processes.launch import command, launcher
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -183,7 +183,7 @@ def _late(logs: Path, token: str, processes: int) -> str | None:
     """Return which process a hang waited for, by what each has left of its collectives; None where they do not tell."""
     found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
     try:
-        return collectives.behind(found, processes)
+        return watchdog.behind(found, processes)
     except (OSError, ValueError, KeyError):  # the processes were killed while they wrote
         return None
 

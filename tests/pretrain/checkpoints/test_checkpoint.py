@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -41,7 +41,7 @@ def given(
 
 
 def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
-    reader = Reader(given.parent / "canonical")
+    reader = CheckpointReader(given.parent / "canonical")
     tensors = load_file(given.parent / "canonical/rank-00000.safetensors")
     assert tensors.keys() == reader.shapes.keys()
     assert all(torch.equal(tensor, reader.read(name)) for name, tensor in tensors.items())
@@ -52,7 +52,7 @@ def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
 def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
     processes: int, given: Path, tmp_path: Path
 ) -> None:
-    canonical = Reader(given.parent / "canonical")
+    canonical = CheckpointReader(given.parent / "canonical")
     start(processes, given, tmp_path, canonical.folder)
     found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
     if not (reference := given.parent / "losses.json").exists():
@@ -60,7 +60,7 @@ def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
     expected = json.loads(reference.read_text())
     assert ("exp_avg_sq.blocks.0.attention.query.weight" in canonical.shapes) == ("zero1" in found)  # not of muon
     for strategy in found:
-        saved = Reader(tmp_path / strategy / "3")
+        saved = CheckpointReader(tmp_path / strategy / "3")
         assert saved.shapes == canonical.shapes and len(saved.state["files"]) == processes
         for name in canonical.shapes:
             assert torch.equal(saved.read(name), canonical.read(name)), (strategy, name)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.pretrain.checkpoints import checkpoint
-from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.settings import SegmentSettings
@@ -45,7 +45,7 @@ def worker(rank: int, folder: str, chosen: list[str]) -> None:
 def test_every_layout_reads_what_another_wrote(settings: Callable[..., SegmentSettings], tmp_path: Path) -> None:
     chosen = [settings(architecture=SHAPE, batch_size=4, mesh=mesh).model_dump_json() for mesh in MESHES]
     torch.multiprocessing.spawn(worker, args=(str(tmp_path), chosen), nprocs=2)
-    first, *others = (Reader(tmp_path / str(number) / "whole") for number in range(len(MESHES)))
+    first, *others = (CheckpointReader(tmp_path / str(number) / "whole") for number in range(len(MESHES)))
     numbers = sum(4 * torch.Size(shape).numel() for shape in first.shapes.values())
     for reader in (first, *others):
         assert reader.shapes == first.shapes

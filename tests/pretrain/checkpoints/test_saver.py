@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import HashStore
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain.checkpoints import checkpoint, recovery
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, Reader, check_shape
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, CheckpointReader, check_shape
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.settings import SegmentSettings
@@ -74,7 +74,7 @@ def test_the_newest_two_and_every_third_step_are_kept_as_they_were(saver: Saver)
     save(saver, *range(1, 9))
     assert names(saver) == ["3", "6", "7", "8"]
     for step in (3, 6, 7, 8):
-        reader = Reader(saver.folder / str(step))
+        reader = CheckpointReader(saver.folder / str(step))
         assert (reader.read("model.numbers") == step).all() and reader.state["optimizer_step"] == step
 
 
@@ -164,7 +164,7 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
     state["files"]["rank-00000.safetensors"]["pieces"] = {}
     path.write_text(json.dumps(state))
     with pytest.raises(CheckpointError, match=r"has 0 of 500000 elements of model\.numbers"):
-        Reader(saver.folder / "1").read("model.numbers")
+        CheckpointReader(saver.folder / "1").read("model.numbers")
 
 
 def test_an_optimizer_does_not_wait_for_the_file(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_an_optimizer_does_not_wait_for_the_file(saver: Saver, monkeypatch: pyte
     torch.optim.SGD([tensor], lr=1.0).step()
     stepped.set()
     saver.wait()
-    assert waited == [True] and (Reader(saver.folder / "1").read("model.numbers") == 2).all()
+    assert waited == [True] and (CheckpointReader(saver.folder / "1").read("model.numbers") == 2).all()
 
 
 def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
@@ -195,7 +195,7 @@ def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
     saver.save(1, {})
     optimizer.step()
     saver.wait()
-    assert (tensor == 0).all() and (Reader(saver.folder / "1").read("model.numbers") == 1).all()
+    assert (tensor == 0).all() and (CheckpointReader(saver.folder / "1").read("model.numbers") == 1).all()
 
 
 def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,4 +208,4 @@ def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch:
     saver.save(1, {})
     optimizer.step()
     saver.wait()
-    assert (tensor == 0).all() and (Reader(saver.folder / "1").read("model.numbers") == 1).all()
+    assert (tensor == 0).all() and (CheckpointReader(saver.folder / "1").read("model.numbers") == 1).all()

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain.checkpoints.checkpoint import Reader, Start
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader, Start
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     file = Path(sys.argv[1])
     arguments = json.loads(file.read_text())
     source = Path(arguments["from"])
-    vocabulary_size = Reader(source).shapes["model.embedding.weight"][0]
+    vocabulary_size = CheckpointReader(source).shapes["model.embedding.weight"][0]
     for name, case in arguments["cases"].items():
         settings = SegmentSettings.model_validate(case)
         backend = made_from(Start(source, settings, vocabulary_size), settings, vocabulary_size)

@@ -22,8 +22,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from pipeline.core.parent_process import die_with_parent
 from pipeline.model.decoder import Block
 from pipeline.model.switches import set_determinism
+from pipeline.pretrain.batches import micro_batches
 from pipeline.pretrain.checkpoints.checkpoint import Start
-from pipeline.pretrain.micro_batches import micro_batches
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.model.qwen3_moe_network import Qwen3Moe
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.checkpoints.checkpoint import Reader
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import exchange, expert_parallel, mesh
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import Model, SegmentSettings
@@ -110,7 +110,7 @@ def test_a_checkpoint_moves_between_layouts_bit_for_bit(
     """Training for no step: what is read under one layout is written under another."""
     shape = {"architecture": SHAPE, "learning_rate": 0.003, "sequence_length": 16}
     train(settings(last_step=3, **shape), tokens, tmp_path / "first")
-    expected = Reader(tmp_path / "first/milestone")
+    expected = CheckpointReader(tmp_path / "first/milestone")
     cases = {
         "expert 2": {"mesh": {"expert": 2}},
         "hybrid, expert 2": {"strategy": "hybrid_shard", "mesh": {"shard": 2, "expert": 2}},
@@ -122,7 +122,7 @@ def test_a_checkpoint_moves_between_layouts_bit_for_bit(
     launch = "torchrun --standalone --nproc-per-node=4"
     subprocess.run(command(launch, MOVER, [str(tmp_path / "cases.json")]), check=True, timeout=600)
     for name in cases:
-        found = Reader(tmp_path / name)
+        found = CheckpointReader(tmp_path / name)
         assert found.shapes == expected.shapes
         assert all(torch.equal(found.read(key), expected.read(key)) for key in expected.shapes), name
 

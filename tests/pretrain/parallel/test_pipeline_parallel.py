@@ -20,7 +20,7 @@ from pipeline.model.settings import Architecture
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
-from pipeline.pretrain.gauges.traced_torch import without_neighbours
+from pipeline.pretrain.monitors.traced_torch import without_neighbours
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, stages_of
 

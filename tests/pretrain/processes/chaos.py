@@ -16,7 +16,7 @@ import psutil
 
 from pipeline.core.errors import TRY_AGAIN
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 
 LAUNCH = "torchrun --standalone --nproc-per-node=2"

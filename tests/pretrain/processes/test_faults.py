@@ -15,8 +15,8 @@ import pytest
 from pipeline.core.errors import TRY_AGAIN, Stopped
 from pipeline.core.lease import Owner
 from pipeline.pretrain import segment
-from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.gauges.watchdog import stacks
+from pipeline.pretrain.monitors import metrics
+from pipeline.pretrain.monitors.watchdog import stacks
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
@@ -153,7 +153,7 @@ WATCHED = """
 import ctypes, faulthandler, sys, threading, time
 from pathlib import Path
 from types import SimpleNamespace
-from pipeline.pretrain.gauges import watchdog
+from pipeline.pretrain.monitors import watchdog
 now, looks = 0.0, []
 def monotonic():
     if threading.current_thread() is not threading.main_thread():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.parallel.disk import Disk
+from pipeline.pretrain.parallel.disk_memory import Disk
 
 
 def resident() -> int:

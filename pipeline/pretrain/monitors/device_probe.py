@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pipeline.pretrain.gauges.slowest import UNKNOWN
+from pipeline.pretrain.monitors.slow_processes import UNKNOWN
 
 EVERY = 50
 """Steps between probes, each of about 50 milliseconds."""

@@ -1,6 +1,6 @@
 """Real steps of both backends over gloo, and what the first process held at most in one: the profiler's own record.
 
-    python -m tests.pretrain.gauges.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE '{"CASE": BYTES, …}' [timed]
+    python -m tests.pretrain.monitors.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE '{"CASE": BYTES, …}' [timed]
 
 Gloo's threads keep buffers longer on a busy machine, which only adds: the least of several models' first steps counts,
 until two agree on it and it is no more than the bytes that are given, or MOST have been looked at. The first process

@@ -9,8 +9,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.pretrain import segment
-from pipeline.pretrain.gauges import fits, memory
-from pipeline.pretrain.parallel.layout import layout
+from pipeline.pretrain.monitors import memory_advice, memory_fit
+from pipeline.pretrain.parallel.process_layout import layout
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
 
@@ -23,7 +23,7 @@ def advice(capacity_gibibytes: float, processes: int, **training: Any) -> str:
     chosen = Training.model_validate({**NUMBERS, "precision": "bf16", **training})
     values = {"seed": 1, "first_step": 0, "last_step": 1, "architecture": EIGHT, "training": chosen}
     settings = SegmentSettings.model_validate(values)
-    return memory.advice(settings, 128_256, processes, 4, int(capacity_gibibytes * GIBIBYTE))
+    return memory_advice.advice(settings, 128_256, processes, 4, int(capacity_gibibytes * GIBIBYTE))
 
 
 def test_a_smaller_micro_batch_is_the_first_advice() -> None:
@@ -67,7 +67,7 @@ def test_a_mesh_divides_the_state() -> None:
     training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate(numbers)
     one, split = (
-        fits.estimate_bytes(chosen, EIGHT, 128_256, layout(chosen, processes, 4), 0)
+        memory_fit.estimate_bytes(chosen, EIGHT, 128_256, layout(chosen, processes, 4), 0)
         for chosen, processes in ((plain, 2), (training, 8))
     )
     assert one / 4 < split < one / 4 * 1.07

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from pipeline.pretrain.gauges.devices import Gauges, Sample, sampler
+from pipeline.pretrain.monitors.device_use import Gauges, Sample, sampler
 
 
 def test_samples_are_averaged_and_the_last_one_stays() -> None:

@@ -22,7 +22,7 @@ NO_DISK = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProcessLayout:
     """The sizes of the mesh. `replicate` x `shard` = data x context: the context's processes share the state too."""
 
     pipeline: int
@@ -43,7 +43,7 @@ class Layout:
         return rank // self.tensor % (self.replicate * self.shard) // self.context
 
 
-def layout(training: Training, processes: int, per_node: int) -> Layout:
+def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
     """Return the mesh of that many processes, `per_node` of them on one node.
 
     Raises:
@@ -74,7 +74,7 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
             f"training.mesh.expert {mesh.expert} does not divide the {shard} processes that share one copy of the "
             f"state with strategy {training.strategy}: set it to a divisor of {shard}"
         )
-    return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
+    return ProcessLayout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
 
 
 def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
@@ -163,7 +163,7 @@ def _check_pipeline(training: Training, architecture: Architecture, batch: int, 
         )
 
 
-def _check_batch(batch: int, training: Training, sizes: Layout, processes: int) -> None:
+def _check_batch(batch: int, training: Training, sizes: ProcessLayout, processes: int) -> None:
     """Check that every data-parallel process has as many micro-batches of a batch."""
     per_step = sizes.data * training.micro_batch_size
     if batch % per_step == 0:

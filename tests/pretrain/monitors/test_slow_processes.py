@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pipeline.pretrain.follow import told as followed
-from pipeline.pretrain.gauges.probe import EVERY, Probe
-from pipeline.pretrain.gauges.slowest import SLOW, UNKNOWN, sentence, told
+from pipeline.pretrain.monitors.device_probe import EVERY, Probe
+from pipeline.pretrain.monitors.slow_processes import SLOW, UNKNOWN, sentence, told
 
 
 def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:

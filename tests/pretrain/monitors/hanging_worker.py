@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.core.parent_process import die_with_parent
-from pipeline.pretrain.gauges import watchdog
+from pipeline.pretrain.monitors import watchdog
 
 now = 0.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.gauges.collectives import behind, counts
+from pipeline.pretrain.monitors.watchdog import behind, counts
 from pipeline.pretrain.processes.launch import command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
-    words = command("torchrun --standalone --nproc-per-node=2", "tests.pretrain.gauges.hanging_worker", [str(tmp_path)])
+    worker = "tests.pretrain.monitors.hanging_worker"
+    words = command("torchrun --standalone --nproc-per-node=2", worker, [str(tmp_path)])
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=300)
     assert done.returncode
     found = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}

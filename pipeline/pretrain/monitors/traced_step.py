@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from pipeline.model import experts, loss
 from pipeline.plan.formulas import process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.gauges.memory_trace import Memory, Request
-from pipeline.pretrain.gauges.traced_torch import (
+from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
+from pipeline.pretrain.monitors.traced_torch import (
     FakeTensorMode,
     FSDPMemTracker,
     FSDPRefType,
@@ -31,7 +31,7 @@ from pipeline.pretrain.gauges.traced_torch import (
     shapes_uncounted,
     without_neighbours,
 )
-from pipeline.pretrain.parallel import expert_parallel, layout
+from pipeline.pretrain.parallel import expert_parallel, process_layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.settings import SegmentSettings
@@ -206,7 +206,7 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
+def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
     training = request.training.model_copy(update=UNTRACED)
     settings = SegmentSettings.model_construct(
         architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
@@ -234,8 +234,8 @@ def main() -> int:
     One in between may have more layers.
     """
     warnings.simplefilter("ignore")
-    request = Request.model_validate_json(sys.stdin.read())
-    sizes = layout.layout(request.training, request.processes, request.per_node)
+    request = TraceRequest.model_validate_json(sys.stdin.read())
+    sizes = process_layout.layout(request.training, request.processes, request.per_node)
     per_stage = request.processes // sizes.pipeline
     training = TrainingPlan.model_validate(request.training)
     layers = process_layers(request.architecture, request.vocabulary_size, training)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.pretrain.gauges import traced_torch
+from pipeline.pretrain.monitors import traced_torch
 from tests.model.test_torch_private import imported_names, is_there, missing_sentence
 
 USED = (  # by methods that a class of Polder overrides, and by patches
@@ -27,5 +27,5 @@ def test_a_private_name_of_torch_is_there(module: str, name: str) -> None:
 def test_the_version_is_the_one_that_the_names_were_tried_with() -> None:
     assert torch.__version__.startswith(f"{traced_torch.TRIED_WITH}."), (
         f"torch {torch.__version__} is installed, and the private names were tried with {traced_torch.TRIED_WITH}: "
-        "run tests/pretrain/gauges/test_memory_trace.py, then write the new version into TRIED_WITH"
+        "run tests/pretrain/monitors/test_memory_trace.py, then write the new version into TRIED_WITH"
     )

@@ -14,15 +14,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.training_settings import Training
 
-TRACERS = {"fsdp": "pipeline.pretrain.gauges.traced_step", "deepspeed": "pipeline.pretrain.gauges.traced_engine"}
+TRACERS = {"fsdp": "pipeline.pretrain.monitors.traced_step", "deepspeed": "pipeline.pretrain.monitors.traced_engine"}
 FIRST_PROCESS = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
 ROOT = Path(__file__).parents[3]
 
 
-class Request(Settings):
+class TraceRequest(Settings):
     """A training on its processes, and whether its kernels are those of a CPU or of a GPU."""
 
     training: Training
@@ -48,7 +48,7 @@ class Memory(Settings):
     stage: int = Field(description="the process of the pipeline that holds most, counted from 0")
 
 
-def trace(request: Request) -> Memory:
+def trace(request: TraceRequest) -> Memory:
     """Return the peak of a process of the stage that holds most, by a process that traces one step.
 
     What is taken before a training (CUDA's context and NCCL's buffers, some GB) is not in it, nor what an allocator
@@ -62,7 +62,7 @@ def trace(request: Request) -> Memory:
     strategy = STRATEGIES[training.strategy]
     if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
         raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
-    layout.check(training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
+    process_layout.check(training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
     done = subprocess.run(
         [sys.executable, "-m", TRACERS[training.backend]],
         input=request.model_dump_json(),

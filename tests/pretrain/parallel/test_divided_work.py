@@ -16,12 +16,12 @@ from pipeline.model import weights
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
+from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.processes.launch import command
-from pipeline.pretrain.processes.turns import by_turns
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
-WORKER = "tests.pretrain.processes.turns_worker"
+WORKER = "tests.pretrain.parallel.divided_work_worker"
 ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
 
 

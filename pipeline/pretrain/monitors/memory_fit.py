@@ -11,7 +11,7 @@ from pipeline.plan import formulas
 from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.strategies import backend_strategies
-from pipeline.pretrain.parallel.layout import Layout, layout
+from pipeline.pretrain.parallel.process_layout import ProcessLayout, layout
 from pipeline.pretrain.training_settings import Training
 
 USABLE = 0.9
@@ -20,7 +20,7 @@ GIBIBYTE = 2**30
 NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or larger devices"
 
 
-def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout) -> float:
+def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout) -> float:
     """Return the bytes of weights, gradients and optimizer state of one process."""
     return formulas.model_state_bytes(
         device_parameters(architecture, vocabulary_size, TrainingPlan.model_validate(training)),
@@ -32,7 +32,7 @@ def state_bytes(training: Training, architecture: Architecture, vocabulary_size:
 
 
 def estimate_bytes(
-    training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout, micro_batch_size: int
+    training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
 ) -> float:
     """Return the bytes of state, gathered weights and activations of one process.
 

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.pretrain.gauges.memory_trace import Memory, Request
-from pipeline.pretrain.gauges.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
-from pipeline.pretrain.gauges.traced_torch import (
+from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
+from pipeline.pretrain.monitors.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
+from pipeline.pretrain.monitors.traced_torch import (
     ITEM,
     REDUCE_SCATTER,
     TorchDispatchMode,
@@ -162,7 +162,7 @@ def _without_data(device: str) -> Iterator[None]:
         yield
 
 
-def traced(request: Request) -> Memory:
+def traced(request: TraceRequest) -> Memory:
     """Return the peak of a process that starts and takes two steps."""
     from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # once the processes have met
 
@@ -195,7 +195,7 @@ def traced(request: Request) -> Memory:
 def main() -> int:
     """Answer the request."""
     warnings.simplefilter("ignore")
-    request = Request.model_validate_json(sys.stdin.read())
+    request = TraceRequest.model_validate_json(sys.stdin.read())
     join_fake_group(0, request.processes)
     print(traced(request).model_dump_json())
     dist.destroy_process_group()

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from pipeline.core.errors import OutOfMemory
-from pipeline.pretrain.gauges.fits import GIBIBYTE, what_would_fit
+from pipeline.pretrain.monitors.memory_fit import GIBIBYTE, what_would_fit
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.token_reader import TokenReader
 

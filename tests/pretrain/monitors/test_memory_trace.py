@@ -13,9 +13,9 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.formulas import device_parameters, process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
+from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest, trace
 from pipeline.pretrain.training_settings import Training
-from tests.pretrain.gauges.real_steps import real_steps
+from tests.pretrain.monitors.real_steps import real_steps
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 SHAPE = {"layers": 3, "width": 256, "heads": 8, "key_value_heads": 4}
@@ -80,8 +80,8 @@ def cases(over_contexts: bool) -> list[Any]:
 
 def request(
     processes: int, per_node: int = 4, device: Any = "cpu", architecture: Mapping[str, Any] = SHAPE, **changes: Any
-) -> Request:
-    return Request(
+) -> TraceRequest:
+    return TraceRequest(
         training=Training.model_validate({**TRAINING, **changes}),
         architecture=Architecture.model_validate({**SHAPE, **architecture}),
         vocabulary_size=VOCABULARY,

@@ -26,12 +26,12 @@ from pipeline.core.ramp import Stretch
 from pipeline.energy.node_meter import node_name
 from pipeline.model.size import flops_per_token
 from pipeline.model.switches import is_deterministic
-from pipeline.pretrain.gauges import slowest
-from pipeline.pretrain.gauges.devices import Gauges, sampler
-from pipeline.pretrain.gauges.metrics import Metrics
-from pipeline.pretrain.gauges.peaks import peak_flops_per_second
-from pipeline.pretrain.gauges.probe import Probe
-from pipeline.pretrain.gauges.slowest import UNKNOWN
+from pipeline.pretrain.monitors import slow_processes
+from pipeline.pretrain.monitors.device_probe import Probe
+from pipeline.pretrain.monitors.device_use import Gauges, sampler
+from pipeline.pretrain.monitors.metrics import Metrics
+from pipeline.pretrain.monitors.peak_flops import peak_flops_per_second
+from pipeline.pretrain.monitors.slow_processes import UNKNOWN
 from pipeline.pretrain.processes import device as devices
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -119,6 +119,6 @@ class Telemetry:
             "memory_bytes": int(max(peak)),
             "memory_used_bytes": int(max(used)) if known else None,
             "data_stall_seconds": max(stall),
-            **slowest.told(probes),
+            **slow_processes.told(probes),
             "ended_unix_seconds": round(time.time(), 3),
         }

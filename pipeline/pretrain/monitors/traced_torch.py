@@ -1,7 +1,6 @@
 """PyTorch's private names by which the memory of a training step is traced, each with what it is for.
 
-They were tried with torch 2.13 (`tests/pretrain/gauges/test_traced_torch.py`). A new version may rename them without a
-word.
+They were tried with torch 2.13 (`tests/pretrain/monitors/test_traced_torch.py`). A new version may rename them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.statistics import ratio
-from pipeline.pretrain.gauges.metrics import Metrics
+from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.training_settings import Training
 from pipeline.tokens.held_out import HeldOut

@@ -92,7 +92,7 @@ class TensorBoardWriter:
         self._records.close()
 
 
-class Log:
+class MetricsLog:
     """Writes the metrics of a segment into its scratch and tells a person how far it is; process 0 has one."""
 
     def __init__(self, owner: Owner, first_step: int, last_step: int) -> None:

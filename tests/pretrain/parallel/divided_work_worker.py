@@ -12,7 +12,7 @@ from pipeline.core.errors import DiskFull
 from pipeline.model import huggingface, weights
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.processes.turns import by_turns
+from pipeline.pretrain.parallel.exchange import by_turns
 
 tokenizer, configuration, out = map(Path, sys.argv[1:])
 dist.init_process_group("gloo")

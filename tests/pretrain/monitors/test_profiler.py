@@ -14,7 +14,7 @@ import torch
 
 from pipeline.__main__ import main
 from pipeline.pretrain import profile
-from pipeline.pretrain.gauges.profiler import REQUEST, TRACES, Profiler
+from pipeline.pretrain.monitors.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.test_segment import hashes, losses, start_apart, train, workers_of
 

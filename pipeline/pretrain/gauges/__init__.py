@@ -1,1 +1,0 @@
-"""What watches a training and changes nothing of it: metrics, gauges, watchdog, advice on memory."""
