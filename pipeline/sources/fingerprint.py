@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.parts import part_name
 from pipeline.sources.settings import FingerprintSettings
-from pipeline.sources.stated_licenses import states_license
+
+WITH_FIELDS = (".jsonl", ".ndjson", ".parquet")  # also compressed; what reads them loads Arrow, 0.15 CPU seconds
 
 
 def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fingerprint: Path) -> dict[str, Any]:
@@ -33,15 +33,22 @@ def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fing
             raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
         entries.append({"name": entry["name"], "bytes": size, "sha256": sha256})
     is_part = any(entry["part"] is not None for entry in listed["files"])
-    names = [part_name(0) if is_part else entry["name"] for entry in listed["files"]]
     content = {
         "source": settings.source,
         "unit": listed["unit"],
         "is_part": is_part,
-        "states_license": any(
-            states_license(path, name, settings.document_bytes) for name, path in zip(names, files, strict=True)
-        ),
+        "states_license": _states_license(listed["files"], files, is_part, settings.document_bytes),
         "files": sorted(entries, key=lambda entry: str(entry["name"])),
     }
     fingerprint.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"files": len(entries), "bytes": sum(entry["bytes"] for entry in entries)}
+
+
+def _states_license(entries: list[dict[str, Any]], files: list[Path], is_part: bool, limit: int) -> bool:
+    if not is_part and not any(ending in entry["name"] for entry in entries for ending in WITH_FIELDS):
+        return False
+    from pipeline.sources.parts import part_name
+    from pipeline.sources.stated_licenses import states_license
+
+    names = [part_name(0) if is_part else entry["name"] for entry in entries]
+    return any(states_license(path, name, limit) for name, path in zip(names, files, strict=True))
