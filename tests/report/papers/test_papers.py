@@ -57,6 +57,9 @@ def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> No
             len(part["points"]) for part in dutch["sections"]
         ]
         assert english["not_stated"] == dutch["not_stated"] and english["title"] != dutch["title"]
+        for part in english["sections"]:
+            numbers = [f"{part['number']}.{place}" for place in range(1, len(part["points"]) + 1)]
+            assert [point["number"] for point in part["points"]] == numbers
         for language, content in (("en", english), ("nl", dutch)):
             page = (folder / f"{name}.{language}.html").read_text(encoding="utf-8")
             assert f'<html lang="{language}">' in page
@@ -236,6 +239,14 @@ def test_public_data_sets_above_the_template_s_share_are_named_apart(run_folder:
             folder, "training-content-summary", "Large ones: more than 3 % of the bytes of all public data sets"
         )
         assert [row[0] for row in rows] == (["laws", "tales"] if large else ["laws"])
+
+
+def test_without_public_data_sets_the_table_of_the_large_ones_is_empty(run_folder: Run) -> None:
+    folder = written(run_folder, data_categories={"tales": "licensed", "laws": "licensed"})
+    name, title = "training-content-summary", "Large ones: more than 3 % of the bytes of all public data sets"
+    assert table(folder, name, title) == []
+    titles = {table["title"] for part in paper(folder, name)["sections"] for table in part["tables"]}
+    assert "Licensed data sets" in titles and not titles & {"The others", "Crawled sources", "Synthetic sources"}
 
 
 def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> None:
