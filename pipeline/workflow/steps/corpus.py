@@ -66,10 +66,7 @@ CORPUS_SHARE = Per(
 def corpus_filter(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     keys = shared(FilterSettings, source, section)
-    keys |= {
-        "languages": section.rules_for(source),
-        "personal_data": with_hash(section.personal_data),
-    }
+    keys |= {"languages": section.rules_for(source), "personal_data": with_hash(section.personal_data)}
     return FilterSettings(
         source=source.name,
         language_model_sha256=section.language_model and section.language_model.sha256,
@@ -109,18 +106,6 @@ def corpus_quality(config: Config, i: Wildcards) -> Settings:
         for language, seeds in sorted(section.quality.items())
     }
     return QualitySettings(normalisation=section.normalisation, languages=languages)
-
-
-def corpus_scores(config: Config, i: Wildcards) -> Settings:
-    return ScoresSettings()
-
-
-def corpus_perplexity(config: Config, i: Wildcards) -> Settings:
-    return PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens)
-
-
-def corpus_signatures(config: Config, i: Wildcards) -> Settings:
-    return signatures(config, i["corpus"])
 
 
 def corpus_equal_keys(config: Config, i: Wildcards) -> Settings:
@@ -198,7 +183,7 @@ STEPS = (
     Step(
         "corpus.scores",
         SCORED_CORPUS_BATCH,
-        corpus_scores,
+        lambda config, i: ScoresSettings(),
         "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}",
         inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
         outputs=(Output("scores", layout.SCORES),),
@@ -207,7 +192,7 @@ STEPS = (
     Step(
         "corpus.perplexity",
         READ_CORPUS_BATCH,
-        corpus_perplexity,
+        lambda config, i: PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens),
         "Read {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus} with a model",
         inputs=(
             *FILTERED_BATCH,
@@ -220,7 +205,7 @@ STEPS = (
     Step(
         "corpus.signatures",
         CORPUS_BATCH,
-        corpus_signatures,
+        lambda config, i: signatures(config, i["corpus"]),
         "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}",
         inputs=FILTERED_BATCH,
         outputs=(Output("signatures", layout.SIGNATURES),),

@@ -16,16 +16,7 @@ from pipeline.sources.settings import Genre
 from pipeline.workflow.common_settings import shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.corpus import CORPUS
-from pipeline.workflow.steps.declaration import (
-    SOURCES_READ,
-    Input,
-    Need,
-    Output,
-    Shown,
-    Step,
-    all_batches,
-    all_units,
-)
+from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Shown, Step, all_batches, all_units
 
 
 def corpus_statistics(config: Config, i: Wildcards) -> Settings:

@@ -91,9 +91,7 @@ class Input:
 
 
 def waits_for(
-    name: str,
-    files: Place | Files | str,
-    is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False,
+    name: str, files: Place | Files | str, is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
 ) -> Input:
     """Return what has to be there before a job, and is not read under its name."""
     return Input(name, files, is_read=False, is_ancient=is_ancient)

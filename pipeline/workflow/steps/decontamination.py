@@ -50,23 +50,11 @@ def _items(files: list[ItemFile]) -> list[TaskFile]:
     ]
 
 
-def corpus_matches(config: Config, i: Wildcards) -> Settings:
-    return MatchesSettings()
-
-
-def corpus_find_items(config: Config, i: Wildcards) -> Settings:
-    return FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"]))
-
-
 def _deciding(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
     """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
     keys = shared(settings, config.corpus[corpus].decontamination)
     own = set(config.corpus_sources(corpus)) & set(keys["cannot_hold_items"])
     return {**keys, "cannot_hold_items": sorted(own)}
-
-
-def corpus_decontaminate(config: Config, i: Wildcards) -> Settings:
-    return DecontaminateSettings()
 
 
 def corpus_count_items(config: Config, i: Wildcards) -> Settings:
@@ -113,7 +101,7 @@ STEPS = (
     Step(
         "corpus.matches",
         CORPUS_BATCH,
-        corpus_matches,
+        lambda config, i: MatchesSettings(),
         "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items",
         inputs=(*DEDUPLICATED_BATCH, Input("ngrams", layout.ITEM_NGRAMS)),
         outputs=(Output("matches", layout.MATCHES),),
@@ -122,7 +110,7 @@ STEPS = (
     Step(
         "corpus.find_items",
         CORPUS,
-        corpus_find_items,
+        lambda config, i: FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"])),
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
         inputs=(
             SOURCES_READ,
@@ -139,7 +127,7 @@ STEPS = (
     Step(
         "corpus.decontaminate",
         CORPUS_BATCH,
-        corpus_decontaminate,
+        lambda config, i: DecontaminateSettings(),
         "Write the final documents of {wildcards.source}, batch {wildcards.batch}",
         inputs=(
             *DEDUPLICATED_BATCH,

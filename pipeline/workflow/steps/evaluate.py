@@ -27,14 +27,6 @@ SEARCHED_MODEL = Per(("model",), lambda c: [(name,) for name in c.searched_model
 EVALUATED_RUN = Per((), lambda c: [()] if c.evaluated() else [])
 
 
-def evaluate_suites(config: Config, i: Wildcards) -> Settings:
-    return SuitesSettings(
-        model=i["model"],
-        step=int(i["step"]),
-        **_asked(config),
-    )
-
-
 def _asked(config: Config) -> dict[str, Any]:
     """Return what every model is asked: the same, whatever it is."""
     return {
@@ -122,19 +114,10 @@ STEPS = (
     Step(
         "evaluate.suites",
         EVALUATION,
-        evaluate_suites,
+        lambda config, i: SuitesSettings(model=i["model"], step=int(i["step"]), **_asked(config)),
         "Evaluate the model {wildcards.model} at step {wildcards.step}",
-        inputs=(
-            SOURCES_READ,
-            Input("milestone", layout.MILESTONE),
-            TASKS,
-            INDEX,
-            Input("baselines", baseline_answers),
-        ),
-        outputs=(
-            Output("results", layout.RESULTS, is_target=True),
-            Output("answers", layout.ANSWERS),
-        ),
+        inputs=(SOURCES_READ, Input("milestone", layout.MILESTONE), TASKS, INDEX, Input("baselines", baseline_answers)),
+        outputs=(Output("results", layout.RESULTS, is_target=True), Output("answers", layout.ANSWERS)),
         need=None,
         threads=8,
         scratch=layout.JOB_SCRATCH,
@@ -164,9 +147,7 @@ STEPS = (
             Input("suffixes", _suffixes, is_short=True, is_ancient=True),
             Input("final", layout.FINAL_MODEL),
             Input(
-                "harmful",
-                lambda run, w: [*map(str, run.config.harmful_files_of_model(w["model"]))],
-                is_ancient=True,
+                "harmful", lambda run, w: [*map(str, run.config.harmful_files_of_model(w["model"]))], is_ancient=True
             ),
         ),
         outputs=(Output("samples", layout.SAMPLES, is_target=True),),

@@ -39,10 +39,6 @@ RESERVING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus 
 RESERVING_RUN = Per((), lambda c: [()] if c.reserving() else [])
 
 
-def opt_out_entries(config: Config, i: Wildcards) -> Settings:
-    return EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"])))
-
-
 def opt_out_reserved(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     copied = map(config.source, config.corpus_sources(i["corpus"]))
@@ -54,10 +50,6 @@ def opt_out_reserved(config: Config, i: Wildcards) -> Settings:
         quarantine=source.damaged_share > 0,
         **keys,
     )
-
-
-def opt_out_forgotten(config: Config, i: Wildcards) -> Settings:
-    return ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"]))
 
 
 def opt_out_remains(config: Config, i: Wildcards) -> Settings:
@@ -105,7 +97,7 @@ STEPS = (
     Step(
         "opt_out.entries",
         RESERVING_BATCH,
-        opt_out_entries,
+        lambda config, i: EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"]))),
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
@@ -132,7 +124,7 @@ STEPS = (
     Step(
         "opt_out.forgotten",
         RESERVING_CORPUS,
-        opt_out_forgotten,
+        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"])),
         "Search the corpus {wildcards.corpus} for what is to be forgotten",
         inputs=(
             MANIFESTS_READ,

@@ -147,11 +147,7 @@ STEPS = (
         MODEL,
         pretrain_export,
         "Export the model {wildcards.model}",
-        inputs=(
-            SOURCES_READ,
-            INDEX_READ,
-            Input("milestones", lambda run, w: run.milestones(w["model"])),
-        ),
+        inputs=(SOURCES_READ, INDEX_READ, Input("milestones", lambda run, w: run.milestones(w["model"]))),
         outputs=(
             Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
             Output("metrics", layout.METRICS),

@@ -120,12 +120,7 @@ STEPS = (
                 "page", layout.REPORT_PAGE, is_target=True, shown=Shown("Report", {"document": "the auditor's page"})
             ),
             Output("model_card", layout.MODEL_CARD, shown=Shown("Report", {"document": "the model card"})),
-            Output(
-                "papers",
-                layout.PAPERS,
-                is_folder=True,
-                shown=_document("{document}", "{document}.html"),
-            ),
+            Output("papers", layout.PAPERS, is_folder=True, shown=_document("{document}", "{document}.html")),
             Output("energy", layout.ENERGY_ACCOUNT),
             Output("figures", layout.KEY_FIGURES),
         ),

@@ -8,17 +8,7 @@ from pipeline.core.settings import Settings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, TokenUse
 from pipeline.workflow.common_settings import shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.declaration import (
-    QUICK,
-    SOURCES_READ,
-    Input,
-    Need,
-    Output,
-    Per,
-    Step,
-    unseen,
-    waits_for,
-)
+from pipeline.workflow.steps.declaration import QUICK, SOURCES_READ, Input, Need, Output, Per, Step, unseen, waits_for
 
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
@@ -37,10 +27,6 @@ def tokens_shard(config: Config, i: Wildcards) -> Settings:
     genres = {source.name: source.genre for source in sources if section.strata.genre and source.genre is not None}
     licenses = {source.name: source.license for source in sources if section.strata.license and not source.license_key}
     return ShardSettings(shard=int(i["shard"]), genres=genres, licenses=licenses, **shared(ShardSettings, section))
-
-
-def tokens_suffixes(config: Config, i: Wildcards) -> Settings:
-    return SuffixesSettings()
 
 
 def tokens_index(config: Config, i: Wildcards) -> Settings:
@@ -94,7 +80,7 @@ STEPS = (
     Step(
         "tokens.suffixes",
         SORTED_SHARD,
-        tokens_suffixes,
+        lambda config, i: SuffixesSettings(),
         "Sort the suffixes of shard {wildcards.shard} of the token set {wildcards.tokens}",
         inputs=(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS),
         outputs=(Output("suffixes", layout.SUFFIXES),),
