@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.corpus.reasons import sentence
-from pipeline.corpus.removal import OPT_OUT
+from pipeline.corpus.reason_sentences import sentence
+from pipeline.corpus.removal_reasons import OPT_OUT
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
 from pipeline.provenance.records import Record, load_records

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, documents
-from pipeline.corpus.copies.paragraphs import without
+from pipeline.corpus.document_streams import KEPT_SCHEMA, cut_paragraphs, kept_schema, read_beside, read_kept
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, DOCUMENT_SCHEMA, DocumentWriter, id_hash
 from pipeline.corpus.find_duplicates import DUPLICATE_SCHEMA
-from pipeline.corpus.kept import KEPT_SCHEMA, beside, read_kept, schema_of
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication
 
 COUNTED = ("documents", "bytes", "languages", "licenses", "flags")
@@ -78,7 +77,7 @@ def test_what_is_read_is_what_was_told_of_each_document(
     expected, gone, cut_bytes = [], {}, 0
     for place, row in enumerate(write_unit(folder, number, told)):
         one = told.get(place, {})
-        text = without(TEXT, one["cut"]) if one.get("cut") else TEXT
+        text = cut_paragraphs(TEXT, one["cut"]) if one.get("cut") else TEXT
         reason = one.get("reason") if text else "duplicate_paragraphs"
         if reason is not None:
             gone[row["id"]] = reason
@@ -89,7 +88,7 @@ def test_what_is_read_is_what_was_told_of_each_document(
     counts = keep(folder)
     tables = list(read_kept(folder / "filtered", folder / "deduplicated"))
     assert pa.concat_tables(tables).to_pylist() == expected
-    assert {table.schema for table in tables} == {schema_of(folder / "filtered")}
+    assert {table.schema for table in tables} == {kept_schema(folder / "filtered")}
     texts = pa.concat_tables(read_kept(folder / "filtered", folder / "deduplicated", ["text", "cluster"]))
     assert texts.to_pylist() == [{key: row[key] for key in ("text", "cluster")} for row in expected]
     assert {row["id"]: row["reason"] for row in pq.read_table(folder / "removed").to_pylist()} == gone
@@ -138,7 +137,7 @@ def test_files_of_other_documents_are_refused(tmp_path: Path) -> None:
         list(read_kept(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
     told = pa.table({"id": ["s/x/0", "elsewhere"]})
     with pytest.raises(InputError, match="is told of others: rerun"):
-        list(beside(tmp_path / "some/filtered", told))
+        list(read_beside(tmp_path / "some/filtered", told))
 
 
 def test_the_last_step_writes_a_group_of_rows_for_each_that_was_filtered(

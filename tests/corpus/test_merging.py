@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import merging
+from pipeline.corpus import document_streams
+from pipeline.corpus.document_streams import merge_documents
 from pipeline.corpus.documents import FINAL_SCHEMA, LAST_HASH, id_hash
-from pipeline.corpus.merging import merge_documents
 
 
 def written(folder: Path, files: int) -> tuple[list[Path], list[dict[str, Any]]]:
@@ -44,7 +44,7 @@ def test_the_order_is_that_of_the_hash_for_any_number_of_files_that_are_open(
     (tmp_path / "temporary").mkdir()
     half = LAST_HASH // 2
     for files_open in (2, 7, 39, 40):
-        monkeypatch.setattr(merging, "FILES_OPEN", files_open)
+        monkeypatch.setattr(document_streams, "FILES_OPEN", files_open)
         found = list(merge_documents(reversed(paths), ["text", "language"]))
         expected = [(row["id_hash"], row["id"], row["text"], row["language"]) for row in rows]
         assert found == sorted(expected)
@@ -68,7 +68,7 @@ def test_temporary_files_hold_what_is_wanted_and_go_when_they_are_read(
     paths, rows = written(tmp_path, 200)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(merging, "FILES_OPEN", 2)
+    monkeypatch.setattr(document_streams, "FILES_OPEN", 2)
     wanted = sorted(row["id_hash"] for row in rows)[:10]
     for _ in merge_documents(paths, ["text"], (0, wanted[-1])):
         held = [pq.read_metadata(path).num_rows for path in (tmp_path / "temporary").rglob("*.parquet")]

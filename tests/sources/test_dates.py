@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.reading import iso_date
+from pipeline.sources.raw_documents import iso_date
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.sources.files import assign_unit, list_files
+from pipeline.sources.units import assign_unit, list_files
 
 
 def test_names_are_relative_to_the_folder_before_the_first_wildcard(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipeline.sources.formats import column_at, stored_keys
+from pipeline.sources.record_formats import column_at, stored_keys
 
 
 def test_a_key_with_dots_names_a_field_of_a_column_or_a_column_of_that_name() -> None:

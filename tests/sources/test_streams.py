@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.sources import streams
-from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import read_records
-from pipeline.sources.records import Keys
-from pipeline.sources.streams import Pieces, refuse_unreadable
+from pipeline.sources import byte_streams
+from pipeline.sources.byte_streams import DamagedFile, Pieces, refuse_unreadable
+from pipeline.sources.raw_documents import Keys
+from pipeline.sources.record_formats import read_records
 
 COMPRESS: dict[str, Any] = {
     "gz": lambda content: gzip.compress(content, mtime=0),
@@ -52,7 +51,7 @@ def test_members_in_a_row_with_padding_are_one_content(
     whole = b"".join(part for part, _ in members)
     garbage = b"#" + garbage.replace(b"\x1f", b"").replace(b"B", b"").replace(b"\xfd", b"")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "PIECE_BYTES", size)
+        patch.setattr(byte_streams, "PIECE_BYTES", size)
         assert content(raw, compression) == (whole, 0)
         assert content(raw + garbage, compression) == (whole, len(garbage))
 
@@ -64,7 +63,7 @@ def test_what_may_be_an_archive_with_a_bad_head_is_damage(compression: str) -> N
         with pytest.raises(DamagedFile, match=r"is truncated or damaged|is damaged|begins like no") as caught:
             content(raw, compression)
         assert caught.value.damage == "damaged"
-    assert content(one + b"#" * streams.LARGEST_TRAIL, compression)[1] == streams.LARGEST_TRAIL
+    assert content(one + b"#" * byte_streams.LARGEST_TRAIL, compression)[1] == byte_streams.LARGEST_TRAIL
 
 
 @pytest.mark.parametrize("compression", COMPRESS)

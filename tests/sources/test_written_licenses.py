@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.licenses import licenses_in
-from pipeline.sources.written_licenses import as_written, read_license
+from pipeline.sources.spdx_licenses import as_written, licenses_in, read_license
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.classifier.ngrams import BUCKETS, buckets
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, buckets
 
 
 def same(one: str, other: str) -> bool:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pipeline.corpus.classifier import training
-from pipeline.corpus.classifier.model import Classifier, load, save
-from pipeline.corpus.classifier.ngrams import buckets
-from pipeline.corpus.classifier.training import balanced, calibrate, means, shares, train
+from pipeline.corpus.classifier import classifier_training
+from pipeline.corpus.classifier.classifier_training import balanced, calibrate, means, shares, train
+from pipeline.corpus.classifier.linear_classifier import LinearClassifier, buckets, load_classifiers, save_classifiers
 from tests.corpus.classifier.conftest import menus, sentences
 
 
@@ -33,7 +32,7 @@ def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
     good = np.arange(len(texts)) < 30
     found = shares(texts)
     weights, gap = train(found, good)
-    assert gap < training.LARGEST_GAP
+    assert gap < classifier_training.LARGEST_GAP
     used, columns = np.unique(found.buckets_M, return_inverse=True)
     dense = np.zeros((len(texts), len(used)))
     dense[np.repeat(np.arange(len(texts)), np.diff(found.bounds)), columns] = found.shares_M
@@ -73,7 +72,7 @@ def test_the_umask_decides_who_may_read_the_weights(tmp_path: Path) -> None:
     path = tmp_path / "classifier.safetensors"
     before = os.umask(0o027)
     try:
-        save({"nl": Classifier(np.ones(8, dtype=np.float32), 1.0, 0.5)}, path)
+        save_classifiers({"nl": LinearClassifier(np.ones(8, dtype=np.float32), 1.0, 0.5)}, path)
     finally:
         os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640 and load(path)["nl"].constant == 0.5
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640 and load_classifiers(path)["nl"].constant == 0.5

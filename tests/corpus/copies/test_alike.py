@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
-from pipeline.corpus.copies import alike
-from pipeline.corpus.copies.alike import find_alike
+from pipeline.corpus.copies import similarity
+from pipeline.corpus.copies.similarity import find_alike
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
 
@@ -110,7 +110,9 @@ def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisi
     expected = deduplicated(tmp_path / "expected", texts, section)
     assert {"exact_duplicate", "near_duplicate", None} == {row["reason"] for row in expected.values()}
     shuffled = dict(random.Random(3).sample([*texts.items()], len(texts)))
-    monkeypatch.setattr(find_duplicates, "afford", lambda *_: 9000)  # three texts and those they are compared with
+    monkeypatch.setattr(
+        find_duplicates, "comparison_memory", lambda *_: 9000
+    )  # three texts and those they are compared with
     assert deduplicated(tmp_path / "again", shuffled, section, 3, 7) == expected
     assert all(expected[row["value"]]["reason"] is None for row in expected.values())
     exact = [row for row in expected.values() if row["reason"] == "exact_duplicate"]
@@ -210,4 +212,4 @@ def test_a_cluster_is_never_quadratic() -> None:
     for memory_bytes in (2000, 100_000):
         found, _ = find_alike(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
         assert found.tolist() == [*range(1000), 50, 1001]
-    assert alike.MOST_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2
+    assert similarity.MOST_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2

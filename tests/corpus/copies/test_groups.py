@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.copies import groups
-from pipeline.corpus.copies.groups import RECORD_BYTES, Groups, equal_pairs
-from pipeline.corpus.copies.signed import Keys, Numbers, SignedUnit
+from pipeline.corpus.copies import duplicate_groups
+from pipeline.corpus.copies.duplicate_groups import RECORD_BYTES, Groups, equal_pairs
+from pipeline.corpus.copies.signature_files import Keys, Numbers, SignedUnit
 
 UNITS = [SignedUnit(Path(str(place)), "s", place, 0, 0, 0, 0, 0, 0) for place in range(3)]
 
@@ -51,7 +51,7 @@ KEYS = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([
 def test_the_pairs_are_those_of_a_dictionary(records: list[tuple[int, ...]], bucket_records: int, parts: int) -> None:
     memory_bytes = max(1, -(-len(records) * RECORD_BYTES // parts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "BUCKET_RECORDS", bucket_records)
+        patch.setattr(duplicate_groups, "BUCKET_RECORDS", bucket_records)
         assert found(records, len(records[0]) if records else 1, memory_bytes) == expected(records)
 
 

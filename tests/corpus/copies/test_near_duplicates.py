@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pipeline.corpus import find_duplicates
-from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.copies.shingles import simplify
-from pipeline.corpus.copies.signed import band_columns, content_hash
-from pipeline.corpus.execute import execute
+from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration, simplify
+from pipeline.corpus.copies.signature_files import band_columns, content_hash
+from pipeline.corpus.local_executor import run_blocks
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
 from pipeline.corpus.signatures import SignDocuments
 
@@ -106,7 +105,7 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
     buckets = MinhashDedupBuckets(
         str(tmp_path / "theirs"), str(tmp_path / "pairs"), config=configuration(Deduplication())
     )
-    execute([buckets], tasks=14)
+    run_blocks([buckets], tasks=14)
     cluster = list(range(len(documents)))
     for file in sorted((tmp_path / "pairs").glob("*.dups")):
         for _, one, _, other in struct.iter_unpack("<4I", file.read_bytes()):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.copies.paragraphs import paragraph_keys, without
+from pipeline.corpus.copies.signature_files import paragraph_keys
+from pipeline.corpus.document_streams import cut_paragraphs
 from pipeline.corpus.settings import Corpus, Deduplication
 
 SECTION = Deduplication(paragraphs=True, paragraph_characters=40, prefer=["b"])
@@ -57,9 +58,9 @@ def test_paragraphs_of_removed_copies_do_not_count(new_chain: Any, texts: dict[s
 def test_what_is_not_cut_stays_as_it_is(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)
     keys = paragraph_keys(text, 4)
-    assert without(text, []) == text.strip()
+    assert cut_paragraphs(text, []) == text.strip()
     left = [place for place, key in enumerate(keys) if key not in keys[:place] or not key]
-    shorter = without(text, set(range(len(keys))) - set(left))
+    shorter = cut_paragraphs(text, set(range(len(keys))) - set(left))
     again = [key for key in paragraph_keys(shorter, 4) if key]
     assert again == list(dict.fromkeys(key for key in keys if key))
 

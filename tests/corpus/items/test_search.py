@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.items.search import CONTEXT_WORDS
+from pipeline.corpus.items.item_search import CONTEXT_WORDS
 from pipeline.corpus.text.word_hashes import SLICE_BYTES, hash_ngrams, hash_texts
 from tests.corpus.items.conftest import Looked, rows
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.contamination_settings import TaskFile
-from pipeline.corpus.items.texts import read_items
+from pipeline.corpus.items.item_ngrams import read_items
+from pipeline.corpus.items.settings import TaskFile
 from tests.corpus.items.conftest import rows
 
 TEXT = "Nine words make this sentence short but long enough."

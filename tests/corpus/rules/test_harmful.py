@@ -14,8 +14,8 @@ from datatrove.data import Document
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
-from pipeline.corpus.rules.harmful import FlagHarmful, Phrases
-from pipeline.corpus.rules.harmful_settings import Harmful
+from pipeline.corpus.rules.harmful_content import FlagHarmful, Phrases
+from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.workflow.steps import step_settings
 

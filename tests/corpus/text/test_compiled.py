@@ -10,10 +10,10 @@ from unittest import mock
 
 from numba.core.caching import FunctionCache
 
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 
 MODULE = """
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 
 @compiled
 def twice(number):

@@ -16,11 +16,15 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import _checked_model
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.corpus.text.capitals import without_capitals
-from pipeline.corpus.text.language import IdentifyLanguage
-from pipeline.corpus.text.language_bayes import NEIGHBOURS, BayesIdentifier
-from pipeline.corpus.text.language_fasttext import FastTextIdentifier, language_of
-from pipeline.corpus.text.stretches import cut
+from pipeline.corpus.text.language_identification import IdentifyLanguage
+from pipeline.corpus.text.language_models import (
+    NEIGHBOURS,
+    BayesIdentifier,
+    FastTextIdentifier,
+    cut_stretches,
+    language_of,
+    without_capitals,
+)
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
 
@@ -163,8 +167,8 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
 
 def test_stretches_are_whole_lines() -> None:
     data = b"\n".join([b"x" * 600] * 7)
-    assert [data[start:end] for start, end in cut(data)] == [b"x" * 600 + b"\n" + b"x" * 600] * 3
-    assert list(cut(b"x" * 1999)) == []
+    assert [data[start:end] for start, end in cut_stretches(data)] == [b"x" * 600 + b"\n" + b"x" * 600] * 3
+    assert list(cut_stretches(b"x" * 1999)) == []
 
 
 @pytest.mark.parametrize("with_fasttext", [False, True])
