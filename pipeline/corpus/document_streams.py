@@ -119,14 +119,13 @@ def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = N
 
 
 FILES_OPEN = 100  # each holds a batch of rows in memory too
-EVERY = pc.scalar(True)
 
 
 def _merged_rows(
-    path: Path, names: list[str], told_by: list[str], hash_range: tuple[int, int], where: pc.Expression
+    path: Path, names: list[str], told_by: list[str], hash_range: tuple[int, int], where: pc.Expression | None
 ) -> Iterator[Any]:
     for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *told_by])]):
-        chosen = batch.filter(where)
+        chosen = batch if where is None else batch.filter(where)
         yield from zip(*(chosen.column(name).to_pylist() for name in names), strict=True)
 
 
@@ -143,7 +142,7 @@ def merge_documents(
     paths: Iterable[Path],
     columns: Iterable[str],
     hash_range: tuple[int, int] = (0, LAST_HASH),
-    where: pc.Expression = EVERY,
+    where: pc.Expression | None = None,
     told_by: Iterable[str] = (),
 ) -> Iterator[Any]:
     """Yield `id_hash`, `id` and some columns of the documents of files, each of which is in that order.
@@ -152,7 +151,7 @@ def merge_documents(
 
     Args:
         hash_range: the least and the greatest `id_hash` that is wanted.
-        where: the condition that the documents meet that are wanted, and `told_by` the columns that it asks.
+        where: the condition that the wanted documents meet, None for all; `told_by` are the columns that it asks.
     """
     names = ["id_hash", "id", *columns]
     asked = [*told_by]

@@ -1,4 +1,4 @@
-"""The files and units of a source: what lies where, what is cut into parts, and whether files are as a manifest says."""
+"""The files and units of a source: what lies where, what is cut into parts, whether files are as a manifest says."""
 
 from __future__ import annotations
 

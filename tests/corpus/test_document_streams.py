@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import json
+import random
+import tempfile
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.corpus import deduplicate, documents
-from pipeline.corpus.document_streams import KEPT_SCHEMA, cut_paragraphs, kept_schema, read_beside, read_kept
-from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, DOCUMENT_SCHEMA, DocumentWriter, id_hash
+from pipeline.corpus import deduplicate, document_streams, documents
+from pipeline.corpus.document_streams import (
+    KEPT_SCHEMA,
+    cut_paragraphs,
+    kept_schema,
+    merge_documents,
+    read_beside,
+    read_kept,
+)
+from pipeline.corpus.documents import (
+    DEDUPLICATED_SCHEMA,
+    DOCUMENT_SCHEMA,
+    FINAL_SCHEMA,
+    LAST_HASH,
+    DocumentWriter,
+    id_hash,
+)
 from pipeline.corpus.find_duplicates import DUPLICATE_SCHEMA
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication
 
@@ -148,3 +167,59 @@ def test_the_last_step_writes_a_group_of_rows_for_each_that_was_filtered(
     chain.deduplicate(["s"])
     groups = [pq.read_metadata(chain.folder / f"s.{name}").num_row_groups for name in ("filtered", "final")]
     assert groups == [3, 3] and chain.statistics(["s"])["totals"]["documents_out"] == 5
+
+
+def written(folder: Path, files: int) -> tuple[list[Path], list[dict[str, Any]]]:
+    """Write files of 0 to 4 documents; return their paths and all documents."""
+    draw, paths, rows = random.Random(files), [], []
+    for number in range(files):
+        some = []
+        for row in range(draw.randrange(5)):
+            name = f"s/{number}/{row}"
+            known = {"id": name, "text": f"tekst {number} {row}", "language": draw.choice(["nl", "en"])}
+            fixed = {"language_score": 1.0, "source": "s", "license": "CC0-1.0", "flags": []}
+            some.append({**known, **fixed, "cluster": name, "cluster_size": 1, "id_hash": id_hash(name)})
+        rows += some
+        some.sort(key=lambda row: (row["id_hash"], row["id"]))
+        paths.append(folder / f"{number}.parquet")
+        pq.write_table(pa.Table.from_pylist(some, FINAL_SCHEMA), paths[-1], row_group_size=2)
+    return paths, rows
+
+
+def test_the_order_is_that_of_the_hash_for_any_number_of_files_that_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, rows = written(tmp_path, 40)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    half = LAST_HASH // 2
+    for files_open in (2, 7, 39, 40):
+        monkeypatch.setattr(document_streams, "FILES_OPEN", files_open)
+        found = list(merge_documents(reversed(paths), ["text", "language"]))
+        expected = [(row["id_hash"], row["id"], row["text"], row["language"]) for row in rows]
+        assert found == sorted(expected)
+        some = list(merge_documents(paths, ["text"], (half, LAST_HASH), pc.field("language") == "nl", ["language"]))
+        assert some == [row[:3] for row in found if row[0] >= half and row[3] == "nl"]
+        assert not list((tmp_path / "temporary").iterdir())
+    assert list(merge_documents([], ["text"])) == []
+
+
+def test_more_files_are_read_than_may_be_open(
+    tmp_path: Path, few_files: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    paths, rows = written(tmp_path, 300)
+    with few_files(120):
+        assert len(list(merge_documents(paths, ["text"]))) == len(rows)
+
+
+def test_temporary_files_hold_what_is_wanted_and_go_when_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, rows = written(tmp_path, 200)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(document_streams, "FILES_OPEN", 2)
+    wanted = sorted(row["id_hash"] for row in rows)[:10]
+    for _ in merge_documents(paths, ["text"], (0, wanted[-1])):
+        held = [pq.read_metadata(path).num_rows for path in (tmp_path / "temporary").rglob("*.parquet")]
+        assert sum(held) == 10
