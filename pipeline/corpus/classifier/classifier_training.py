@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from pipeline.core.statistics import CONFIDENCE, Ratio, share
+from pipeline.core.confidence_intervals import CONFIDENCE, Ratio, share
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, buckets
 from pipeline.corpus.text.numba_cache import compiled
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.core.statistics import COVERAGE, ratio, share, simulated_coverage
+from pipeline.core.confidence_intervals import COVERAGE, ratio, share, simulated_coverage
 from tests.evaluate.coverage import KINDS, coverage
 
 
