@@ -37,9 +37,9 @@ from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
 from pipeline.corpus.copies.minhash import configuration  # noqa: E402
+from pipeline.corpus.document_streams import kept_schema, read_kept  # noqa: E402
 from pipeline.corpus.documents import DocumentWriter  # noqa: E402
-from pipeline.corpus.execute import execute  # noqa: E402
-from pipeline.corpus.kept import read_kept, schema_of  # noqa: E402
+from pipeline.corpus.local_executor import run_blocks  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import (  # noqa: E402
     DeduplicateSettings,
@@ -81,7 +81,7 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
         deduplicated=folder / "deduplicated",
         removed=folder / "removed",
     )
-    with DocumentWriter(folder / "final", schema_of(filtered)) as writer:  # as the last step does
+    with DocumentWriter(folder / "final", kept_schema(filtered)) as writer:  # as the last step does
         for table in read_kept(filtered, folder / "deduplicated"):
             writer.write(table)
     clock.lap("deduplicate")
@@ -96,12 +96,12 @@ def stock(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     config = configuration(Deduplication())
     stock_filter(preset, file, Path(filtered))
     clock.lap("filter")
-    execute([JsonlReader(filtered), MinhashDedupSignature(signed, config, language="nld")])
+    run_blocks([JsonlReader(filtered), MinhashDedupSignature(signed, config, language="nld")])
     clock.lap("signatures")
-    execute([MinhashDedupBuckets(signed, pairs, config=config)], tasks=config.num_buckets)
-    execute([MinhashDedupCluster(pairs, copies, config=config)])
+    run_blocks([MinhashDedupBuckets(signed, pairs, config=config)], tasks=config.num_buckets)
+    run_blocks([MinhashDedupCluster(pairs, copies, config=config)])
     clock.lap("find_duplicates")
-    ran: Any = execute([JsonlReader(filtered), MinhashDedupFilter(copies), JsonlWriter(out)])
+    ran: Any = run_blocks([JsonlReader(filtered), MinhashDedupFilter(copies), JsonlWriter(out)])
     clock.lap("deduplicate")
     return int(ran[-1].stats["total"].total)
 

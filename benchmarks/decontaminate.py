@@ -22,9 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.config.configuration import load
 from pipeline.config.evaluation_items import leaving
-from pipeline.corpus.items.decide import Decision
-from pipeline.corpus.items.ngrams import hash_items
-from pipeline.corpus.items.search import Search
+from pipeline.corpus.items.item_ngrams import hash_items
+from pipeline.corpus.items.item_search import Decision, ItemSearch
 from pipeline.workflow.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
@@ -42,7 +41,7 @@ def main(configuration: str, *pairs: str) -> int:
     config = load({**yaml.safe_load(Path(configuration).read_text()), **given})
     words: Any = step_settings(config, "corpus.ngrams", {"corpus": "main"})
     table = hash_items(words, words.items, [file.path for file in leaving(config, "main")])
-    search, decision = Search(table), Decision(table, config.corpus["main"].decontamination)
+    search, decision = ItemSearch(table), Decision(table, config.corpus["main"].decontamination)
     size, seconds = 0, 0.0
     found: dict[str, tuple[Counter[str], Any, list[str]]] = {}
     for source in sorted(source.name for source in config.sources):

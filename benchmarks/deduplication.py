@@ -36,12 +36,12 @@ from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus import equal_keys, find_duplicates, signatures
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, content_hash
+from pipeline.corpus.copies.signature_files import CONTENT, SignatureWriter, content_hash
 from pipeline.corpus.settings import (
-    Comparison,
     Deduplication,
     EqualKeysSettings,
     FindDuplicatesSettings,
+    KeyComparison,
     SignaturesSettings,
 )
 
@@ -102,7 +102,7 @@ def peak_bytes() -> int:
 
 def share_keys(folder: Path, settings: Deduplication, share: int) -> None:
     """Compare the keys of one share, as a job of its own does."""
-    keys = settings.model_dump(include=set(Comparison.model_fields))
+    keys = settings.model_dump(include=set(KeyComparison.model_fields))
     (folder / "pairs").mkdir(exist_ok=True)
     equal_keys.run(
         EqualKeysSettings(share=share, shares=settings.jobs, **keys),

@@ -31,7 +31,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.language import identifier
+from pipeline.corpus.text.language_identification import identifier
 from pipeline.corpus.text.normalise import Normalise
 from pipeline.sources.settings import Source
 

@@ -4,7 +4,7 @@
 
 Each line is a distribution, each column a number of units: single items, or clusters of items. RUN adds the values of
 real items, drawn with replacement, of which those of all items are the truth. The last lines are the lowest share of
-each kind, which `pipeline.core.statistics.COVERAGE` repeats.
+each kind, which `pipeline.core.confidence_intervals.COVERAGE` repeats.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.core.statistics import COVERAGE_SIZES as SIZES
-from pipeline.core.statistics import Ratio, ratio
+from pipeline.core.confidence_intervals import COVERAGE_SIZES as SIZES
+from pipeline.core.confidence_intervals import Ratio, ratio
 from tests.evaluate.coverage import KINDS, Draw, Floats, coverage
 
 

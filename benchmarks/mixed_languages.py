@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from datatrove.data import Document
 
 from benchmarks.sides import texts
-from pipeline.corpus.text.language import IdentifyLanguage
+from pipeline.corpus.text.language_identification import IdentifyLanguage
 
 SHARES = (0.0, 0.1, 0.2, 0.25, 0.35, 0.4, 0.5)
 CHARACTERS = 6000

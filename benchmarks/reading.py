@@ -27,7 +27,7 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.corpus.personal_data import Fields
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 
 TEXT = "de molenaar loopt elke ochtend over dijk en kijkt of het water hoger staat dan gisteren in zijn schrift"
@@ -62,7 +62,7 @@ def write(path: Path, megabytes: int) -> None:
 
 def measure(path: Path) -> None:
     """Read a file and print what it took."""
-    reader = Reader("s", [path.name], [path], RemovedDocuments("s", "filter", Fields(PersonalData())))
+    reader = RawTextReader("s", [path.name], [path], RemovedDocuments("s", "filter", Fields(PersonalData())))
     start = time.process_time()
     for _ in reader.run():
         pass

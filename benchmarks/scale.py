@@ -23,7 +23,7 @@ import yaml
 
 from benchmarks.run import copy_project
 from pipeline.config.configuration import load
-from pipeline.sources.files import assign_unit
+from pipeline.sources.units import assign_unit
 from pipeline.workflow.dag import Dag
 
 OF_UNITS = {

@@ -32,7 +32,6 @@ LAYERS = {
 # Modules that import one from a package above theirs.
 EXCEPTIONS = {
     "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # the manifest of a source says what its list names
-    "corpus.filter": ["opt_out.lists", "opt_out.block"],  # the filter leaves out what is on a list
     "pretrain.monitors.telemetry": ["pretrain.processes.device"],
     "pretrain.checkpoints.saver": ["pretrain.parallel.backend"],
 }

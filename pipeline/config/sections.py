@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 from pipeline.config.platforms import Platform
 from pipeline.config.slurm_settings import Slurm
 from pipeline.core.settings import Settings
-from pipeline.corpus.quality_settings import Perplexity
+from pipeline.corpus.classifier.settings import Perplexity
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
@@ -20,8 +20,8 @@ from pipeline.pretrain.processes.launch import launcher
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
-from pipeline.sources.licenses import canonical
 from pipeline.sources.settings import Source
+from pipeline.sources.spdx_licenses import canonical
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
 

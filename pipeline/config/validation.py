@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pipeline.config.sections import Sections
 from pipeline.core.ramp import Stretch
 from pipeline.pretrain.training_settings import Training
-from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.spdx_licenses import canonical, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bins
 
 

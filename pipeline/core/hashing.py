@@ -6,7 +6,10 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+
+from pipeline.core.errors import InputError
 
 
 def sha256_of(path: Path) -> str:
@@ -26,3 +29,22 @@ def sha256_of_each(paths: Sequence[Path]) -> list[str]:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ThreadPoolExecutor(processors) as threads:
         return list(threads.map(sha256_of, paths))
+
+
+@cache
+def folder_sha256(folder: str, key: str, content: str) -> str:
+    """Return the SHA-256 of the names and bytes of all files in a folder, hidden ones left out.
+
+    Args:
+        key: of the configuration, which names the folder, and `content` what it should hold: both for the message.
+
+    Raises:
+        InputError: the folder is missing or empty.
+    """
+    root, digest = Path(folder), hashlib.sha256()
+    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
+    if not files:
+        raise InputError(f"{key}: there are no files in {folder}: give the folder of {content}")
+    for path in files:
+        digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_of(path)}\n".encode())
+    return digest.hexdigest()

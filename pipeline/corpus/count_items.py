@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.contamination_settings import CountItemsSettings
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.items.decide import Decision
-from pipeline.corpus.items.ngrams import Numbers, hash_items
-from pipeline.corpus.items.search import Search
+from pipeline.corpus.items.item_ngrams import Numbers, hash_items
+from pipeline.corpus.items.item_search import Decision, ItemSearch
+from pipeline.corpus.items.settings import CountItemsSettings
 
 
 def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], contamination: Path) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
         InputError: a file of items cannot be read, or lacks a field that is to count.
     """
     table = hash_items(settings, settings.items, files)
-    search, decision = Search(table), Decision(table, settings)
+    search, decision = ItemSearch(table), Decision(table, settings)
     units: list[tuple[Path, Numbers, list[str]]] = []
     for path in sorted(final):
         source = read_metadata(path)["source"]

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.contamination_settings import DecontaminateSettings
+from pipeline.corpus.document_streams import kept_schema, read_kept, read_scores, with_scores
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.kept import read_kept, schema_of
-from pipeline.corpus.removal import CONTAMINATED
-from pipeline.corpus.scored import read_scores, with_scores
+from pipeline.corpus.items.settings import DecontaminateSettings
+from pipeline.corpus.removal_reasons import CONTAMINATED
 
 NO_FILES: list[Path] = []
 
@@ -47,7 +46,7 @@ def run(
     scored = read_scores(scores)
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
-    columns = with_scores(schema_of(documents).empty_table(), scored).schema
+    columns = with_scores(kept_schema(documents).empty_table(), scored).schema
     with DocumentWriter(final, columns) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
         for table in read_kept(documents, deduplicated):

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.document_streams import KEPT_SCHEMA, read_beside, without_paragraphs
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.kept import KEPT_SCHEMA, beside, without_paragraphs
-from pipeline.corpus.removal import DUPLICATE_PARAGRAPHS
+from pipeline.corpus.removal_reasons import DUPLICATE_PARAGRAPHS
 from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 
@@ -55,7 +55,7 @@ def run(
     rows: list[dict[str, Any]] = []
     bytes_cut = 0
     with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
-        for table, told in beside(documents, copies):
+        for table, told in read_beside(documents, copies):
             whole = without_paragraphs(table, told["cut"])
             lengths, sizes = (pc.binary_length(each["text"]) for each in (whole, table))
             nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))

@@ -14,26 +14,22 @@ from datatrove.pipeline.base import PipelineStep
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
-from pipeline.corpus.execute import execute
-from pipeline.corpus.own_license import OwnLicense, refuse_other_licenses
+from pipeline.corpus.local_executor import run_blocks
 from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
 from pipeline.corpus.quarantine import Files, RawFiles
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
-from pipeline.corpus.rules.c4 import C4Quality
-from pipeline.corpus.rules.fineweb import FineWebQuality
-from pipeline.corpus.rules.harmful import FlagHarmful
-from pipeline.corpus.rules.nordic_pile import NordicPileQuality
-from pipeline.corpus.rules.quality import GopherQuality
-from pipeline.corpus.rules.repetition import GopherRepetition
+from pipeline.corpus.rights_filters import OptOutFilter, OwnLicense, refuse_other_licenses
+from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
+from pipeline.corpus.rules.harmful_content import FlagHarmful
 from pipeline.corpus.rules.rule_block import RuleBlock
 from pipeline.corpus.rules.settings import LanguageRules
+from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
-from pipeline.corpus.text.language import IdentifyLanguage
+from pipeline.corpus.text.language_identification import IdentifyLanguage
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.opt_out.block import OptOutFilter
-from pipeline.opt_out.lists import KINDS, OptOut
-from pipeline.sources.unit import refuse_other_files
+from pipeline.sources.opt_out_list import KINDS, OptOut
+from pipeline.sources.units import refuse_other_files
 
 NO_FILES: list[Path] = []
 # C4 first, for the others judge what it leaves. FineWeb asks Gopher's rules before C4's edit the text; then what is
@@ -109,7 +105,7 @@ def blocks(
     removed = RemovedDocuments(settings.source, "filter", fields, texts)
     languages = settings.languages
     return [
-        Reader(
+        RawTextReader(
             settings.source,
             names,
             files,
@@ -194,7 +190,7 @@ def run(
         names, paths = [name for name, _ in chosen], [path for _, path in chosen]
         texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
         steps = blocks(settings, names, paths, raw.is_part, opt_out, holder, license, language_model, harmful, texts)
-        return execute([*steps, Collect()])
+        return run_blocks([*steps, Collect()])
 
     executed, quarantined = raw.without_damage(judge, quarantine=settings.quarantine)
     read_from = raw.described(quarantined)

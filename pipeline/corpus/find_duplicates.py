@@ -21,10 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.joined import DOCUMENT_BYTES, Signed, afford
-from pipeline.corpus.copies.paragraphs import Bits, cuts, repeated_paragraphs
-from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, open_signed
-from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
+from pipeline.corpus.copies.duplicate_groups import (
+    DOCUMENT_BYTES,
+    Bits,
+    SignedCorpus,
+    comparison_memory,
+    cuts,
+    repeated_paragraphs,
+)
+from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, open_signed
+from pipeline.corpus.removal_reasons import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
 from pipeline.corpus.settings import Copies, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
@@ -93,8 +99,10 @@ class Clusters:
         compared_D = np.flatnonzero(differs_O & (texts[self._cluster_O] > 1))
         if len(compared_D) == 0:
             return
-        from pipeline.corpus.copies.alike import find_alike  # these two load a compiler
-        from pipeline.corpus.ngram_sets import NgramSets
+        from pipeline.corpus.copies.similarity import (
+            NgramSets,
+            find_alike,  # these two load a compiler
+        )
 
         sets = NgramSets(self._units, documents, settings.ngram)
         numbers_D = self.numbers_M[self._order[compared_D]]
@@ -210,8 +218,8 @@ def run(
     """
     section = settings.deduplication
     units, reserved_units = open_signed(signatures, reserved, section, section.prefer)
-    signed = Signed(units, reserved_units, section)
-    left_bytes = afford(section, signed.total, signed.total * DOCUMENT_BYTES)
+    signed = SignedCorpus(units, reserved_units, section)
+    left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES)
     roots = (signed.read(pairs) if pairs else signed.joined(left_bytes)).roots()
     taken = Taken(signed.documents, reserved_units, roots)
     roots = roots[: signed.documents]
@@ -220,7 +228,7 @@ def run(
     id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
-    left_bytes = afford(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
+    left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
     clusters = Clusters(units, roots, section.minhash)
     del roots
     if section.minhash and section.least_similarity:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.contamination_settings import FindItemsSettings
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.items.decide import Decision
+from pipeline.corpus.items.item_search import Decision
+from pipeline.corpus.items.settings import FindItemsSettings
 
 HIT_SCHEMA = pa.schema(
     [

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.contamination_settings import MatchesSettings
+from pipeline.corpus.document_streams import read_kept
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.items.search import Search
-from pipeline.corpus.kept import read_kept
+from pipeline.corpus.items.item_search import ItemSearch
+from pipeline.corpus.items.settings import MatchesSettings
 
 MATCH_SCHEMA = pa.schema(
     [
@@ -28,7 +28,7 @@ def run(
     settings: MatchesSettings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path
 ) -> dict[str, Any]:
     """Write a row for each document that stays and n-gram that it holds, in their order; return their numbers."""
-    search = Search(pq.read_table(ngrams))
+    search = ItemSearch(pq.read_table(ngrams))
     known = read_metadata(deduplicated)
     unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}
     with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.corpus.contamination_settings import NgramsSettings
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.items.ngrams import hash_items
+from pipeline.corpus.items.item_ngrams import hash_items
+from pipeline.corpus.items.settings import NgramsSettings
 
 
 def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[str, Any]:

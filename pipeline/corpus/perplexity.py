@@ -17,9 +17,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.classifier.settings import PerplexitySettings
+from pipeline.corpus.document_streams import score_schema
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.quality_settings import PerplexitySettings
-from pipeline.corpus.scored import schema_of
 
 LOGITS = 1 << 24  # that are computed at a time: 64 MB
 
@@ -83,7 +83,7 @@ def run(settings: PerplexitySettings, *, documents: Path, final: Path, perplexit
         InputError: the model is not whole.
     """
     surprise, known = Surprise(final, settings.tokens), read_metadata(documents)
-    schema = schema_of("perplexity")
+    schema = score_schema("perplexity")
     with pq.ParquetFile(documents) as file, pq.ParquetWriter(perplexity, schema, compression="zstd") as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=["id", "text"])

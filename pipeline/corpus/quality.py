@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.corpus.classifier.evaluation import THRESHOLD, figures
-from pipeline.corpus.classifier.model import Classifier, save
-from pipeline.corpus.classifier.seeds import Parts, Places, Texts, divide, read
-from pipeline.corpus.classifier.training import Floats, calibrate, means, train
+from pipeline.corpus.classifier.classifier_training import THRESHOLD, calibrate, classification_figures, means, train
+from pipeline.corpus.classifier.linear_classifier import Floats, LinearClassifier, save_classifiers
+from pipeline.corpus.classifier.quality_seeds import Parts, Places, Texts, divide, read
 from pipeline.corpus.settings import QualitySettings
 
 
@@ -24,7 +23,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     Raises:
         InputError: a file has no text, a text is good and bad, or a class has too few texts.
     """
-    classifiers: dict[str, Classifier] = {}
+    classifiers: dict[str, LinearClassifier] = {}
     content: dict[str, Any] = {}
     for language, sets in settings.languages.items():
         own, files = files[: len(sets)], files[len(sets) :]
@@ -32,7 +31,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
         parts = divide(texts)
         weights, gap = train(texts.shares.of(parts.training), texts.good_N[parts.training])
         slope, constant = calibrate(_means(texts, parts.calibration, weights), texts.good_N[parts.calibration])
-        classifiers[language] = Classifier(weights, slope, constant)
+        classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
             "seeds": [
                 {**seeds.model_dump(), "texts": int((texts.sets_N == number).sum())}
@@ -45,7 +44,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
             "other_files": _measured(texts, parts, parts.other_files, classifiers[language]),
         }
         print(f"{language}: trained on {len(parts.training)} texts", flush=True)
-    save(classifiers, model)
+    save_classifiers(classifiers, model)
     written = {"threshold": THRESHOLD, "languages": content}
     evaluation.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {language: {part: told[part] for part in ("training", "calibration")} for language, told in content.items()}
@@ -60,7 +59,7 @@ def _counted(texts: Texts, places: Places) -> dict[str, int]:
     return {"good": good, "bad": len(places) - good}
 
 
-def _measured(texts: Texts, parts: Parts, places: Places, classifier: Classifier) -> dict[str, Any] | None:
+def _measured(texts: Texts, parts: Parts, places: Places, classifier: LinearClassifier) -> dict[str, Any] | None:
     """Return the figures of the classifier on some texts, beside those of what is trivial; none where there are none.
 
     Trivial are the more frequent class of the training, and a logistic function of the length, and of the share of stop
@@ -76,6 +75,9 @@ def _measured(texts: Texts, parts: Parts, places: Places, classifier: Classifier
     trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}
     for name, values in trivial.items():
         if values.any():
-            one = Classifier(classifier.weights_B, *calibrate(values[parts.training], trained))
+            one = LinearClassifier(classifier.weights_B, *calibrate(values[parts.training], trained))
             scores[name] = one.probabilities(values[places])
-    return {**_counted(texts, places), "methods": {name: figures(told, good) for name, told in scores.items()}}
+    return {
+        **_counted(texts, places),
+        "methods": {name: classification_figures(told, good) for name, told in scores.items()},
+    }

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import InputError
-from pipeline.sources.damage import DamagedFile, Quarantined
-from pipeline.sources.formats import read_records
+from pipeline.sources.byte_streams import DamagedFile, Quarantined
 from pipeline.sources.parts import raw_bytes, read_part
-from pipeline.sources.reading import BROKEN, raw_documents
-from pipeline.sources.records import Keys
+from pipeline.sources.raw_documents import BROKEN, Keys, raw_documents
+from pipeline.sources.record_formats import read_records
 
 SHOWN = 5
 Files = list[tuple[str, Path]]

@@ -12,11 +12,10 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.removed_texts import RemovedTexts
-from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import read_records
+from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.parts import read_part
-from pipeline.sources.reading import BROKEN, WITHHELD, RawDocument, raw_documents
-from pipeline.sources.records import Keys
+from pipeline.sources.raw_documents import BROKEN, WITHHELD, Keys, RawDocument, raw_documents
+from pipeline.sources.record_formats import read_records
 
 NO_OTHER_KEYS = Keys()
 
@@ -58,7 +57,7 @@ class RemovedDocuments:
             self.texts.add(self.rows[-1], document)
 
 
-class Reader(PipelineStep):  # type: ignore[misc]
+class RawTextReader(PipelineStep):  # type: ignore[misc]
     """Reads raw files, named `names[i]` and lying at `files[i]`; their formats are told by their names.
 
     A document gets the id SOURCE/NAME OF FILE/ORIGINAL ID, or its row number, from 0, where it has no id; where an id

@@ -13,11 +13,10 @@ from datatrove.data import Document
 from pipeline.core import lease
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.personal_data import MaskPersonalData
-from pipeline.corpus.removal import HARMFUL
+from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources.licenses import is_allowed
+from pipeline.sources.spdx_licenses import is_allowed
 
 WITHOUT_TEXT = (*OF_RIGHTS, HARMFUL)  # the reasons for which no text is kept
 SAMPLES_PER_REASON = 3

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.classifier.model import load
+from pipeline.corpus.classifier.linear_classifier import load_classifiers
+from pipeline.corpus.classifier.settings import ScoresSettings
+from pipeline.corpus.document_streams import score_schema
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.quality_settings import ScoresSettings
-from pipeline.corpus.scored import schema_of
 
 
 def run(settings: ScoresSettings, *, documents: Path, model: Path, scores: Path) -> dict[str, Any]:
@@ -22,9 +22,9 @@ def run(settings: ScoresSettings, *, documents: Path, model: Path, scores: Path)
 
     A document has no `quality` where its language has no classifier.
     """
-    classifiers = load(model)
+    classifiers = load_classifiers(model)
     known = read_metadata(documents)
-    schema, scored = schema_of("quality"), 0
+    schema, scored = score_schema("quality"), 0
     with pq.ParquetFile(documents) as file, pq.ParquetWriter(scores, schema, compression="zstd") as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=["id", "text", "language"])

@@ -8,11 +8,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.contamination_settings import Decontamination
-from pipeline.corpus.quality_settings import Perplexity, QualitySeeds, Seeds
-from pipeline.corpus.rules.harmful_settings import Harmful
+from pipeline.corpus.classifier.settings import Perplexity, QualitySeeds, Seeds
+from pipeline.corpus.items.settings import Decontamination
 from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
-from pipeline.corpus.rules.settings import LanguageRules
+from pipeline.corpus.rules.settings import Harmful, LanguageRules
 from pipeline.sources.settings import FieldKeys, Genre, Source
 
 
@@ -91,14 +90,14 @@ class Signatures(Settings):
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
 
 
-class Comparison(Signatures):
+class KeyComparison(Signatures):
     """How keys are compared."""
 
     exact: bool = True
     memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
 
 
-class Copies(Comparison):
+class Copies(KeyComparison):
     """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
 
     minimum_jaccard: float | None = Field(
@@ -243,7 +242,7 @@ class QualitySettings(Settings):
     languages: dict[str, list[Seeds]]
 
 
-class EqualKeysSettings(Comparison):
+class EqualKeysSettings(KeyComparison):
     """Which share of all keys is compared: the one with the number `share` of so many `shares`, from 0 on."""
 
     share: int = Field(ge=0)

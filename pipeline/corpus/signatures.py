@@ -11,10 +11,9 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.copies.minhash import MinhashSignature
-from pipeline.corpus.copies.paragraphs import paragraph_keys
-from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, band_columns, content_hash
+from pipeline.corpus.copies.signature_files import CONTENT, SignatureWriter, band_columns, content_hash, paragraph_keys
 from pipeline.corpus.documents import read_documents, read_metadata
-from pipeline.corpus.execute import execute
+from pipeline.corpus.local_executor import run_blocks
 from pipeline.corpus.settings import SignaturesSettings
 
 
@@ -71,6 +70,6 @@ class SignDocuments(PipelineStep):  # type: ignore[misc]
 def run(settings: SignaturesSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
     """Write one row for each of the documents, in their order."""
     known = read_metadata(documents)
-    execute([ReadTexts(documents), SignDocuments(signatures, settings, known)])
+    run_blocks([ReadTexts(documents), SignDocuments(signatures, settings, known)])
     print(f"{known['rows']} documents signed", flush=True)
     return {"documents": known["rows"]}

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.document_streams import SCORES
 from pipeline.corpus.documents import OF_SOURCE, read_metadata
-from pipeline.corpus.licenses import OF_LICENSE
 from pipeline.corpus.quarantine import joined, refuse_too_much
-from pipeline.corpus.removal import MIXED_LANGUAGE
-from pipeline.corpus.scored import SCORES
+from pipeline.corpus.removal_reasons import MIXED_LANGUAGE, OF_LICENSE
 from pipeline.corpus.settings import StatisticsSettings
 
 # The steps that remove documents, in their order.

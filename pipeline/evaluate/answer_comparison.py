@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from pipeline import layout
-from pipeline.core.statistics import share
+from pipeline.core.confidence_intervals import share
 from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import Answered, Key

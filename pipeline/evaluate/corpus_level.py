@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.statistics import drawn_units, effective, ratio, reach_of_t, sums_of_resamples
+from pipeline.core.confidence_intervals import drawn_units, effective, ratio, reach_of_t, sums_of_resamples
 
 Floats = NDArray[np.float64]
 Aggregation = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.statistics import Ratio, effective, number_clusters, ratio, share, simulated_coverage
+from pipeline.core.confidence_intervals import Ratio, effective, number_clusters, ratio, share, simulated_coverage
 from pipeline.evaluate.corpus_level import (
     METRICS,
     Statistics,

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from datatrove.data import Document
 
+from pipeline.core.confidence_intervals import share
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.core.statistics import share
 from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.block import KINDS
+from pipeline.corpus.personal_data.masking import KINDS
 from pipeline.corpus.personal_data.synthetic import is_synthetic
-from pipeline.corpus.rules.harmful import FlagHarmful
+from pipeline.corpus.rules.harmful_content import FlagHarmful
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.evaluate.settings import MemorizationSettings
 from pipeline.tokens.text_search import TextSearch

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pipeline.core.data_folder import with_data
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
-from pipeline.corpus.rules.harmful_settings import Harmful
+from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import PersonalData
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.statistics import number_clusters
+from pipeline.core.confidence_intervals import number_clusters
 from pipeline.evaluate.corpus_level import METRICS, merits, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key

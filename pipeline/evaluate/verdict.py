@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.core.confidence_intervals import number_clusters
 from pipeline.core.normalization import composed
-from pipeline.core.statistics import number_clusters
 from pipeline.evaluate.corpus_level import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import TaskItem
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from pipeline.core.statistics import CONFIDENCE
+from pipeline.core.confidence_intervals import CONFIDENCE
 from pipeline.evaluate import differences
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import BITS, Key

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
+from pipeline.core.confidence_intervals import CONFIDENCE
 from pipeline.core.errors import InputError
-from pipeline.core.statistics import CONFIDENCE
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 
 Floats = NDArray[np.float64]

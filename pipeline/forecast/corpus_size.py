@@ -13,15 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.joined import DOCUMENT_BYTES, KEY_BYTES
-from pipeline.corpus.copies.signed import band_columns, signature_schema
+from pipeline.corpus.copies.duplicate_groups import DOCUMENT_BYTES, KEY_BYTES
+from pipeline.corpus.copies.signature_files import band_columns, signature_schema
+from pipeline.corpus.document_streams import KEPT_SCHEMA
 from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.kept import KEPT_SCHEMA
 from pipeline.corpus.settings import Signatures
-from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import read_records
-from pipeline.sources.reading import RawDocument, raw_documents
-from pipeline.sources.records import Keys
+from pipeline.sources.byte_streams import DamagedFile
+from pipeline.sources.raw_documents import Keys, RawDocument, raw_documents
+from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
 
 FILES = 20  # of a source that are looked into, evenly chosen by their names

@@ -22,13 +22,11 @@ import xxhash
 from pipeline.core.errors import InputError
 from pipeline.core.hosts import host_of, suffixes_of
 from pipeline.core.normalization import composed
-from pipeline.opt_out.lists import KINDS, OptOut
-from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
-from pipeline.sources.reading import WITHHELD, as_string, field_text
-from pipeline.sources.records import Keys, value_at
+from pipeline.sources.byte_streams import DamagedFile, Pieces, refuse_unreadable
+from pipeline.sources.opt_out_list import KINDS, OptOut
+from pipeline.sources.raw_documents import WITHHELD, Keys, as_string, field_text, value_at
+from pipeline.sources.record_formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
 from pipeline.sources.settings import EntriesSettings
-from pipeline.sources.streams import Pieces, refuse_unreadable
 
 Index = npt.NDArray[np.uint64]
 WAITING = 500_000  # hashes that are held before they are sorted

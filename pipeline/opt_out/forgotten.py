@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signed import CONTENT, band_columns
+from pipeline.corpus.copies.signature_files import CONTENT, band_columns
 from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.removal import OPT_OUT
+from pipeline.corpus.removal_reasons import OPT_OUT
 from pipeline.opt_out.entries import contains
-from pipeline.opt_out.lists import KINDS, shown
-from pipeline.opt_out.reserved_settings import ForgottenSettings
+from pipeline.opt_out.lists import shown
 from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
+from pipeline.opt_out.settings import ForgottenSettings
+from pipeline.sources.opt_out_list import KINDS
 
 
 def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:

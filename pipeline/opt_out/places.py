@@ -19,10 +19,10 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Record
-from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
+from pipeline.corpus.copies.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.opt_out.entries import contains
-from pipeline.opt_out.others import private
+from pipeline.opt_out.neighbouring_runs import private
 from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
@@ -37,7 +37,7 @@ MINHASH = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "s
 
 
 @dataclass(frozen=True)
-class Place:
+class RemainingCopy:
     """Something below the results folder, to which `path` is relative, that has or may have what is to be forgotten.
 
     Where it is not `certain`, `why` says why it is suspected; `documents` is None where they could not be counted.
@@ -116,15 +116,15 @@ class RunSearch:
         self.ids = wanted.ids
         self.in_tokens: dict[str, int] = dict.fromkeys(self.proven, 0)
         self.in_corpora = self.documents = 0
-        self.unread: list[Place] = []
+        self.unread: list[RemainingCopy] = []
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RemainingCopy]:
         """Return every place, in the order of the chapters."""
         found = [*self._corpora(), *self._parts(), *self._tokens(), *self._models(), *self._recoveries()]
         return [*found, *self._private(), *self.unread]
 
-    def _place(self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True) -> Place:
-        return Place(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
+    def _place(self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True) -> RemainingCopy:
+        return RemainingCopy(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
 
     def _each(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
         """Return what is found in each finished file; one that cannot be read is a place of its own."""
@@ -153,7 +153,7 @@ class RunSearch:
 
         yield from self._each("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
 
-    def _corpora(self) -> Iterator[Place]:
+    def _corpora(self) -> Iterator[RemainingCopy]:
         corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]
         for corpus in corpora:
             self.ids = joined([self.ids, *self._alike(corpus)])
@@ -177,7 +177,7 @@ class RunSearch:
                 if len(found):
                     yield self._place(kind, paths[0].parent, len(found), "searched")
 
-    def _parts(self) -> Iterator[Place]:
+    def _parts(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             return self.wanted.rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
 
@@ -186,7 +186,7 @@ class RunSearch:
             if len(found):
                 yield self._place("raw texts in parts", folder, len(found), "searched")
 
-    def _tokens(self) -> Iterator[Place]:
+    def _tokens(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             return joined([found[contains(self.ids, found)] for found in ids_in_shard(path)])
 
@@ -230,7 +230,7 @@ class RunSearch:
         found = self.in_tokens[file.parent.name]
         return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
 
-    def _models(self) -> Iterator[Place]:
+    def _models(self) -> Iterator[RemainingCopy]:
         for path in layout.MILESTONE.glob(self.folder):
             if path.name.isdigit() and (verdict := self._verdict(path.parts[-3], int(path.name))):
                 yield self._place("milestone", path, *verdict[:2], certain=verdict[2])
@@ -239,7 +239,7 @@ class RunSearch:
             if verdict := self._verdict(path.parent.name, step):
                 yield self._place("model", path, *verdict[:2], certain=verdict[2])
 
-    def _recoveries(self) -> Iterator[Place]:
+    def _recoveries(self) -> Iterator[RemainingCopy]:
         for path in layout.RECOVERY_STATE.glob(self.folder):
             model, step = path.parts[-6], path.parts[-5]
             state = read_json(path) or {}
@@ -264,7 +264,7 @@ class RunSearch:
         except (OSError, KeyError, ValueError):
             return ""
 
-    def _private(self) -> Iterator[Place]:
+    def _private(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             table = pq.read_table(path, columns=["id", "text"])
             return self.wanted.rows(table.filter(table["text"].is_valid()), "", self.ids)

@@ -16,18 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline.corpus.copies.signed import signature_schema
+from pipeline.corpus.copies.signature_files import signature_schema
 from pipeline.corpus.personal_data import Fields, MaskPersonalData
 from pipeline.corpus.quarantine import Files, RawFiles
-from pipeline.corpus.reader import Reader, RemovedDocuments
-from pipeline.corpus.rules.c4 import C4Quality
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.rules.settings import C4
+from pipeline.corpus.rules.web_text import C4Quality
 from pipeline.corpus.signatures import SignDocuments
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.opt_out.block import OptOutFilter
-from pipeline.opt_out.lists import KINDS, OptOut, shown
-from pipeline.opt_out.reserved_settings import LineRules, ReservedSettings
-from pipeline.sources.unit import refuse_other_files
+from pipeline.opt_out.lists import shown
+from pipeline.opt_out.settings import LineRules, ReservedSettings
+from pipeline.sources.opt_out_list import KINDS, OptOut
+from pipeline.sources.units import refuse_other_files
 
 
 def _line_block(rules: LineRules) -> C4Quality:
@@ -48,7 +49,7 @@ class _Reserved:
     def __init__(self, settings: ReservedSettings, files: Files, described: dict[str, Any]) -> None:
         self.fields = Fields(settings.personal_data)
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
-        self.reader = Reader(
+        self.reader = RawTextReader(
             settings.source,
             [name for name, _ in files],
             [path for _, path in files],

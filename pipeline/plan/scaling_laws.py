@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.core.confidence_intervals import CONFIDENCE
 from pipeline.core.errors import InputError
-from pipeline.core.statistics import CONFIDENCE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipeline.corpus.document_streams import format_licenses
 from pipeline.corpus.documents import OF_SOURCE
-from pipeline.corpus.licenses import told_licenses
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 
@@ -27,7 +27,7 @@ def sources(material: RunReader) -> list[Json]:
                 "name": name,
                 "source": source,
                 "rights": source.get("rights") or {},
-                "license": told_licenses(
+                "license": format_licenses(
                     str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
                 ),
                 "own_licenses": sorted(_licenses(corpora)) if source.get("license_key") else [],

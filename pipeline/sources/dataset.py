@@ -9,8 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.parts import PartWriter
-from pipeline.sources.reading import raw_documents
-from pipeline.sources.records import Keys, Record, too_large
+from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents, too_large
 from pipeline.sources.settings import DatasetSettings
 
 ROWS_PER_BLOCK = 1000
@@ -67,7 +66,7 @@ def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
             if isinstance(text, str) and (size := len(text.encode("utf-8", "replace"))) > settings.document_bytes:
                 yield too_large(number, size)
             else:
-                yield Record(number, 0, fields)
+                yield RawRecord(number, 0, fields)
     except InputError:
         raise
     except Exception as error:  # the loader raises what its many readers raise

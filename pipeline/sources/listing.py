@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.files import list_files
 from pipeline.sources.settings import ListingSettings
-from pipeline.sources.units import dataset_units, divide, listing_sha256, sizes_of
+from pipeline.sources.units import dataset_units, divide, list_files, listing_sha256, sizes_of
 
 PARTS = Path("parts")
 

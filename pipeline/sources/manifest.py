@@ -10,7 +10,8 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.opt_out.entries import ListedEntries, read_entries
-from pipeline.opt_out.lists import KINDS, read_opt_out, shown
+from pipeline.opt_out.lists import published, read_opt_out, shown
+from pipeline.sources.opt_out_list import KINDS
 from pipeline.sources.settings import ManifestSettings
 
 SHOWN = 5
@@ -84,7 +85,7 @@ def run(
     listed = None
     for path in opt_out:
         read = read_opt_out(path)
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **read.published()}
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **published(read)}
         listed = ListedEntries(read, settings.rights.holder)
         _refuse_unmatched(settings, listed, path, entries + shared)
     known = {path.stem: path for path in entries}

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.sources.damage import Damage, DamagedFile
-from pipeline.sources.reading import RawDocument
+from pipeline.sources.byte_streams import Damage, DamagedFile
+from pipeline.sources.raw_documents import RawDocument
 
 PART_SCHEMA = pa.schema(
     [

@@ -11,8 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.normalization import composed
 from pipeline.core.settings import Settings
-from pipeline.sources.licenses import canonical
-from pipeline.sources.records import Keys
+from pipeline.sources.raw_documents import Keys
+from pipeline.sources.spdx_licenses import canonical
 
 Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import read_records
+from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.parts import PartWriter, count_parts, write_in_order
-from pipeline.sources.reading import RawDocument, raw_documents
+from pipeline.sources.raw_documents import RawDocument, raw_documents
+from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
 
 

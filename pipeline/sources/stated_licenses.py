@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.sources.formats import column_at, python_value, split_name, stored_keys
-from pipeline.sources.records import COMMON_LICENSE_KEYS, value_at
-from pipeline.sources.streams import Pieces, lines
-from pipeline.sources.written_licenses import as_written
+from pipeline.sources.byte_streams import Pieces, lines
+from pipeline.sources.raw_documents import COMMON_LICENSE_KEYS, value_at
+from pipeline.sources.record_formats import column_at, python_value, split_name, stored_keys
+from pipeline.sources.spdx_licenses import as_written
 
 # A line without any of these has no such field: \u may spell a letter of its name.
 POSSIBLE_FIELD = re.compile(rb"licen[cs]e|\\u")

@@ -1,15 +1,18 @@
-"""The files and units of a source, as a run's rules need them: what lies where, and what is cut into parts."""
+"""The files and units of a source: what lies where, what is cut into parts, whether files are as a manifest says."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.data_folder import with_data
 from pipeline.core.errors import InputError
-from pipeline.sources.files import assign_unit, divide_pattern, list_files
+from pipeline.core.formatting import name_problem
+from pipeline.core.hashing import sha256_of
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source
 
@@ -138,3 +141,57 @@ class SourceUnits:
             batch = PARTS + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
             batches.setdefault(str(batch), []).append(unit)
         return batches
+
+
+def divide_pattern(pattern: str) -> tuple[Path, str]:
+    """Return the last folder of a glob's path that holds no wildcard, and what follows it."""
+    parts = Path(pattern).parts
+    literal = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
+    return Path(*parts[:literal]), "/".join(parts[literal:])
+
+
+def list_files(pattern: str) -> dict[str, Path]:
+    """Return the files that a glob matches, by name, sorted by name.
+
+    A name is the path relative to the last folder of the pattern that holds no wildcard, with forward slashes, so that
+    it is the same on every machine.
+
+    Raises:
+        InputError: nothing matches, a match is a dangling link, its name would have a meaning in a rule or is no UTF-8.
+    """
+    base, _ = divide_pattern(pattern)
+    files = {}
+    for match in glob.glob(pattern, recursive=True):
+        path = Path(match)
+        if path.is_dir():
+            continue
+        if not path.exists():
+            raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
+        if any(sign in match for sign in "{}\n"):
+            raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
+        if problem := name_problem(match):
+            raise InputError(problem)
+        files[path.relative_to(base).as_posix()] = path
+    if not files:
+        raise InputError(f"no file matches {pattern}: correct the path of the source, or fetch its files")
+    return dict(sorted(files.items()))
+
+
+def assign_unit(name: str, units: int) -> int:
+    """Return the unit of a file, which depends on its name alone, so that a new file moves no other."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % units
+
+
+def refuse_other_files(content: dict[str, Any], files: list[Path]) -> None:
+    """Raise InputError where a raw file has other bytes than when the manifest was made.
+
+    Args:
+        content: what the unit's file of the manifest says: names, sizes and hashes of the files.
+        files: the raw files, or a part of one, in the order of their names.
+    """
+    for entry, path in zip(content["files"], files, strict=True):
+        if path.stat().st_size != entry["bytes"] or sha256_of(path) != entry["sha256"]:
+            raise InputError(
+                f"source {content['source']}, unit {content['unit']}: {path} has other bytes than the manifest "
+                "describes: start snakemake again, which reads it anew"
+            )

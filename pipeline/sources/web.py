@@ -14,10 +14,9 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.bufferedreaders import BufferedReader, ChunkedDataReader
 from warcio.exceptions import ArchiveLoadFailed
 
-from pipeline.sources.damage import DamagedFile
+from pipeline.sources.byte_streams import DamagedFile, Piece, PieceReader, whole
 from pipeline.sources.encodings import Decoded, content_type, decode_page, decode_text
-from pipeline.sources.records import Keys, Record, Unreadable, too_large
-from pipeline.sources.streams import Piece, PieceReader, whole
+from pipeline.sources.raw_documents import Keys, RawRecord, Unreadable, too_large
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
@@ -46,7 +45,7 @@ def _without_controls(entity: re.Match[str]) -> str:
     return " " if code < 0x20 and chr(code) not in "\t\n\r" else entity[0]
 
 
-def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[Record]:
+def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
     """Yield the main text of one HTML file."""
     content, size = whole(source, limit)
     if content is None:
@@ -55,15 +54,15 @@ def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> It
         yield _page(1, size, decode_page(content, None), {}, keys)
 
 
-def _page(number: int, size: int, page: Decoded, known: dict[str, Any], keys: Keys, position: int = 0) -> Record:
+def _page(number: int, size: int, page: Decoded, known: dict[str, Any], keys: Keys, position: int = 0) -> RawRecord:
     """Return the record of an HTML page, with what else is known of it."""
     text, title = main_text(page.text)
     fields = None if text is None else {keys.title: title, **known, keys.text: text}
     reason: Unreadable | None = "no_main_text" if text is None else None
-    return Record(number, size, fields, reason, None, position, page.known_by, page.errors)
+    return RawRecord(number, size, fields, reason, None, position, page.known_by, page.errors)
 
 
-def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[Record]:
+def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
     """Yield the pages of a WARC file: responses and resources with HTML, and texts that were extracted before (WET).
 
     What describes the crawl (requests, metadata) is no record. The id is that of the WARC record.
@@ -109,15 +108,15 @@ def _archived_id(entry: Any) -> str:
     return (entry.rec_headers.get_header("WARC-Record-ID") or "").strip("<>")
 
 
-def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) -> Record:
+def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) -> RawRecord:
     """Return one record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
     headers = entry.http_headers or entry.rec_headers
     stated = content_type([value for name, value in headers.headers if name.lower() == "content-type"])
     if status != "200":
-        return Record(number, entry.payload_length, None, "http_status", status, position)
+        return RawRecord(number, entry.payload_length, None, "http_status", status, position)
     if stated.media_type not in (*PAGE_TYPES, TEXT_TYPE):
-        return Record(number, entry.payload_length, None, "not_a_page", stated.media_type, position)
+        return RawRecord(number, entry.payload_length, None, "not_a_page", stated.media_type, position)
     content = _payload(entry, limit)
     if len(content) > limit:
         return too_large(number, max(len(content), entry.payload_length), position)
@@ -131,9 +130,9 @@ def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) ->
         return _page(number, len(content), page, known, keys, position)
     text = decode_text(content, stated.charset)
     if text is None:
-        return Record(number, len(content), None, "invalid_utf8", position=position)
+        return RawRecord(number, len(content), None, "invalid_utf8", position=position)
     fields = {**known, keys.text: text.text}
-    return Record(number, len(content), fields, None, None, position, text.known_by, text.errors)
+    return RawRecord(number, len(content), fields, None, None, position, text.known_by, text.errors)
 
 
 def _payload(entry: Any, limit: int) -> bytes:

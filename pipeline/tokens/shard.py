@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.document_streams import merge_documents, with_licenses
 from pipeline.corpus.documents import is_validation, read_batches
-from pipeline.corpus.licenses import with_licenses
-from pipeline.corpus.merging import merge_documents
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bins
 

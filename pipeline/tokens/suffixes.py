@@ -20,7 +20,7 @@ from pydivsufsort import divsufsort
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
 from pipeline.tokens.settings import SuffixesSettings
 from pipeline.tokens.shard_files import open_shard

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import folder_sha256, sha256_of
 from pipeline.core.pretrained import Pretrained
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import PersonalData, SignaturesSettings
-from pipeline.corpus.text.model_files import fingerprint
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -34,7 +33,9 @@ def with_hash(kinds: PersonalData) -> PersonalData:
     """Return the settings with the hash of the model of names, so that another model is another setting."""
     if kinds.names is None or kinds.names_sha256 is not None:
         return kinds
-    return kinds.model_copy(update={"names_sha256": fingerprint(kinds.names)})
+    return kinds.model_copy(
+        update={"names_sha256": folder_sha256(kinds.names, "personal_data.names", "a spaCy pipeline")}
+    )
 
 
 @cache

@@ -26,14 +26,14 @@ from pipeline.corpus import (
     signatures,
     statistics,
 )
-from pipeline.corpus.contamination_settings import (
+from pipeline.corpus.documents import DOCUMENT_SCHEMA
+from pipeline.corpus.items.settings import (
     DecontaminateSettings,
     FindItemsSettings,
     MatchesSettings,
+    NgramSelection,
     NgramsSettings,
-    Words,
 )
-from pipeline.corpus.documents import DOCUMENT_SCHEMA
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -203,7 +203,7 @@ class Chain:
         entries = [{"task": name.split(".")[0], "name": name} for name in tasks]
         ngrams.run(
             NgramsSettings.model_validate(
-                {"items": entries, **section.model_dump(include=set(Words.model_fields))},
+                {"items": entries, **section.model_dump(include=set(NgramSelection.model_fields))},
             ),
             files=[self.folder / name for name in tasks],
             ngrams=self.folder / "ngrams",

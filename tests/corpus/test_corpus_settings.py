@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
-from pipeline.sources.licenses import canonical
+from pipeline.sources.spdx_licenses import canonical
 
 
 def test_defaults_are_dutch_and_english() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.corpus import count_items
-from pipeline.corpus.contamination_settings import CountItemsSettings
+from pipeline.corpus.items.settings import CountItemsSettings
 from tests.corpus.items.conftest import rows
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
 from pipeline.core.errors import InputError
-from pipeline.corpus import deduplicate, documents, kept, statistics
-from pipeline.corpus.copies.groups import Groups
+from pipeline.corpus import deduplicate, document_streams, documents, statistics
+from pipeline.corpus.copies.duplicate_groups import Groups
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.copies.signed import content_hash
+from pipeline.corpus.copies.signature_files import content_hash
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
 
 
@@ -72,7 +72,7 @@ def test_copies_of_one_text_are_looked_for_a_group_of_rows_at_a_time(
         return pc.index_in(values, among)
 
     monkeypatch.setattr(documents, "ROWS_PER_GROUP", 4)
-    monkeypatch.setattr(kept, "pc", SimpleNamespace(**{**vars(pc), "index_in": index_in}))
+    monkeypatch.setattr(document_streams, "pc", SimpleNamespace(**{**vars(pc), "index_in": index_in}))
     chain.filter("a", {"x.jsonl": as_json_lines({f"{number}": texts["nl_water"] for number in range(30)})})
     assert chain.deduplicate(["a"])["exact_duplicate"] == 29
     assert len(chain.rows("a.deduplicate")) == 29 and len(chain.rows("a.final")) == 1

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import equal_keys, find_duplicates
-from pipeline.corpus.copies.signed import SignatureWriter
-from pipeline.corpus.settings import Comparison, Copies, Deduplication, EqualKeysSettings, FindDuplicatesSettings
+from pipeline.corpus.copies.signature_files import SignatureWriter
+from pipeline.corpus.settings import Copies, Deduplication, EqualKeysSettings, FindDuplicatesSettings, KeyComparison
 
 SECTION = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0, paragraphs=True)
 Unit = tuple[str, int]
@@ -39,7 +39,7 @@ def divided(
 ) -> list[Path]:
     """Compare the keys in several jobs, the last share first, and return their files."""
     folder.mkdir()
-    keys = section.model_dump(include=set(Comparison.model_fields))
+    keys = section.model_dump(include=set(KeyComparison.model_fields))
     files = [folder / f"{share}.parquet" for share in range(shares)]
     for share in reversed(range(shares)):
         step = EqualKeysSettings(share=share, shares=shares, **keys)

@@ -23,7 +23,7 @@ from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_meta
 from pipeline.corpus.filter import blocks
 from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
-from pipeline.corpus.text.language import IdentifyLanguage
+from pipeline.corpus.text.language_identification import IdentifyLanguage
 from pipeline.corpus.text.normalise import Normalise
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.corpus import quality
-from pipeline.corpus.classifier.model import Classifier, load
+from pipeline.corpus.classifier.linear_classifier import LinearClassifier, load_classifiers
 from pipeline.corpus.settings import Normalisation, QualitySettings
 from tests.corpus.classifier.conftest import menus, seeds, sentences
 
@@ -61,7 +61,7 @@ def test_each_language_has_its_own_classifier_and_figures(seeds: Write, tmp_path
         assert methods["classifier"]["auc"]["value"] == methods["classifier"]["f1"]["value"] == 1
         assert methods["majority"]["auc"]["value"] == 0.5 and methods["majority"]["recall"]["value"] == 1
         assert methods["majority"]["precision"]["value"] == nl[place]["good"] / (nl[place]["good"] + nl[place]["bad"])
-    classifiers = load(tmp_path / "quality.safetensors")
+    classifiers = load_classifiers(tmp_path / "quality.safetensors")
     prose, menu = sentences(1, 9), menus(1, 9)
     assert classifiers["nl"].scores(prose)[0] > 0.8 > 0.2 > classifiers["nl"].scores(menu)[0]
     assert classifiers["en"].scores(menu)[0] > 0.8 > 0.2 > classifiers["en"].scores(prose)[0]
@@ -98,7 +98,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
 
 
 def test_a_score_is_a_logistic_function_of_the_mean_weight_of_the_ngrams() -> None:
-    from pipeline.corpus.classifier.ngrams import BUCKETS, buckets
+    from pipeline.corpus.classifier.linear_classifier import BUCKETS, buckets
 
     weights = np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32)
     texts = ["De boot ligt bij de brug.", "", "x" * 9]
@@ -106,4 +106,4 @@ def test_a_score_is_a_logistic_function_of_the_mean_weight_of_the_ngrams() -> No
         1 / (1 + np.exp(-(3 * (np.mean([float(weights[one]) for one in buckets(text)]) if text else 0) - 0.5)))
         for text in texts
     ]
-    assert Classifier(weights, 3.0, -0.5).scores(texts) == pytest.approx(expected)
+    assert LinearClassifier(weights, 3.0, -0.5).scores(texts) == pytest.approx(expected)

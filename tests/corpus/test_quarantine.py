@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.quarantine import joined
 from pipeline.corpus.settings import Corpus
 from pipeline.sources import split
-from pipeline.sources.damage import DamagedFile
+from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.parts import raw_bytes, read_part
 from pipeline.sources.settings import SplitSettings
 from pipeline.workflow.steps import step_settings

@@ -23,19 +23,20 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources import streams
-from pipeline.sources.formats import read_records
-from pipeline.sources.reading import raw_documents
-from pipeline.sources.records import Keys, Record
+from pipeline.sources import byte_streams
+from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents
+from pipeline.sources.record_formats import read_records
 
 
-def read(folder: Path, contents: dict[str, bytes], **keywords: Any) -> tuple[list[Any], list[dict[str, Any]], Reader]:
+def read(
+    folder: Path, contents: dict[str, bytes], **keywords: Any
+) -> tuple[list[Any], list[dict[str, Any]], RawTextReader]:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = Reader("s", list(contents), [folder / name for name in contents], removed, **keywords)
+    reader = RawTextReader("s", list(contents), [folder / name for name in contents], removed, **keywords)
     return list(reader.run()), removed.rows, reader
 
 
@@ -155,7 +156,7 @@ def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match=r"looks like a decompression bomb"):
-        sum(1 for _ in Reader("s", [name], [tmp_path / name], removed).run())
+        sum(1 for _ in RawTextReader("s", [name], [tmp_path / name], removed).run())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kibibytes
 
 
@@ -163,10 +164,10 @@ MEASURE = """
 import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import Fields
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-kept = sum(1 for _ in Reader("s", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
+kept = sum(1 for _ in RawTextReader("s", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
 status = Path("/proc/self/status").read_text().split()  # getrusage would tell the peak of the tests as well
 print(kept, [row["reason"] for row in removed.rows], status[status.index("VmHWM:") + 1])
 """
@@ -222,7 +223,7 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
 
 def named(ids: list[str]) -> list[str]:
     """Return the ids of documents that have these in their file."""
-    records = (Record(number, 0, {"id": name, "text": "x"}) for number, name in enumerate(ids, 1))
+    records = (RawRecord(number, 0, {"id": name, "text": "x"}) for number, name in enumerate(ids, 1))
     return [document.id for document, _ in raw_documents(records, "s", Keys("text", "id", "date"))]
 
 
@@ -287,7 +288,7 @@ def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) 
     content = "\n".join(texts).encode()
     pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
     for limit in (10**6, 5):
-        found = [line[:3] for line in streams.lines(iter(pieces), limit)]
+        found = [line[:3] for line in byte_streams.lines(iter(pieces), limit)]
         numbered = enumerate(content.split(b"\n"), 1)
         assert found == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
 

@@ -12,15 +12,14 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import scores
-from pipeline.corpus.classifier.model import Classifier, save
-from pipeline.corpus.classifier.ngrams import BUCKETS
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
+from pipeline.corpus.classifier.settings import ScoresSettings
+from pipeline.corpus.document_streams import read_scores, score_schema, with_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
-from pipeline.corpus.quality_settings import ScoresSettings
-from pipeline.corpus.scored import read_scores, schema_of, with_scores
 
 
 @pytest.fixture
-def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, Classifier]:
+def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, LinearClassifier]:
     """Return 2,500 documents in two languages, their file of scores, and the classifier of one of the languages."""
     collector = DocumentCollector()
     for number in range(2500):
@@ -28,8 +27,8 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, Classifier]:
         known = {"language": ("nl", "en")[number % 2], "language_score": 1.0, "license": "CC0-1.0"}
         collector.add({**row, **known, "url": None, "title": None, "date": None})
     collector.write(tmp_path / "documents", {"source": "s", "unit": 3})
-    classifier = Classifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
-    save({"nl": classifier}, tmp_path / "model")
+    classifier = LinearClassifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
+    save_classifiers({"nl": classifier}, tmp_path / "model")
     files = {"documents": tmp_path / "documents", "model": tmp_path / "model", "scores": tmp_path / "scores"}
     assert scores.run(ScoresSettings(), **files) == {"documents": 2500, "scored": 1250}
     return [*read_documents([tmp_path / "documents"])], tmp_path / "scores", classifier
@@ -38,7 +37,7 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, Classifier]:
 def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
     documents, path, classifier = scored
     found = pq.read_table(path)
-    assert found.schema.remove_metadata() == schema_of("quality") and found["id"].to_pylist() == [
+    assert found.schema.remove_metadata() == score_schema("quality") and found["id"].to_pylist() == [
         d["id"] for d in documents
     ]
     for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
@@ -74,8 +73,8 @@ def test_scores_reach_the_final_documents_and_the_statistics(
     chain = new_chain()
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.filter("t", {"x.jsonl": as_json_lines({"y": texts["en_garden"] + " Once more."})})
-    classifier = Classifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
-    save({"nl": classifier}, tmp_path / "model")
+    classifier = LinearClassifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
+    save_classifiers({"nl": classifier}, tmp_path / "model")
     for source in ("s", "t"):
         files = {"documents": chain.folder / f"{source}.filtered", "scores": chain.folder / f"{source}.scores"}
         scores.run(ScoresSettings(), model=tmp_path / "model", **files)

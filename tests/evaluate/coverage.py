@@ -9,7 +9,7 @@ import numpy as np
 from lm_eval.api import metrics
 from numpy.typing import NDArray
 
-from pipeline.core.statistics import Ratio, ratio, share
+from pipeline.core.confidence_intervals import Ratio, ratio, share
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_function, interval_of_sums
 from pipeline.evaluate.differences import interval as interval_of_pairs
 

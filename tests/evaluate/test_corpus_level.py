@@ -13,7 +13,7 @@ from lm_eval.api import metrics
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from pipeline.core.statistics import number_clusters
+from pipeline.core.confidence_intervals import number_clusters
 from pipeline.evaluate import corpus_level
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
 from pipeline.evaluate.differences import compare_checkpoints, judge

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_eval.api import metrics
 from scipy import stats
 
-from pipeline.core.statistics import ratio, share
+from pipeline.core.confidence_intervals import ratio, share
 from pipeline.evaluate.intervals import interval, is_right_or_wrong
 from pipeline.evaluate.text_metrics import BOUNDS
 

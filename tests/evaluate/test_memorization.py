@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import find, mask
-from pipeline.corpus.rules.harmful_settings import Harmful, WordList
+from pipeline.corpus.rules.settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import memorization, samples
 from pipeline.evaluate.memorization import Continuation, HitCounter, Writer

@@ -14,12 +14,12 @@ import pytest
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.forecast.corpus_size import Expected, _as_final, documents_allowed, expected, memory_needed
-from pipeline.sources.formats import read_records
-from pipeline.sources.reading import raw_documents
+from pipeline.sources.raw_documents import raw_documents
+from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
 
 WORDS = Path("config/corpus/nl_gids.jsonl").read_text(encoding="utf-8", errors="ignore").split()

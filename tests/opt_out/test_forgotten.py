@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, id_hash, write_removed
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.opt_out import forgotten
-from pipeline.opt_out.reserved_settings import ForgottenSettings
+from pipeline.opt_out.settings import ForgottenSettings
 
 SIGNED = SignaturesSettings(bands=2)
 LISTED: dict[str, Any] = {

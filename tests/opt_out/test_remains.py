@@ -17,12 +17,12 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import write_removed
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.model.settings import Architecture
-from pipeline.opt_out import others, remains
-from pipeline.opt_out.remains_settings import RemainsSettings
+from pipeline.opt_out import neighbouring_runs, remains
+from pipeline.opt_out.settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
@@ -273,8 +273,8 @@ def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
 
 def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> None:
     def state() -> dict[str, str]:
-        others.others.cache_clear()
-        return others.others(made.results, "new")
+        neighbouring_runs.others.cache_clear()
+        return neighbouring_runs.others(made.results, "new")
 
     assert state() == {}
     old = made.run("old", [GONE])
@@ -284,7 +284,7 @@ def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> Non
     assert state() == first
     for begun in (
         old / layout.RECORDS / ".partial-a.7-x.json",
-        others.private(made.results, "old") / ".partial-a.parquet",
+        neighbouring_runs.private(made.results, "old") / ".partial-a.parquet",
     ):
         begun.parent.mkdir(parents=True, exist_ok=True)
         begun.touch()  # by a job that runs there

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus import deduplicate, find_duplicates
-from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.rules.settings import C4, LanguageRules
 from pipeline.corpus.settings import (
     Corpus,
@@ -28,7 +28,7 @@ from pipeline.corpus.settings import (
 )
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.opt_out import reserved
-from pipeline.opt_out.reserved_settings import ReservedSettings, line_rules
+from pipeline.opt_out.settings import ReservedSettings, line_rules
 from tests.corpus.copies.test_clusters import FEW, KEYS, expected
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from warcio.warcwriter import WARCWriter
 
 from pipeline.__main__ import main
 from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.block import KINDS
+from pipeline.corpus.personal_data.masking import KINDS
 from pipeline.corpus.settings import PersonalData
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO

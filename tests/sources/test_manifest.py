@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.sources import manifest
-from pipeline.sources.files import assign_unit
 from pipeline.sources.settings import ManifestSettings, Rights
+from pipeline.sources.units import assign_unit
 from tests.conftest import fingerprinted
 
 

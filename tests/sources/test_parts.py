@@ -20,10 +20,10 @@ import yaml
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, parts, split
-from pipeline.sources.reading import RawDocument
+from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import step_settings
@@ -49,7 +49,7 @@ def configured(folder: Path, **source: Any) -> Config:
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = Reader("s", names, files, removed, broken_share=1.0, is_part=is_part)
+    reader = RawTextReader("s", names, files, removed, broken_share=1.0, is_part=is_part)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
 

@@ -10,9 +10,10 @@ import yaml
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.opt_out.lists import OptOut, read_opt_out
-from pipeline.sources.licenses import canonical, is_allowed, say_the_same
+from pipeline.opt_out.lists import read_opt_out
+from pipeline.sources.opt_out_list import OptOut
 from pipeline.sources.settings import Dataset, Source
+from pipeline.sources.spdx_licenses import canonical, is_allowed, say_the_same
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
 RIGHTS: dict[str, Any] = {"basis": "statute", "holder": "Staten-Generaal", "contact": "info@voorbeeld.nl"}

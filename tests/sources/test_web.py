@@ -16,7 +16,8 @@ from warcio.warcwriter import WARCWriter
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.sources.formats import Keys, Record, read_records
+from pipeline.sources.raw_documents import Keys, RawRecord
+from pipeline.sources.record_formats import read_records
 
 SENTENCES = [
     "De molenaar loopt elke ochtend naar de dijk en kijkt of het water hoger staat dan gisteren.",
@@ -194,7 +195,7 @@ def test_a_text_with_its_byte_order_mark(tmp_path: Path, encoding: str) -> None:
     assert record.fields == {"text": ACCENTED[0]}
 
 
-def records(folder: Path, name: str, content: bytes) -> list[Record]:
+def records(folder: Path, name: str, content: bytes) -> list[RawRecord]:
     (folder / name).write_bytes(content)
     return list(read_records(folder / name, name, Keys(), 10_000))
 

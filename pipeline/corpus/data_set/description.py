@@ -21,9 +21,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.hosts import split_address
 from pipeline.corpus.data_set.settings import PublishSettings
+from pipeline.corpus.document_streams import format_licenses, with_licenses
 from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
-from pipeline.corpus.licenses import told_licenses, with_licenses
-from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
+from pipeline.corpus.removal_reasons import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
@@ -200,7 +200,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
             "language": source.language,
             "genre": source.genre,
             "license": source.license,
-            "license_told": told_licenses(
+            "license_told": format_licenses(
                 source.license,
                 {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
                 source.license_key,

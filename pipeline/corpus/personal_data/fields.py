@@ -17,10 +17,10 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.core.hosts import split_address
-from pipeline.corpus.personal_data.block import KINDS, find, mask
-from pipeline.corpus.personal_data.found import Found
+from pipeline.corpus.personal_data.masking import KINDS, find, mask
+from pipeline.corpus.personal_data.spans import PersonalDataSpan
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources.reading import WITHHELD
+from pipeline.sources.raw_documents import WITHHELD
 
 _WITHHELD_FORM = re.compile(rf"{WITHHELD}-\d+(#\d+)?")
 _TIMES_ENCODED = 3
@@ -37,7 +37,7 @@ def _readable(written: str) -> str:
     return written.replace("_", " ").replace("/", "\n")
 
 
-def _find(words: str, kinds: PersonalData) -> list[Found]:
+def _find(words: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return what is found in lines of words; names also where hyphens, dots and plus signs stand for blanks."""
     found = find(words, kinds)
     if kinds.names is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.personal_data.places import EVERYWHERE, Places
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.personal_data.spans import EVERYWHERE, Places
+from pipeline.corpus.text.numba_cache import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]

@@ -34,7 +34,7 @@ from stdnum import luhn
 from stdnum.iso7064 import mod_97_10
 from stdnum.nl import bsn
 
-from pipeline.corpus.personal_data.found import Found
+from pipeline.corpus.personal_data.spans import PersonalDataSpan
 
 _OURS = {
     "email": re.compile(r".*@persoon\.example"),
@@ -48,7 +48,7 @@ _OURS = {
 }
 
 
-def is_synthetic(found: Found) -> bool:
+def is_synthetic(found: PersonalDataSpan) -> bool:
     """Return whether a value is of the ranges of this module."""
     pattern = _OURS.get(found.kind)
     return bool(pattern and pattern.fullmatch(found.value))
@@ -58,18 +58,18 @@ def _digits(draw: random.Random, number: int) -> str:
     return "".join(draw.choices("0123456789", k=number))
 
 
-def _email(draw: random.Random, fake: Faker, found: Found) -> str:
+def _email(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     name = unicodedata.normalize("NFD", f"{fake.first_name()}.{fake.last_name()}".lower())
     return re.sub(r"[^a-z.]", "", name) + f"{draw.randrange(100)}@persoon.example"
 
 
-def _ip(draw: random.Random, fake: Faker, found: Found) -> str:
+def _ip(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     if ":" in found.value:
         return f"2001:db8:{draw.randrange(1, 2**16):x}::{draw.randrange(1, 2**16):x}"
     return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
 
 
-def _bsn(draw: random.Random, fake: Faker, found: Found) -> str:
+def _bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     while True:
         body = "9999" + _digits(draw, 4)
         # The weight of the last digit is -1; a rest of 10 has no digit.
@@ -78,21 +78,21 @@ def _bsn(draw: random.Random, fake: Faker, found: Found) -> str:
             return body + str(last)
 
 
-def _iban(draw: random.Random, fake: Faker, found: Found) -> str:
+def _iban(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     account = "TEST" + _digits(draw, 10)
     return f"NL{mod_97_10.calc_check_digits(account + 'NL')}{account}"
 
 
-def _card(draw: random.Random, fake: Faker, found: Found) -> str:
+def _card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     body = "400000" + _digits(draw, 9)
     return body + str(luhn.calc_check_digit(body))
 
 
-def _address(draw: random.Random, fake: Faker, found: Found) -> str:
+def _address(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     return f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
 
 
-_MAKERS: dict[str, Callable[[random.Random, Faker, Found], str]] = {
+_MAKERS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
     "email": _email,
     "ip": _ip,
     "telephone": lambda draw, fake, found: f"06-00{_digits(draw, 6)}",
@@ -108,7 +108,7 @@ _MAKERS: dict[str, Callable[[random.Random, Faker, Found], str]] = {
 _FAKE = Faker("nl_NL")
 
 
-def replacement(found: Found, seed: bytes) -> str:
+def replacement(found: PersonalDataSpan, seed: bytes) -> str:
     """Return what stands for a value in the document with that seed; the same bytes every time."""
     drawn = hashlib.sha256(seed + f"{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
     _FAKE.seed_instance(drawn)

@@ -9,8 +9,7 @@ import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
-from pipeline.corpus.personal_data.places import Places, matches
+from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, before, matches, numbers_a_thing
 
 _GAP = r"(?:[ ]?[-/][ ]?|[. ])"
 # Ten digits behind a zero are the next number: 035 6123456 / 06 12345678.
@@ -121,7 +120,7 @@ def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tu
     return None
 
 
-def telephone_numbers(text: str, places: Places, regions: Sequence[str]) -> Iterator[Found]:
+def telephone_numbers(text: str, places: Places, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:
     """Yield the numbers that the numbering plans know; the first region is that of numbers without a country code.
 
     Numbers without a country code in the layout of another region need a word such as "telefoon" before them, except
@@ -144,4 +143,4 @@ def telephone_numbers(text: str, places: Places, regions: Sequence[str]) -> Iter
             found = (written, american) if american else None
         if found is not None:
             value = phonenumbers.format_number(found[1], phonenumbers.PhoneNumberFormat.E164)
-            yield Found(start, start + len(found[0]), "telephone", value)
+            yield PersonalDataSpan(start, start + len(found[0]), "telephone", value)

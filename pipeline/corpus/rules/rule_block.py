@@ -15,7 +15,7 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.corpus.text.words import Words, split
+from pipeline.corpus.text.words import WordSequence, split
 
 Rules = TypeVar("Rules")
 
@@ -30,7 +30,7 @@ class Judged(Generic[Rules]):
         self._language = language
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> WordSequence:
         """The words of the text, split once for all blocks."""
         return split(self.text, self._splitter, self._language)
 

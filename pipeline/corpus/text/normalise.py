@@ -13,7 +13,7 @@ from datatrove.pipeline.formatters.base import BaseFormatter
 from ftfy.badness import is_bad
 
 from pipeline.corpus.settings import Normalisation
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 
 # Characters that only the repair of mojibake may change: letters of Latin-1 and Latin Extended-A without ligatures, and
 # the punctuation of European languages. Text of these and ASCII, in which nothing looks like mojibake, stays as it is.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int32]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.numba_cache import compiled
 from pipeline.corpus.text.pretokens import Column, Integers, Numbers, PretokenNumbers
 from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_words, spacy_words
 
@@ -154,7 +154,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordSequence:
     """The W words of a text of L lines: equal words have equal numbers.
 
     `pretokens_L` and `words_L` are how many pretokens and words each line has.
@@ -202,10 +202,10 @@ class Words:
         begins = stops_W[places] > stops_W[earlier]
         return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))
 
-    def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> Words:
+    def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> WordSequence:
         """Return the words of some of the lines."""
         numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
-        return Words(lines, self.pretokens_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
+        return WordSequence(lines, self.pretokens_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
 
 
 class _Splitting:
@@ -221,19 +221,19 @@ class _Splitting:
         self._new = partial(Vocabulary, tokenize, stops)
         self._vocabulary = self._new()
         self._text: str | None = None
-        self._words: Words | None = None
+        self._words: WordSequence | None = None
 
-    def split(self, text: str) -> Words:
+    def split(self, text: str) -> WordSequence:
         if self._words is None or text != self._text:
             if len(self._vocabulary) > _PRETOKENS_KEPT:
                 self._vocabulary = self._new()
             lines = text.splitlines()
             numbers_W, pretokens_L, words_L = self._vocabulary.read(text, len(lines))
-            self.remember(text, Words(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
+            self.remember(text, WordSequence(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
         assert self._words is not None
         return self._words
 
-    def remember(self, text: str, words: Words) -> None:
+    def remember(self, text: str, words: WordSequence) -> None:
         self._text, self._words = text, words
 
 
@@ -242,7 +242,7 @@ def _splitting(splitter: Splitter, language: str) -> _Splitting:
     return _Splitting(splitter, language if splitter == "spacy" else "")
 
 
-def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
+def split(text: str, splitter: Splitter = "plain", language: str = "") -> WordSequence:
     """Return the words of a text; asked again for the same text, the same object.
 
     Args:
@@ -255,7 +255,7 @@ def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
     return _splitting(splitter, language if splitter == "spacy" else "").split(text)
 
 
-def remember(text: str, words: Words, splitter: Splitter = "plain", language: str = "") -> None:
+def remember(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
     """Let `split` return these words for a text that was made of lines of the last one."""
     _splitting(splitter, language if splitter == "spacy" else "").remember(text, words)
 

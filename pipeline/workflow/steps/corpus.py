@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.corpus.quality_settings import PerplexitySettings, ScoresSettings, Seeds
+from pipeline.corpus.classifier.settings import PerplexitySettings, ScoresSettings, Seeds
 from pipeline.corpus.settings import (
     Copies,
     Corpus,
@@ -17,8 +17,8 @@ from pipeline.corpus.settings import (
     FindDuplicatesSettings,
     QualitySettings,
 )
-from pipeline.sources.licenses import is_allowed, licenses_in
 from pipeline.sources.settings import Source
+from pipeline.sources.spdx_licenses import is_allowed, licenses_in
 from pipeline.workflow.common_settings import file_sha256, harmful, shared, signatures, with_hash
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (

@@ -8,7 +8,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.evaluation_items import counted, leaving
 from pipeline.core.settings import Settings
-from pipeline.corpus.contamination_settings import (
+from pipeline.corpus.items.settings import (
     CountItemsSettings,
     DecontaminateSettings,
     FindItemsSettings,

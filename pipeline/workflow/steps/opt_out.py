@@ -7,9 +7,8 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.opt_out.others import others
-from pipeline.opt_out.remains_settings import RemainsSettings
-from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
+from pipeline.opt_out.neighbouring_runs import others
+from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, line_rules
 from pipeline.sources.settings import EntriesSettings
 from pipeline.workflow.common_settings import shared, signatures, with_hash
 from pipeline.workflow.run_files import RunFiles, Wildcards

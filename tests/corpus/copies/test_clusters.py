@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
-from pipeline.corpus.copies import groups
-from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.copies import duplicate_groups
+from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentCollector, id_hash, read_documents
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
 
@@ -108,7 +108,7 @@ def test_every_division_order_and_memory_gives_the_clusters(
         shuffled = list(units.items())
         random.shuffle(shuffled)
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(groups, "RECORD_BYTES", record_bytes)
+            patch.setattr(duplicate_groups, "RECORD_BYTES", record_bytes)
             results.append(found(Path(folder), dict(shuffled), FEW))
     assert results == [expected(documents, FEW.prefer)] * 3
 

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.corpus.contamination_settings import Decisive, TaskFile, Words
-from pipeline.corpus.items.decide import Decision, Hit
-from pipeline.corpus.items.ngrams import hash_items
-from pipeline.corpus.items.search import Search
+from pipeline.corpus.items.item_ngrams import hash_items
+from pipeline.corpus.items.item_search import Decision, Hit, ItemSearch
+from pipeline.corpus.items.settings import Decisive, NgramSelection, TaskFile
 
 
 def rows(*items: Any) -> bytes:
@@ -27,14 +26,14 @@ class Looked:
         for name, content in contents.items():
             (folder / name).write_bytes(content)
         files = [TaskFile(task=name.split(".")[0], name=name, **entries.get(name, {})) for name in contents]
-        words = {key: value for key, value in settings.items() if key in Words.model_fields}
-        self.table: pa.Table = hash_items(Words(**words), files, [folder / name for name in contents])
+        words = {key: value for key, value in settings.items() if key in NgramSelection.model_fields}
+        self.table: pa.Table = hash_items(NgramSelection(**words), files, [folder / name for name in contents])
         self.tasks = json.loads(self.table.schema.metadata[b"polder"])["tasks"]
         self.settings = Decisive(**{key: value for key, value in settings.items() if key not in words})
 
     def units(self, units: dict[str, list[str]]) -> tuple[dict[str, list[Hit]], dict[str, Any]]:
         """Return the hits of each source's texts, and the summary, of texts that are Dutch."""
-        search, decision = Search(self.table), Decision(self.table, self.settings)
+        search, decision = ItemSearch(self.table), Decision(self.table, self.settings)
         matches = {source: search.matches(texts) for source, texts in units.items()}
         for found in matches.values():
             decision.count(found)

@@ -10,13 +10,14 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields, MaskFields
-from pipeline.corpus.personal_data.block import KINDS
-from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.personal_data.masking import KINDS
+from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import PersonalData
-from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.entries import ListedEntries, entries_of
-from pipeline.opt_out.lists import OptOut, read_opt_out
-from pipeline.sources.records import Keys
+from pipeline.opt_out.lists import published, read_opt_out
+from pipeline.sources.opt_out_list import OptOut
+from pipeline.sources.raw_documents import Keys
 
 FIELDS = Fields(PersonalData())
 
@@ -91,7 +92,7 @@ def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], l
     path = folder / "x.jsonl"
     path.write_bytes(LINES)
     removed = RemovedDocuments("s", "filter", FIELDS)
-    reader, block = Reader("s", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
+    reader, block = RawTextReader("s", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
     documents = OptOutFilter(opt_out or OptOut(), None, removed).run(reader.run())
     return list(block.run(documents)), removed.rows, dict(block.counts)
 
@@ -131,7 +132,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
 def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> None:
     ids, holders = ["jan.zaaier@post.nl", "7"], ["NL91ABNA0417164300"]
     listed = OptOut(date="2026-02-01", domains=["plek.nl"], ids=ids, holders=holders)
-    assert listed.published() == {
+    assert published(listed) == {
         "date": "2026-02-01",
         "domains": ["plek.nl"],
         "ids": ["7", "<EMAIL>"],

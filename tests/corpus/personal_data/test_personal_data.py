@@ -18,10 +18,10 @@ from stdnum.nl import bsn
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import folder_sha256
 from pipeline.corpus.personal_data import MaskPersonalData, find, mask
-from pipeline.corpus.personal_data.found import typed
+from pipeline.corpus.personal_data.spans import typed
 from pipeline.corpus.settings import PersonalData
-from pipeline.corpus.text.model_files import fingerprint
 from pipeline.workflow.steps import step_settings
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.recall import PRECISION, RECALL, measure, shares
@@ -29,6 +29,7 @@ from tests.corpus.personal_data.texts import Writer
 
 ALL = PersonalData()
 SYNTHETIC = PersonalData(replacement="synthetic")
+NAMES = ("personal_data.names", "a spaCy pipeline")
 KINDS = ["email", "ip", "bsn", "iban", "telephone", "address", "kvk", "number_plate", "credit_card", "passport"]
 EVERY_KIND = (
     "Mail jan@voorbeeld.nl vanaf 145.100.12.9, BSN 111222333, IBAN NL91ABNA0417164300, "
@@ -333,21 +334,23 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
         return step.personal_data
 
     before = of_step()
-    assert before.names_sha256 == fingerprint(str(folder))
+    assert before.names_sha256 == folder_sha256(str(folder), *NAMES)
     assert mask("Jan Jansen", before) == ("<NAME>", {"name": 1})
     (folder / ".cache").write_text("of a file manager, no part of the model")
-    fingerprint.cache_clear()
-    assert fingerprint(str(folder)) == before.names_sha256
+    folder_sha256.cache_clear()
+    assert folder_sha256(str(folder), *NAMES) == before.names_sha256
     (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
-    fingerprint.cache_clear()
+    folder_sha256.cache_clear()
     assert of_step().names_sha256 != before.names_sha256
     with pytest.raises(InputError, match="names_sha256"):
         mask("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no files"):
-        fingerprint(str(tmp_path / "nothing"))
+    with pytest.raises(
+        InputError, match=r"^personal_data.names: there are no files in .*: give the folder of a spaCy pipeline$"
+    ):
+        folder_sha256(str(tmp_path / "nothing"), *NAMES)
     with pytest.raises(InputError, match="no pipeline of spaCy"):
         mask("Jan", PersonalData(names=str(tmp_path)))
     spacy.blank("nl").to_disk(tmp_path / "blank")

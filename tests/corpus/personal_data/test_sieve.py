@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.block import _SEARCHES
-from pipeline.corpus.personal_data.found import Found, typed
-from pipeline.corpus.personal_data.places import EVERYWHERE, Places
+from pipeline.corpus.personal_data.masking import _SEARCHES
 from pipeline.corpus.personal_data.sieve import places
+from pipeline.corpus.personal_data.spans import EVERYWHERE, PersonalDataSpan, Places, typed
 from pipeline.corpus.settings import PersonalData
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.texts import Writer
@@ -89,7 +88,7 @@ PIECES = [
 ]
 
 
-def found(text: str, where: Places) -> dict[str, list[Found]]:
+def found(text: str, where: Places) -> dict[str, list[PersonalDataSpan]]:
     """Return what each search finds at some places."""
     return {kind: list(search(text, where, ALL)) for kind, search in _SEARCHES.items()}
 

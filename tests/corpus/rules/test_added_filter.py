@@ -12,9 +12,9 @@ from tests.test_house import EDIT, ROOT, edited
 PAGE = ROOT / "docs/howto/add-a-filter.md"
 JUDGE = """
 from datatrove.data import Document
-from pipeline.corpus.rules.quality import GopherQuality, Prose
+from pipeline.corpus.rules.gopher import GopherQuality, Prose
 from pipeline.corpus.rules.settings import Quality
-from pipeline.corpus.reasons import REASONS
+from pipeline.corpus.reason_sentences import REASONS
 
 rules = Quality(minimum_words=None, minimum_stop_words=0, capitals=0.3)
 for text in ("DIT IS HEEL LUID geroepen.", "Dit is gewoon gezegd."):

@@ -13,9 +13,8 @@ from datatrove.data import Document
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
-from pipeline.corpus.rules.genres import GENRES
-from pipeline.corpus.rules.presets import PRESETS
-from pipeline.corpus.rules.quality import GopherQuality, Prose
+from pipeline.corpus.rules.gopher import GopherQuality, Prose
+from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.corpus.rules.settings import LanguageRules, Quality
 from pipeline.corpus.settings import Corpus
 from pipeline.workflow.steps import step_settings

@@ -15,9 +15,8 @@ from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, Repeated, repeated_n_grams
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
-from pipeline.corpus.rules.quality import GopherQuality
-from pipeline.corpus.rules.repetition import GopherRepetition, Repeated, repeated_n_grams
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.words import forget, word_tokenize
 from tests.corpus.rules.peers import stock

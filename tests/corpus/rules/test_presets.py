@@ -7,8 +7,7 @@ from typing import Any
 
 from datatrove.pipeline.filters import FineWebQualityFilter, GopherQualityFilter, GopherRepetitionFilter
 
-from pipeline.corpus.rules.genres import FUNCTION_WORDS
-from pipeline.corpus.rules.presets import PRESETS
+from pipeline.corpus.rules.presets import FUNCTION_WORDS, PRESETS
 from pipeline.corpus.rules.settings import C4
 
 # Rae et al. 2021, section A.1.1 and table A1.

@@ -22,14 +22,13 @@ from nltk.tokenize import NLTKWordTokenizer
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
-from pipeline.corpus.rules.c4 import C4Quality
-from pipeline.corpus.rules.nordic_pile import NordicPileQuality
+from pipeline.corpus.rules.gopher import GopherQuality
 from pipeline.corpus.rules.presets import DUTCH, PRESETS
-from pipeline.corpus.rules.quality import GopherQuality
 from pipeline.corpus.rules.settings import C4, NordicPile, Quality
+from pipeline.corpus.rules.web_text import C4Quality, NordicPileQuality
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.splitters import nltk_words, spacy_words
-from pipeline.corpus.text.words import Words, forget, split, word_tokenize
+from pipeline.corpus.text.words import WordSequence, forget, split, word_tokenize
 from pipeline.workflow.steps import step_settings
 from tests.corpus.rules.peers import agreement, our_decisions, their_decisions
 from tests.corpus.rules.test_gopher import demonstration_texts
@@ -63,7 +62,7 @@ def test_agreement_with_datatrove() -> None:
         assert same >= 0.999 * total, key
 
 
-def has_words(words: Words, expected: list[str]) -> bool:
+def has_words(words: WordSequence, expected: list[str]) -> bool:
     number_of = {word: int(words.vocabulary.numbers([word])[0]) for word in set(expected)}
     assert len(set(number_of.values())) == len(number_of)
     return words.numbers_W.tolist() == [number_of[word] for word in expected]

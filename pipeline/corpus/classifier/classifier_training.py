@@ -1,0 +1,203 @@
+"""Trains a logistic regression on the shares that n-grams have in texts, and measures it with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import ndtri
+
+from pipeline.core.confidence_intervals import CONFIDENCE, Ratio, share
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, buckets
+from pipeline.corpus.text.numba_cache import compiled
+
+Booleans = npt.NDArray[np.bool_]
+
+REGULARISATION = 1e-5
+LARGEST_GAP = 1e-3  # nats of a text
+MOST_ROUNDS = 200
+THRESHOLD = 0.5  # of the score from which on a text is told to be good
+
+
+class Shares(NamedTuple):
+    """Of each text which share of its n-grams is in which bucket: N texts, M shares that are not 0.
+
+    Attributes:
+        buckets_M: the buckets of the first text in order, then of the second, ….
+        bounds: where each text's begin and the last one's end, shape (N + 1,).
+    """
+
+    buckets_M: npt.NDArray[np.int32]
+    shares_M: npt.NDArray[np.float32]
+    bounds: npt.NDArray[np.int64]
+
+    def of(self, texts: npt.NDArray[np.int64]) -> Shares:
+        """Return the shares of some of the texts, which are given by their places."""
+        sizes = np.diff(self.bounds)[texts]
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][texts] - bounds[:-1], sizes)
+        return Shares(self.buckets_M[places], self.shares_M[places], bounds)
+
+
+def shares(texts: Iterable[str]) -> Shares:
+    """Return the shares of the n-grams of texts, none of which is held."""
+    found, parts, sizes = [], [], [0]
+    for text in texts:
+        all_of_text = buckets(text)
+        different, counts = np.unique(all_of_text, return_counts=True)
+        found.append(different)
+        parts.append((counts / max(len(all_of_text), 1)).astype(np.float32))
+        sizes.append(len(different))
+    return Shares(
+        np.concatenate([np.empty(0, np.int32), *found]),
+        np.concatenate([np.empty(0, np.float32), *parts]),
+        np.cumsum(sizes),
+    )
+
+
+def balanced(good: Booleans) -> Floats:
+    """Return the weight of each text, (N,): good ones and bad ones together weigh half each."""
+    weights: Floats = np.where(good, 0.5 / max(good.sum(), 1), 0.5 / max((~good).sum(), 1))
+    return weights
+
+
+@compiled
+def _round(
+    buckets_M: npt.NDArray[np.int32],
+    shares_M: npt.NDArray[np.float32],
+    bounds: npt.NDArray[np.int64],
+    order_N: npt.NDArray[np.int64],
+    signs_N: Floats,
+    weights_N: Floats,
+    duals_N: Floats,
+    model_B: Floats,
+) -> None:
+    """Move the dual of each text, in this order, towards what the loss asks for, and the model with it."""
+    for text in order_N:
+        value = norm = 0.0
+        for place in range(bounds[text], bounds[text + 1]):
+            value += shares_M[place] * model_B[buckets_M[place]]
+            norm += shares_M[place] * shares_M[place]
+        wanted = 1.0 / (1.0 + np.exp(signs_N[text] * value))
+        step = (wanted - duals_N[text]) / (1.0 + weights_N[text] * norm / (4.0 * REGULARISATION))
+        duals_N[text] += step
+        change = step * signs_N[text] * weights_N[text] / REGULARISATION
+        for place in range(bounds[text], bounds[text + 1]):
+            model_B[buckets_M[place]] += change * shares_M[place]
+
+
+@compiled
+def means(
+    buckets_M: npt.NDArray[np.int32],
+    shares_M: npt.NDArray[np.float32],
+    bounds: npt.NDArray[np.int64],
+    model_B: npt.NDArray[np.floating],
+) -> Floats:
+    """Return of each text the mean of the model over its n-grams, shape (N,)."""
+    values = np.zeros(len(bounds) - 1)
+    for text in range(len(values)):
+        for place in range(bounds[text], bounds[text + 1]):
+            values[text] += shares_M[place] * model_B[buckets_M[place]]
+    return values
+
+
+def _entropy(duals: Floats) -> Floats:
+    inside = np.clip(duals, 1e-300, 1 - 1e-16)
+    return -(inside * np.log(inside) + (1 - inside) * np.log1p(-inside))
+
+
+def train(seeds: Shares, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
+    """Return the weight of each bucket, (BUCKETS,), by which a text's mean weight tells whether it is good.
+
+    Least is the mean of log(1 + exp(-mean weight)) of good texts, with + of bad ones, both classes weighing half, plus
+    REGULARISATION / 2 times the sum of squares. It is found by stochastic dual coordinate ascent (Shalev-Shwartz and
+    Zhang, J. Mach. Learn. Res. 14, 2013, section 6.2), one text after another in an order of a fixed seed: the same
+    numbers whatever the number of threads. The constant of the regression is in the weights, for shares add up to 1.
+
+    Returns:
+        The weights, and by how much the sum can still be above the least one: the gap between primal and dual.
+    """
+    signs, weights = np.where(good, 1.0, -1.0), balanced(good)
+    duals, model = np.zeros(len(good)), np.zeros(BUCKETS)
+    generator = np.random.Generator(np.random.PCG64(1))
+    gap = np.inf
+    for _ in range(MOST_ROUNDS):
+        _round(*seeds, generator.permutation(len(good)), signs, weights, duals, model)
+        losses = np.logaddexp(0, -signs * means(*seeds, model))
+        gap = float((weights * (losses - _entropy(duals))).sum() + REGULARISATION * (model * model).sum())
+        if gap < LARGEST_GAP:
+            break
+    return model.astype(np.float32), gap
+
+
+def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
+    """Return slope and constant by which a logistic function of the values tells the probability of a good text.
+
+    Both classes weigh half. Each label counts as a little less than sure (Platt 1999), so that the slope is finite
+    where the values part the classes; Newton's method.
+    """
+    number_good, number_bad = int(good.sum()), int((~good).sum())
+    wanted = np.where(good, (number_good + 1) / (number_good + 2), 1 / (number_bad + 2))
+    weights = balanced(good)
+    centre, scale = float(values.mean()), float(values.std()) or 1.0
+    rows = np.stack([(values - centre) / scale, np.ones(len(values))])
+    found = np.zeros(2)
+    for _ in range(50):
+        told = 1 / (1 + np.exp(-np.clip(found @ rows, -500, 500)))
+        gradient = (rows * (weights * (told - wanted))).sum(axis=1)
+        curvature = weights * told * (1 - told)
+        hessian = np.array([[(curvature * a * b).sum() for a in rows] for b in rows]) + 1e-9 * np.eye(2)
+        change = np.linalg.solve(hessian, gradient)
+        found -= change * min(1.0, 4.0 / float(np.abs(change).max() or 1.0))
+        if np.abs(change).max() < 1e-10:
+            break
+    slope = float(found[0]) / scale
+    return slope, float(found[1]) - slope * centre
+
+
+def area_under_curve(scores: Floats, good: Booleans) -> Ratio:
+    """Return the probability that a good text has a higher score than a bad one (equal ones count half).
+
+    Its 95 % interval has the values from which it is not further than their standard error allows (Hanley and McNeil,
+    Radiology 143, 1982), as Wilson's of a share; so it has a width where no pair is wrong, too.
+    """
+    ordered, above = np.sort(scores[~good]), scores[good]
+    below = np.searchsorted(ordered, above, "left") + np.searchsorted(ordered, above, "right")
+    value = float(below.sum()) / 2 / (len(above) * len(ordered))
+    ones, others, z = len(above) - 1, len(ordered) - 1, float(ndtri((1 + CONFIDENCE) / 2))
+
+    def beyond(sign: int) -> Callable[[float], float]:
+        def reach(a: float) -> float:
+            variance = a * (1 - a) + ones * (a / (2 - a) - a * a) + others * (2 * a * a / (1 + a) - a * a)
+            return z * math.sqrt(variance / ((ones + 1) * (others + 1))) - sign * (value - a)
+
+        return reach
+
+    least, most = 1e-9, 1 - 1e-9
+    low = 0.0 if value <= least else float(brentq(beyond(1), 0.0, min(value, most)))
+    high = 1.0 if value >= most else float(brentq(beyond(-1), max(value, least), 1.0))
+    return Ratio(value, low, high)
+
+
+def _share(hits: Booleans) -> dict[str, Any] | None:
+    return share(hits, np.ones(len(hits)))._asdict() if len(hits) else None
+
+
+def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
+    """Return precision and recall of the good texts, F1 and area, each with its interval; none where nothing is told.
+
+    A text is told to be good from THRESHOLD on.
+    """
+    told = scores >= THRESHOLD
+    either = told | good
+    overlap = share((told & good)[either], np.ones(int(either.sum())))
+    return {
+        "precision": _share(good[told]),
+        "recall": _share(told[good]),
+        "f1": overlap.of(lambda shared: 2 * shared / (1 + shared))._asdict(),
+        "auc": area_under_curve(scores, good)._asdict(),
+    }

@@ -1,0 +1,161 @@
+"""A linear classifier over hashed words and marks: what it sees of a text, its scores, and its file.
+
+A word is a run of letters and digits without its case (of ASCII and Latin-1), each digit written 0. Each other
+character that is no blank is a mark, and so is the end of a line: menus, tables and code are told by these. A text
+stands for its words and marks and for each two of them in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+from pipeline.core import atomic_files
+from pipeline.corpus.text.numba_cache import compiled
+
+Bytes = npt.NDArray[np.uint8]
+Buckets = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+BITS = 20
+BUCKETS = 1 << BITS
+_SHIFT = np.uint64(64 - BITS)
+_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a
+_PAIR, _MIX, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD), np.uint64(32)
+_FOLD = np.uint64(32)
+
+
+@compiled
+def _bucket(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> _HALF)) * _MIX
+    return (value ^ (value >> _HALF)) * _MIX >> _SHIFT
+
+
+@compiled
+def _kind(data: Bytes, place: int) -> int:
+    """Return 0 for a blank, 1 for a byte of a word, else how many bytes of a mark begin here, negative.
+
+    In UTF-8, C2 begins the signs of Latin-1, E2 with less than B0 after it the marks and symbols from U+2000 to U+2BFF,
+    and F0 to F4 what is beyond U+FFFF, such as emoji.
+    """
+    byte = data[place]
+    if byte < 0x80:
+        if (0x30 <= byte <= 0x39) or (0x41 <= byte <= 0x5A) or (0x61 <= byte <= 0x7A):
+            return 1
+        return 0 if byte <= 0x20 and byte != 0x0A else -1
+    if byte == 0xC2:
+        return -2
+    if byte == 0xE2 and place + 1 < len(data) and data[place + 1] < 0xB0:
+        return -3
+    return -4 if byte >= 0xF0 else 1
+
+
+@compiled
+def _follows_c3(data: Bytes, place: int) -> bool:
+    """Return whether the byte ends a letter of Latin-1."""
+    return place > 0 and data[place - 1] == 0xC3
+
+
+@compiled
+def _hashes(data: Bytes) -> npt.NDArray[np.uint64]:
+    """Return the hash of each word and mark, in their order."""
+    hashes = np.empty(len(data), dtype=np.uint64)  # only what is written of it takes memory
+    found = place = 0
+    value, inside = _START, False
+    while place <= len(data):
+        kind = _kind(data, place) if place < len(data) else 0
+        if kind == 1:
+            byte = np.uint64(data[place])
+            if 0x30 <= byte <= 0x39:
+                byte = np.uint64(0x30)
+            elif 0x41 <= byte <= 0x5A or (_follows_c3(data, place) and 0x80 <= byte <= 0x9E and byte != 0x97):
+                byte += _FOLD
+            value, inside = (value ^ byte) * _PRIME, True
+            place += 1
+            continue
+        if inside:
+            hashes[found] = value
+            found += 1
+            value, inside = _START, False
+        if kind < 0:
+            end = min(place - kind, len(data))
+            mark = _START
+            while place < end:
+                mark = (mark ^ np.uint64(data[place])) * _PRIME
+                place += 1
+            hashes[found] = mark
+            found += 1
+        else:
+            place += 1
+    return hashes[:found]
+
+
+@compiled
+def _buckets(data: Bytes) -> Buckets:
+    hashes = _hashes(data)
+    buckets = np.empty(max(0, 2 * len(hashes) - 1), dtype=np.int32)
+    for place in range(len(hashes)):
+        buckets[place] = _bucket(hashes[place])
+        if place:
+            buckets[len(hashes) + place - 1] = _bucket(hashes[place - 1] * _PAIR + hashes[place])
+    return buckets
+
+
+def buckets(text: str) -> Buckets:
+    """Return the bucket, below BUCKETS, of each word and mark of a text and then of each two in a row."""
+    found: Buckets = _buckets(np.frombuffer(text.encode(), dtype=np.uint8))
+    return found
+
+
+@compiled
+def _mean(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> float:
+    total = 0.0
+    for bucket in buckets_M:
+        total += weights_B[bucket]
+    return total / max(len(buckets_M), 1)
+
+
+@dataclass(frozen=True)
+class LinearClassifier:
+    """The weight of each bucket of n-grams, (BUCKETS,), and what makes a probability of a text's mean weight."""
+
+    weights_B: npt.NDArray[np.float32]
+    slope: float
+    constant: float
+
+    def probabilities(self, means_N: Floats) -> Floats:
+        """Return the scores, from 0 to 1, of texts with these mean weights."""
+        exponents = np.clip(self.slope * means_N + self.constant, -700, 700)
+        scores: Floats = 1 / (1 + np.exp(-exponents))
+        return scores
+
+    def scores(self, texts: Iterable[str]) -> Floats:
+        """Return how likely each text is a good one, if good and bad ones are equally frequent, shape (N,)."""
+        return self.probabilities(np.array([_mean(buckets(text), self.weights_B) for text in texts], dtype=np.float64))
+
+
+def save_classifiers(classifiers: dict[str, LinearClassifier], path: Path) -> None:
+    """Write classifiers, by language."""
+    tensors = {}
+    for language, classifier in sorted(classifiers.items()):
+        tensors[f"{language}.weights"] = classifier.weights_B
+        tensors[f"{language}.calibration"] = np.array([classifier.slope, classifier.constant])
+    with atomic_files.mode_of_umask(path):
+        save_file(tensors, path)
+
+
+def load_classifiers(path: Path) -> dict[str, LinearClassifier]:
+    """Return the classifiers of a file, by language."""
+    tensors = load_file(path)
+    found = {}
+    for name in sorted(tensors):
+        language, _, kind = name.rpartition(".")
+        if kind == "weights":
+            slope, constant = map(float, tensors[f"{language}.calibration"])
+            found[language] = LinearClassifier(tensors[name], slope, constant)
+    return found

@@ -1,0 +1,291 @@
+"""Groups documents that have an equal key, and finds paragraphs that occurred before, within a bound of memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns
+from pipeline.corpus.settings import KeyComparison
+from pipeline.corpus.text.numba_cache import compiled
+
+RECORD_BYTES = 80  # keys of 16 bytes and a number, twice, and where all keys are equal the pairs, twice
+ALL_KEYS = 2**32  # numbers that the upper half of a key can be
+BUCKET_RECORDS = 8192  # about as many fit into the cache of a core, with the table of their keys
+MOST_BUCKETS = 4096  # with more, writing into all of them in turn is slow
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def _hang(parents: Numbers, ones: Numbers, others: Numbers) -> None:
+    """Join the sets of `ones[i]` and `others[i]`: the larger root is hung below the smaller, so no circle arises."""
+    for place in range(len(ones)):
+        one, other = ones[place], others[place]
+        while parents[one] != one:
+            parents[one] = parents[parents[one]]
+            one = parents[one]
+        while parents[other] != other:
+            parents[other] = parents[parents[other]]
+            other = parents[other]
+        parents[max(one, other)] = min(one, other)
+
+
+@compiled
+def _shorten(parents: Numbers) -> None:
+    """Hang every member below its root: a parent is smaller, so that its own is the root already."""
+    for member in range(len(parents)):
+        parents[member] = parents[parents[member]]
+
+
+class Groups:
+    """Disjoint sets of the numbers 0 … size - 1; the smallest number of a set stands for it."""
+
+    def __init__(self, size: int) -> None:
+        self._parents: Numbers = np.arange(size)
+
+    def join(self, ones: Numbers, others: Numbers) -> None:
+        """Make one set of the sets of `ones[i]` and `others[i]`, for each i."""
+        _hang(self._parents, ones, others)
+
+    def roots(self) -> Numbers:
+        """Return the number that stands for the set of each member; it is no copy."""
+        _shorten(self._parents)
+        return self._parents
+
+
+@compiled
+def _count(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
+    """Add to `counts` how many keys are in each bucket: 2^shift of the upper halves of keys, from `low` on."""
+    for record in range(keys.shape[1]):
+        counts[(np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift] += 1
+
+
+@compiled
+def _distribute(
+    keys: Keys, numbers: Numbers, low: int, shift: int, ends: Numbers, into: Keys, numbered: Numbers
+) -> None:
+    """Write each record behind the others of its bucket, which end at `ends`."""
+    for record in range(keys.shape[1]):
+        bucket = (np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift
+        place = ends[bucket]
+        for column in range(len(keys)):
+            into[column, place] = keys[column, record]
+        numbered[place] = numbers[record]
+        ends[bucket] = place + 1
+
+
+@compiled
+def _same(keys: Keys, one: int, other: int) -> bool:
+    same = True
+    for column in range(len(keys)):
+        same &= keys[column, one] == keys[column, other]
+    return same
+
+
+@compiled
+def _pairs(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the pairs of some buckets, of which each begins where the one before it ends."""
+    ones, others = np.empty(starts[-1] - starts[0], np.int64), np.empty(starts[-1] - starts[0], np.int64)
+    pairs, bits = 0, 10
+    table = np.empty(1 << bits, np.int64)
+    for bucket in range(len(starts) - 1):
+        table[:] = -1
+        record, held, pairs_before = starts[bucket], 0, pairs
+        while record < starts[bucket + 1]:
+            place = np.int64(keys[0, record] * _ODD >> np.uint64(64 - bits))
+            while table[place] >= 0 and not _same(keys, table[place], record):
+                place = (place + 1) % len(table)
+            if table[place] >= 0:
+                ones[pairs], others[pairs] = numbers[table[place]], numbers[record]
+                pairs += 1
+            elif 2 * held < len(table):
+                table[place] = record
+                held += 1
+            else:  # this bucket again, with a larger table
+                bits += 1
+                table = np.full(1 << bits, -1, np.int64)
+                record, held, pairs = starts[bucket], 0, pairs_before
+                continue
+            record += 1
+    return ones[:pairs], others[:pairs]
+
+
+def equal_pairs(
+    units: Iterable[SignedUnit],
+    read: Callable[[SignedUnit], tuple[Keys, Numbers]],
+    records: int,
+    memory_bytes: int,
+    span: tuple[int, int] = (0, ALL_KEYS),
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield arrays of pairs, shape (pairs,) each: the first record with a key, and another that has it as well.
+
+    Where not all records fit, the units are read several times, each time for other keys: the keys are hashes, so the
+    parts are about equal. The records of a part are divided again, into buckets in which equal keys are looked up fast.
+
+    Args:
+        read: returns the keys of a unit, shape (columns, records), and the growing numbers of the records; a record
+            whose first key is 0 has none.
+        records: how many there are at most in all units.
+        span: which keys are asked for, by the upper 32 bits of the first: from one number on to below the other.
+    """
+    expected = records * max(span[1] - span[0], 0) // ALL_KEYS
+    parts = max(1, -(-expected * RECORD_BYTES // memory_bytes))
+    bounds = [span[0] + (span[1] - span[0]) * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(bounds):
+        if low >= high:
+            continue
+        wanted = min(max(1, expected // parts // BUCKET_RECORDS), MOST_BUCKETS)
+        shift = (-(-(high - low) // wanted) - 1).bit_length()
+        counts = np.zeros((high - low - 1 >> shift) + 1, dtype=np.int64)
+        some: list[tuple[Keys, Numbers]] = []
+        for unit in units:
+            keys, numbers = read(unit)
+            chosen = keys[0] != 0
+            if high - low < ALL_KEYS:
+                upper = keys[0] >> np.uint64(32)
+                chosen &= (upper >= low) & (upper < high)
+            some.append((keys[:, chosen], numbers[chosen]))
+            _count(some[-1][0], low, shift, counts)
+        if not some:
+            return
+        starts = np.append(0, np.cumsum(counts))
+        ends = starts[:-1].copy()
+        keys, numbers = np.empty((len(keys), starts[-1]), dtype=np.uint64), np.empty(starts[-1], dtype=np.int64)
+        for entry in some:
+            _distribute(*entry, low, shift, ends, keys, numbers)
+        del some, entry
+        for bucket in range(0, len(counts), 64):
+            yield _pairs(keys, numbers, starts[bucket : bucket + 65])
+
+
+DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
+KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
+
+
+def comparison_memory(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
+    """Return the bytes of memory that are left to compare keys.
+
+    Raises:
+        InputError: the documents need more than the configuration allows.
+    """
+    least_bytes = needed_bytes + documents * KEY_BYTES
+    if least_bytes > settings.memory_bytes:
+        raise InputError(
+            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need {least_bytes}: "
+            f"raise it to {2 * least_bytes}"
+        )
+    return settings.memory_bytes - needed_bytes
+
+
+def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
+    return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
+
+
+class SignedCorpus:
+    """The signatures of the documents of a corpus, and of reserved ones, whose numbers follow."""
+
+    def __init__(self, units: list[SignedUnit], reserved: list[SignedUnit], settings: KeyComparison) -> None:
+        self.units, self.reserved = units, reserved
+        self.documents = sum(unit.rows for unit in units)
+        self.total = self.documents + sum(unit.rows for unit in reserved)
+        self._exact = settings.exact
+        with_content = settings.exact or bool(reserved)
+        self._kinds = [CONTENT] * with_content + [[name] for name in band_columns(settings)]
+
+    def joined(self, memory_bytes: int, share: int = 0, shares: int = 1) -> Groups:
+        """Return which documents have an equal key, of one of so many equal shares of all keys.
+
+        The shares are cut from a line on which each kind of key, the content and the bands, follows the one before it.
+        What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
+        """
+        groups = Groups(self.total)
+        first, end = (place * len(self._kinds) * ALL_KEYS // shares for place in (share, share + 1))
+        for place, columns in enumerate(self._kinds):
+            span = (max(first - place * ALL_KEYS, 0), min(end - place * ALL_KEYS, ALL_KEYS))
+            keys = partial(_document_keys, columns=columns)
+            # Of equal keys the first is paired with each of the others, so the reserved ones come first.
+            for ones, others in equal_pairs([*self.reserved, *self.units], keys, self.total, memory_bytes, span):
+                wanted = slice(None) if self._exact or columns != CONTENT else ones >= self.documents
+                groups.join(ones[wanted], others[wanted])
+        return groups
+
+    def _sha256(self) -> str:
+        """Return a hash of what the numbers of the documents and the shares of the keys depend on."""
+        units = [[(unit.source, unit.unit, unit.rows) for unit in some] for some in (self.units, self.reserved)]
+        return hashlib.sha256(json.dumps([units, self._kinds, self._exact]).encode()).hexdigest()
+
+    def write(self, path: Path, groups: Groups, share: int, shares: int) -> int:
+        """Write each document that is joined to one with a smaller number, and that; return how many there are."""
+        roots = groups.roots()
+        documents = np.flatnonzero(roots != np.arange(len(roots)))
+        known = {"share": share, "shares": shares, "of": self._sha256()}
+        pairs = pa.table({"document": documents, "first": roots[documents]})
+        pairs = pairs.replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
+        encodings = dict.fromkeys(pairs.column_names, "DELTA_BINARY_PACKED")
+        pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
+        return len(pairs)
+
+    def read(self, paths: list[Path]) -> Groups:
+        """Return which documents are joined by all shares, each of which was written to one of the files.
+
+        Raises:
+            InputError: a file is of other documents or of another division, or one is missing.
+        """
+        groups = Groups(self.total)
+        sha256 = self._sha256()
+        for share, path in enumerate(paths):
+            with pq.ParquetFile(path) as file:
+                known = json.loads(file.metadata.metadata[b"polder"])
+                if known != {"share": share, "shares": len(paths), "of": sha256}:
+                    raise InputError(
+                        f"{path} is not share {share} of {len(paths)} of these keys: rerun corpus.equal_keys"
+                    )
+                for rows in file.iter_batches():
+                    groups.join(rows["first"].to_numpy(), rows["document"].to_numpy())
+        return groups
+
+
+Bits = npt.NDArray[np.bool_]
+
+
+def _keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
+    """Return the keys of the paragraphs of a unit, 0 in documents that are removed, and their numbers."""
+    lists = unit.read(["paragraphs"])["paragraphs"]
+    keys = pc.list_flatten(lists).to_numpy()
+    gone = np.repeat(removed[unit.numbers], pc.list_value_length(lists).to_numpy())
+    numbers = np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
+    return np.where(gone, np.uint64(0), keys)[None], numbers
+
+
+def repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:
+    """Return for each paragraph of the units whether it occurred before, in documents that are not removed."""
+    removed = np.zeros(sum(unit.rows for unit in units), dtype=bool)
+    removed[removed_documents] = True
+    repeated = np.zeros(sum(unit.paragraphs for unit in units), dtype=bool)
+    if len(repeated):
+        keys = partial(_keys, removed=removed)
+        in_order = sorted(units, key=lambda unit: unit.first_paragraph)
+        for _, others in equal_pairs(in_order, keys, len(repeated), memory_bytes):
+            repeated[others] = True
+    return repeated
+
+
+def cuts(unit: SignedUnit, repeated: Bits) -> tuple[Numbers, Numbers]:
+    """Return the rows of a unit's documents that lose paragraphs, once for each, and the place of each in its text."""
+    places = np.flatnonzero(repeated[unit.first_paragraph : unit.first_paragraph + unit.paragraphs])
+    if len(places) == 0:
+        return places, places
+    ends = np.cumsum(pc.list_value_length(unit.read(["paragraphs"])["paragraphs"]).to_numpy())
+    rows = np.searchsorted(ends, places, side="right")
+    return rows, places - np.append(0, ends)[rows]

@@ -1,0 +1,183 @@
+"""What the deduplication compares: one Parquet file for each unit, one row for each document, in their order.
+
+`characters` is the length of a document in which case and repeated white space make no difference, `content_0` and
+`content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share
+when all hashes of that MinHash band agree, and 0 where a document is too short for a signature; `ngrams` counts what
+these are made from, an n-gram that stands in the text twice as two; `paragraphs` has one number for each paragraph, 0
+where it is too short to be removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.document_streams import PARAGRAPH_BREAK
+from pipeline.corpus.settings import Signatures
+
+CONTENT = ["content_0", "content_1"]
+ROWS_PER_GROUP = 50_000
+Numbers = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+
+def band_columns(settings: Signatures) -> list[str]:
+    """Return the names of the columns of the MinHash bands, which datatrove calls buckets."""
+    return [f"bucket_{number:03d}" for number in range(settings.bands)] if settings.minhash else []
+
+
+def signature_schema(settings: Signatures) -> pa.Schema:
+    """Return the columns of a file of signatures."""
+    fields = [("id", pa.string()), ("characters", pa.int64())] + [("ngrams", pa.int64())] * settings.minhash
+    fields += [(name, pa.uint64()) for name in CONTENT + band_columns(settings)]
+    fields += [("paragraphs", pa.list_(pa.uint64()))] if settings.paragraphs else []
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+
+
+def content_hash(text: str) -> tuple[int, bytes]:
+    """Return characters and sha256 of a text in which case and white space make no difference."""
+    from pipeline.corpus.text.pretokens import (
+        join_pretokens,
+    )  # what compares hashes makes none, and does not load a compiler
+
+    plain, characters = join_pretokens(text.casefold())
+    return characters, hashlib.sha256(plain.data).digest()
+
+
+def paragraph_keys(text: str, least_characters: int) -> list[int]:
+    """Return for each paragraph, which an empty line ends, the first 64 bits of its hash; 0 where it is too short."""
+    keys = []
+    for paragraph in PARAGRAPH_BREAK.split(text)[::2]:
+        characters, sha256 = content_hash(paragraph)
+        keys.append(int.from_bytes(sha256[:8], "big") or 1 if characters >= least_characters else 0)
+    return keys
+
+
+class SignatureWriter:
+    """Writes the rows of one unit, a group at a time."""
+
+    def __init__(self, path: Path, settings: Signatures, unit: Mapping[str, Any]) -> None:
+        self.schema = signature_schema(settings)
+        self.metadata = {"source": unit["source"], "unit": unit["unit"], "paragraphs": 0}
+        zstd_where_it_helps = {
+            name: "zstd" if name in ("id", "characters", "ngrams") else "none" for name in self.schema.names
+        }
+        self._writer = pq.ParquetWriter(path, self.schema, compression=zstd_where_it_helps, use_dictionary=False)
+        self._rows: list[dict[str, Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add the signature of one document."""
+        self._rows.append(row)
+        if len(self._rows) == 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        self.write(pa.RecordBatch.from_pylist(self._rows, schema=self.schema))
+        self._rows = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write rows of the columns of the schema."""
+        self._batches.append(rows)
+        if sum(map(len, self._batches)) >= ROWS_PER_GROUP:
+            self._write_group()
+        if "paragraphs" in self.schema.names:
+            self.metadata["paragraphs"] += len(rows["paragraphs"].flatten())
+
+    def _write_group(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._batches, self.schema), row_group_size=ROWS_PER_GROUP)
+        self._batches = []
+
+    def close(self) -> None:
+        """Write what was added, and what the file says about itself."""
+        self._flush()
+        self._write_group()
+        self._writer.add_key_value_metadata({"polder": json.dumps(self.metadata, sort_keys=True)})
+        self._writer.close()
+
+
+@dataclass(frozen=True)
+class SignedUnit:
+    """The signatures of one unit, whose documents and paragraphs are numbered through all units.
+
+    `rank` is the place of its source among the preferred ones, and `id_bytes` is what its ids take.
+    """
+
+    path: Path
+    source: str
+    unit: int
+    rank: int
+    rows: int
+    first: int
+    paragraphs: int
+    first_paragraph: int
+    id_bytes: int
+
+    @property
+    def numbers(self) -> slice:
+        """Return the numbers of its documents."""
+        return slice(self.first, self.first + self.rows)
+
+    def read(self, columns: list[str]) -> pa.Table:
+        """Return some columns of all its documents."""
+        with pq.ParquetFile(self.path, pre_buffer=True) as file:
+            return file.read(columns, use_threads=False)
+
+    def keys(self, columns: list[str]) -> Keys:
+        """Return columns of numbers, shape (columns, rows)."""
+        table = self.read(columns)
+        return np.stack([table[name].to_numpy() for name in columns])
+
+
+def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], first: int = 0) -> list[SignedUnit]:
+    """Return the units in the order of source and unit, in which their documents have numbers; `first` is the first.
+
+    Their paragraphs have numbers in the order of the preferred sources, then of source and unit.
+
+    Raises:
+        InputError: a file has other columns, or two files are the same unit.
+    """
+    units: list[SignedUnit] = []
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(signature_schema(settings)):
+                raise InputError(f"{path} has signatures of another kind: rerun corpus.signatures with these settings")
+            known = json.loads(file.metadata.metadata[b"polder"])
+            groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
+            id_bytes = sum(group.column(0).total_uncompressed_size for group in groups)
+            rank = prefer.index(known["source"]) if known["source"] in prefer else len(prefer)
+            described = (known["source"], known["unit"], rank, file.metadata.num_rows)
+            units.append(SignedUnit(path, *described, 0, known["paragraphs"], 0, id_bytes))
+    units.sort(key=lambda unit: (unit.source, unit.unit))
+    for one, other in pairwise(units):
+        if (one.source, one.unit) == (other.source, other.unit):
+            raise InputError(f"{other.path} and {one.path} are the same unit: leave out one of them")
+    numbers = accumulate((unit.rows for unit in units), initial=first)
+    units = [replace(unit, first=number) for unit, number in zip(units, numbers, strict=False)]
+    units.sort(key=lambda unit: unit.rank)
+    numbers = accumulate((unit.paragraphs for unit in units), initial=0)
+    units = [replace(unit, first_paragraph=number) for unit, number in zip(units, numbers, strict=False)]
+    return sorted(units, key=lambda unit: (unit.source, unit.unit))
+
+
+def open_signed(
+    signatures: list[Path], reserved: list[Path], settings: Signatures, prefer: list[str]
+) -> tuple[list[SignedUnit], list[SignedUnit]]:
+    """Return the units of a corpus, and those of what is reserved, whose documents have the numbers that follow.
+
+    Raises:
+        InputError: as `open_units`.
+    """
+    units = open_units(signatures, settings, prefer)
+    return units, open_units(reserved, settings, prefer, sum(unit.rows for unit in units))

@@ -1,0 +1,208 @@
+"""Reads the texts of evaluation items, and hashes their n-grams.
+
+The table has hashes and no words, so that no result publishes a benchmark. A long text has many n-grams, a shorter one
+is one n-gram as a whole. Where that is shorter than `alone_words`, it is a phrase that many write: it counts only near
+another text of its item, as the answer stands near its question. What more than half of the items of a task have, such
+as an instruction, is the wording of the task and no item.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
+from pipeline.core.yaml_files import parse_json
+from pipeline.corpus.items.settings import NgramSelection, TaskFile
+from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_texts
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item: its task, its name there, and its different texts, sorted."""
+
+    task: str
+    name: str
+    texts: list[str]
+
+
+def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
+    """Yield the items of a file: JSON lines or one JSON array, CSV or TSV, each also with .gz, or Parquet."""
+    if entry.name.endswith(".parquet"):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(1000):
+                yield from batch.to_pylist()
+        return
+    content = gzip.decompress(path.read_bytes()) if entry.name.endswith(".gz") else path.read_bytes()
+    text, stem = content.decode("utf-8-sig"), entry.name.removesuffix(".gz")
+    if stem.endswith((".csv", ".tsv")):
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if stem.endswith(".tsv") else ",")
+        if entry.fields is None:
+            yield from rows
+            return
+        names = next(rows, [])
+        if twice := [name for name in entry.fields if names.count(name) > 1]:
+            raise ValueError(f"it has two columns {twice[0]}; give one of them another name")
+        yield from (dict(zip(names, row, strict=False)) for row in rows if row)
+    elif text.lstrip().startswith("["):
+        yield from parse_json(text, str(path))
+    else:
+        lines = enumerate(text.split("\n"), 1)
+        yield from (parse_json(line, f"{path}, line {number}") for number, line in lines if line.strip())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, whatever it is nested in."""
+    if isinstance(value, str):
+        yield composed(value)
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+def _counted(row: Any, entry: TaskFile, missing: set[str]) -> list[str]:
+    """Return the different texts of a row, and note which of the fields that count it has not."""
+    if entry.fields is None:
+        return sorted(set(_texts(row)))
+    fields = row if isinstance(row, dict) else {}
+    missing.intersection_update(set(entry.fields) - fields.keys())
+    return sorted(set(_texts([fields.get(name) for name in entry.fields])))
+
+
+def read_items(entries: Sequence[TaskFile], files: Sequence[Path]) -> Iterator[Item]:
+    """Yield the items of the files, in their order: named by their number, after their file where a task has several.
+
+    Raises:
+        InputError: a file of items cannot be read, or none of its items has a field that is to count.
+    """
+    several = [entry.task for entry in entries]
+    for entry, path in zip(entries, files, strict=True):
+        missing = set(entry.fields or []) if entry.named else set[str]()
+        try:
+            for number, row in enumerate(_rows(path, entry), 1):
+                name = str(number) if several.count(entry.task) == 1 else f"{entry.name} {number}"
+                yield Item(entry.task, name, _counted(row, entry, missing))
+        except (OSError, EOFError, ValueError, csv.Error, pa.ArrowException) as error:
+            problem = " ".join(str(error).split())
+            raise InputError(f"the items of the task {entry.task} in {path} cannot be read: {problem}") from None
+        if missing:
+            raise InputError(
+                f"no item of the task {entry.task} in {path} has the field {min(missing)}: name another one, under "
+                "metadata.searched of the task file or decontamination.fields"
+            )
+
+
+# `context`: one of these n-grams, the item's other short texts, has to stand near. Empty where it counts alone.
+NGRAM_SCHEMA = pa.schema(
+    [
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("prefix", pa.uint64(), nullable=False),
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("text", pa.int64(), nullable=False),
+        pa.field("ngrams", pa.int64(), nullable=False),
+        pa.field("words", pa.int64(), nullable=False),
+        pa.field("context", pa.list_(pa.uint64()), nullable=False),
+    ]
+)
+Numbers = npt.NDArray[np.int64]
+
+
+def _ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashes, Places]:
+    """Return the text, hash and place of all n-grams of texts; a text of fewer than `longest` words is one n-gram."""
+    lengths = np.diff(bounds)
+    found = []
+    for length in range(1, longest + 1):
+        number = np.where(lengths == length, 1, 0) if length < longest else np.maximum(0, lengths - length + 1)
+        text = np.repeat(np.arange(len(lengths)), number)
+        places = bounds[text] + np.arange(len(text)) - np.repeat(np.cumsum(number) - number, number)
+        found.append((text, hash_ngrams(words, length)[places], places))
+    text, hashes, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((text, hashes))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(hashes[order]) != 0) | (np.diff(text[order]) != 0)
+    kept = order[new]
+    return text[kept], hashes[kept], places[kept]
+
+
+def _of_the_task(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDArray[np.bool_]:
+    """Return which n-grams stand in more than half of the items of their task, and in two at least.
+
+    Args:
+        items: the number of the item of each n-gram.
+        tasks: the number of the task of each item.
+    """
+    pairs = np.unique(np.stack([hashes, items.astype(np.uint64)], axis=1), axis=0)
+    keys = np.stack([pairs[:, 0], tasks[pairs[:, 1].astype(np.int64)].astype(np.uint64)], axis=1)
+    common, times = np.unique(keys, axis=0, return_counts=True)
+    sizes = np.bincount(tasks)
+    often = {
+        (value, task)
+        for value, task in common[(times > 1) & (times * 2 > sizes[common[:, 1].astype(np.int64)])].tolist()
+    }
+    own = zip(hashes.tolist(), tasks[items].tolist(), strict=True)
+    return np.fromiter((key in often for key in own), dtype=bool, count=len(hashes))
+
+
+def _contexts(text: Numbers, hashes: Hashes, items: Numbers, short: set[int]) -> dict[int, list[int]]:
+    """Return for each of the `short` texts the hashes of its item's other texts, sorted, all of them whole."""
+    of_item: dict[int, set[int]] = {}
+    for value, item in zip(hashes.tolist(), items[text].tolist(), strict=True):
+        of_item.setdefault(item, set()).add(value)
+    pairs = zip(text.tolist(), hashes.tolist(), strict=True)
+    return {number: sorted(of_item[int(items[number])] - {own}) for number, own in pairs if number in short}
+
+
+def hash_items(settings: NgramSelection, entries: Sequence[TaskFile], files: Sequence[Path]) -> pa.Table:
+    """Return the n-grams of all items, sorted by hash; in its metadata how many items each task has and are searched.
+
+    An item of which no text is looked for is one of those not searched.
+
+    Raises:
+        InputError: a file of items cannot be read, or lacks a field that is to count.
+    """
+    read: list[Item] = list(read_items(entries, files))
+    names = sorted({entry.task for entry in entries})
+    tasks = np.array([names.index(item.task) for item in read], dtype=np.int64)
+    items = np.repeat(np.arange(len(read)), np.array([len(item.texts) for item in read], dtype=np.int64))
+    words, bounds = hash_texts([text for item in read for text in item.texts])
+    lengths = np.diff(bounds)
+    text, hashes, places = _ngrams(words, bounds, settings.ngram)
+    own = ~_of_the_task(hashes, items[text], tasks)
+    text, hashes, places = text[own], hashes[own], places[own]
+    whole = lengths[text] < settings.ngram
+    alone = lengths >= min(settings.alone_words, settings.ngram)
+    contexts = _contexts(text[whole], hashes[whole], items, set(np.flatnonzero(~alone).tolist()))
+    near = np.fromiter((bool(contexts.get(number)) for number in text.tolist()), dtype=bool, count=len(text))
+    searched = (lengths[text] >= settings.minimum_words) & (alone[text] | near)
+    text, hashes, places = text[searched], hashes[searched], places[searched]
+    counts = {name: {"items": 0, "searched": 0, "not_searched": 0} for name in names}
+    found = set(items[text].tolist())
+    for number, item in enumerate(read):
+        counts[item.task]["items"] += 1
+        counts[item.task]["searched" if number in found else "not_searched"] += 1
+    columns: dict[str, Any] = {
+        "hash": hashes,
+        "prefix": hash_ngrams(words, settings.minimum_words)[places],
+        "task": pa.array([item.task for item in read], pa.string()).take(pa.array(items[text])),
+        "item": pa.array([item.name for item in read], pa.string()).take(pa.array(items[text])),
+        "text": text,
+        "ngrams": np.bincount(text, minlength=len(lengths))[text],
+        "words": np.minimum(lengths[text], settings.ngram),
+        "context": pa.array([contexts.get(number, []) for number in text.tolist()], pa.list_(pa.uint64())),
+    }
+    metadata = {"ngram": settings.ngram, "minimum_words": settings.minimum_words, "tasks": counts}
+    table = pa.table(columns).select(NGRAM_SCHEMA.names).cast(NGRAM_SCHEMA)
+    return table.replace_schema_metadata({"polder": json.dumps(metadata, sort_keys=True)})

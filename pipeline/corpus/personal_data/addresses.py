@@ -1,0 +1,249 @@
+"""Finds e-mail addresses, IP addresses, and Dutch addresses by postcode and house number."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from re import Match, Pattern
+
+from stdnum.nl import postcode
+
+from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, before, matches, written_before
+
+_LOCAL_BACKWARDS = re.compile(r"[\w%+-][\w.%+'-]{0,63}")
+_AT = re.compile(r"@")
+_SPELLED_AT = re.compile(r"[\[({<][ ]?(?:at|AT|apen?staart(?:je)?)[ ]?[\])}>][ ]?")
+_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![^\W_]|@)")
+_DOT = r"(?:\.|[ ]\.[ ]|[ ]?[\[({<][ ]?(?:dot|DOT|punt|PUNT|\.)[ ]?[\])}>][ ]?|[ ](?:dot|DOT|punt|PUNT)[ ])"
+_LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
+_SPELLED_DOMAIN = re.compile(rf"(?:{_LABEL}{_DOT}){{1,8}}[A-Za-z]{{2,24}}\b")
+_SPELLED_DOT = re.compile(_DOT)
+_WORD_DOT = r"[ ](?:dot|DOT|punt|PUNT)[ ]"
+_WORDED_DOMAIN = re.compile(
+    rf"{_LABEL}(?:\.{_LABEL}){{0,3}}(?:{_WORD_DOT}{_LABEL}){{0,3}}{_WORD_DOT}(?P<top>[A-Za-z]{{2,24}})\b"
+)
+# Without brackets: "jan at voorbeeld dot nl", in which at and dot are English words too, and "jan apenstaartje …".
+_AT_WORD = re.compile(r"[ ](?:(?P<at>at|AT)|apen?staart(?:je)?|APEN?STAART(?:JE)?)[ ]")
+_WORDS_BEFORE = re.compile(r"(?<![\w.%+'-])[\w%+-][\w.%+'-]{0,63}(?:[ ](?:dot|DOT|punt|PUNT)[ ][\w%+-]{1,63}){0,3}\Z")
+_TOP_LEVEL = {"nl", "be", "eu", "de", "fr", "uk", "com", "net", "org", "info", "nu", "me", "frl", "amsterdam"}
+# No mailbox and no domain: "look at the dot net page", "mail me at example dot com".
+_NO_PART = re.compile(
+    r"(?:a|an|the|this|that|it|its|his|him|her|my|me|our|us|your|you|them|de|het|een|is|are|was|were|be|not|here|more|now|"
+    r"out|up|look|looks|looked|looking|work|works|worked|working|live|lives|read|see|find|meet|page|site|website|shop)",
+    re.I,
+)
+_MAIL = re.compile(r"\bmail|\be-?mail|\bemail|\bschrij|\bwrite\b|bereik|\breach|\be:|\(e\)|\be\b")
+_LOCAL_CHARACTERS = 66
+_LOCAL_CHARACTER = re.compile(r"[\w.%+-]")
+
+_IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
+# Only 2000::/3 is given to anyone; the path of a module, such as de::fa, is not.
+_IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
+# Python knows the others; this one since 3.12.7.
+_DOCUMENTATION = ipaddress.ip_network("3fff::/20")
+_VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)")
+# What has the form of a version, as one of fifty addresses has, is an address only right behind such words or a sign:
+# "OpenSSL 3.0.13.101", also where a server runs it, and "Chrome/120.0.0.0".
+_SAID = re.compile(
+    r"(?:\b(?:ip|ips|ip-?adres|ip-?address|ipv4|adres|address|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|"
+    r"client|login|van|vanaf|naar|via|met|is|op|of|en|from|to|at|on|by|and|or)|(?<!\S)-{1,2}[\w-]+|[,;=:|@\[])\s?[(\"'`]?\Z"
+)
+# Right behind one of these it is that number, whatever stands before.
+_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z")
+_SENTENCE_END = re.compile(r"\n|[.!?] ")
+_IP_CONTEXT = re.compile(
+    r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
+    r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request"
+)
+_IP_CONTEXT_CHARACTERS = 40
+
+
+def _emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str]) -> Iterator[PersonalDataSpan]:
+    last = 0
+    for at in at_signs:
+        place = at.start()
+        if at.group() != "@" and text[place - 1 : place] == " ":
+            place -= 1
+        backwards = text[max(last, place - _LOCAL_CHARACTERS) : place][::-1]
+        local, domain = _LOCAL_BACKWARDS.match(backwards), host.match(text, at.end())
+        if local is None or domain is None:
+            continue
+        written = local.group()[::-1].lstrip("'")
+        begin = place - len(written)
+        if begin > last and _LOCAL_CHARACTER.match(text, begin - 1):  # longer than 64 characters
+            continue
+        last = domain.end()
+        yield PersonalDataSpan(
+            begin, last, "email", f"{written}@{_SPELLED_DOT.sub('.', domain.group())}".lower().replace(" ", "")
+        )
+
+
+def _worded_emails(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+    """Yield what is written in words, without brackets.
+
+    An English "at" counts where nothing else can be meant: before a Dutch domain, behind a mailbox that is no word
+    (j.jansen, jan_3), or with mail named before it.
+    """
+    for at in matches(_AT_WORD, text, places.at_word):
+        local = _WORDS_BEFORE.search(text, max(0, at.start() - _LOCAL_CHARACTERS), at.start())
+        domain = (_WORDED_DOMAIN if at["at"] else _SPELLED_DOMAIN).match(text, at.end())
+        if local is None or domain is None:
+            continue
+        host = _SPELLED_DOT.sub(".", domain.group()).lower()
+        if at["at"]:
+            top = domain["top"].lower()
+            if top not in _TOP_LEVEL or any(map(_NO_PART.fullmatch, [local.group(), *host.split(".")])):
+                continue
+            mailbox = re.search(r"[._\d ]", local.group()) or top in ("nl", "be")
+            if not mailbox and not _MAIL.search(before(text, local.start(), 40)):
+                continue
+        yield PersonalDataSpan(
+            local.start(), domain.end(), "email", f"{_SPELLED_DOT.sub('.', local.group())}@{host}".lower()
+        )
+
+
+def emails(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+    """Yield e-mail addresses, also those written with [at] or (at), or in words."""
+    yield from _emails(text, matches(_AT, text, places.at_sign), _DOMAIN)
+    yield from _emails(text, matches(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
+    yield from _worded_emails(text, places)
+
+
+def _is_version(parts: bytes) -> bool:
+    """Return whether four numbers are as those of versions: a small one, then a smaller one or a zero; or two zeros.
+
+    Behind a second number of two digits the third one has two at most.
+    """
+    first, second, third, _ = parts
+    return (first < 40 and (second < 10 or (second < 25 and third < 100) or third == 0)) or second == third == 0
+
+
+def ip_addresses(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+    """Yield public addresses: private and reserved ranges, versions and numbers of articles are not.
+
+    Reserved are also the addresses for documentation (RFC 5737, 3849, 9637).
+    """
+    for pattern, candidates in ((_IPV4, places.ipv4), (_IPV6, places.ipv6)):
+        for match in matches(pattern, text, candidates):
+            try:
+                address = ipaddress.ip_address(match.group())
+            except ValueError:
+                continue
+            if not address.is_global or address.is_multicast or address in _DOCUMENTATION:
+                continue
+            if address.version == 4:
+                # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
+                ahead = _SENTENCE_END.split(before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
+                small = max(address.packed) < 100
+                named = _IP_CONTEXT.search(ahead) and not _NUMBERED.search(ahead)
+                if not named and (small or _VERSION.search(ahead)):
+                    continue
+                if _is_version(address.packed) and not (named and _SAID.search(ahead)):
+                    continue
+            yield PersonalDataSpan(match.start(), match.end(), "ip", address.compressed)
+
+
+# A postcode with the number of a house: together they are one household.
+_POSTCODE = re.compile(
+    r"[1-9](?:(?<=NL-[1-9])|(?<![\w.+][1-9]))\d{3}(?:[ ]{0,2}[A-Z]{2}|[ ]?[a-z]{2}(?=,?[ ](?:nr\.?|huis\w+)?[ ]?\d))"
+    r"(?![\w-])"
+)
+_HOUSE = (
+    r"[1-9]\d{0,3}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3})(?!\w)|[ -]\d{1,4}(?!\w))?(?:[ ]?[-/][ ]?\d{1,4})?"
+)
+# The number behind: 1234 AB 12, 1234 AB, nr. 12, 1234AB huisnummer 12-a.
+_NUMBER_WORD = r"(?:(?:en[ ])?(?:het[ ])?huis(?:nummer|nr\.?)|nr\.?|nummer|house number|number|no\.?)"
+_NUMBER_BEHIND = re.compile(
+    rf"(?:(?P<word>[ \t]*[,;/|-]?[ \t]*{_NUMBER_WORD}[ :]*)|,?[ ]|[ ]?[-/|][ ]?)"
+    rf"(?P<house>{_HOUSE})(?!\w|[.,]\d|[ ]?(?:%|€|euro\b|km\b|kg\b|uur\b|jaar\b|m2\b))",
+    re.I,
+)
+# The number in front, with its street: Kerkstraat 12, 1234 AB. Between them stands what lists, tables, forms and
+# lines have there: commas, bullets, bars, slashes, tabs, and the town or the word "postcode".
+_WORD = r"(?:[A-ZÀ-Ý'’][\w'’.-]*|[a-z]+(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|hof|pad|steeg))"
+_PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|in|bij|'t|’t|en|la|du)"
+_MARK = r"[,;:|/•·∙●▪◦‣■»*-]"
+_BETWEEN = rf"[ \t]*(?:{_MARK}{{1,2}}[ \t]*)?(?:(?:\r?\n[ \t]*){{1,2}}(?:{_MARK}[ \t]*)?)?"
+_PLACE_LABEL = (
+    r"(?:(?:[Pp]ostcode|POSTCODE|[Pp]\.?[Cc]\.?|[Zz]ip)(?:[ ]?(?:/|&|\+|en)[ ]?(?:[Ww]oon)?[Pp]laats)?"
+    r"[ \t]*[:|.]*[ \t]*)?"
+)
+_HOUSE_IN_FRONT = re.compile(
+    rf"(?:[ ]|[ ]?[\t;,|][ \t]?)(?:(?:nr\.?|huisnummer:?)[ ])?(?P<house>{_HOUSE})"
+    rf"(?:[ ]?(?:{_MARK}|[ ](?:te|in))[ ](?:{_WORD}[ ]?){{1,3}})?"
+    rf"(?:{_BETWEEN}{_PLACE_LABEL}|,?[ ](?:te|in)[ ]|(?:,?[ ](?:te|in))?[ ]?\()(?:NL-)?\Z"
+)
+_STREET_IN_FRONT = re.compile(
+    rf"(?P<street>(?:\d{{1,2}}e[ ])?(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD}(?:[ ]19\d\d)?)"
+    rf"{_HOUSE_IN_FRONT.pattern}"
+)
+_FRONT_CHARACTERS = 90
+# A number that is joined to what stands before it, as the end of another one is: 12-1234 AB, 3,1234 AB.
+_JOINED = re.compile(r"[,/-]\Z")
+_BOX = re.compile(rf"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+(?:{_BETWEEN}|[ ]?\()\Z")
+_NO_STREET = re.compile(
+    r"(?:artikel(?:en)?|art\.|lid|leden|stb\.?|stcrt\.?|trb\.?|pb\.?|richtlijn|verordening|besluit|article|section|"
+    r"table|tabel|bijlage|annex|hoofdstuk|chapter|figuur|figure|nr\.?|januari|februari|maart|april|mei|juni|juli|"
+    r"augustus|september|oktober|november|december|january|february|march|may|june|july|august|october|"
+    r"jan|feb|mrt|apr|jun|jul|aug|sept?|okt|oct|nov|dec|totaal|total|aantal|euro|deel|vol\.?|ed\.?|editie|edition|"
+    r"paragraaf|par\.|psalm|vers|groep|group|pagina|blz\.?|page|stap|step|versie|version|model|type|serie|klasse|route|"
+    r"windows|office|(?-i:[A-Z]{1,3}))",  # EN, ISO, KG, MM
+    re.I,
+)
+_ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z")
+# The street behind, after the town: 1234 AB Tiel, Kerkstraat 12.
+_STREET_BEHIND = re.compile(
+    rf"[ ]{{1,2}}{_WORD}(?:[ ](?:{_PARTICLE}[ ]){{0,2}}{_WORD}){{0,2}}[ ]?{_MARK}[ ](?:\d{{1,2}}e[ ])?"
+    rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{1,4}})(?:19\d\d[ ])?(?P<house>{_HOUSE})(?!\w|[.,]\d)"
+)
+# A year with letters that law and history write behind years.
+_YEAR = re.compile(r"(?:1\d|20)\d\d[ ]{0,2}(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
+# A year of this age, or a quantity with its unit: "GEB. 1952 TE 5", "3600 GB 12".
+_COUNTED = re.compile(r"(?:(?:19[3-9]|20[0-4])\d[ ]{0,2}..|\d{4}[ ]{0,2}(?:[KMGT]B|KG|KM|MM|CM|PK|HD|[KMG]W))\Z")
+# What may be such a thing has a street that is named as streets are, or a town behind it.
+_STREET = re.compile(
+    r"(?:straat|str\.|weg|laan|ln\.|plein|pln\.|kade|gracht|dijk|singel|hof|pad|steeg|park|wal|markt|dreef|ring|baan|brink|"
+    r"plantsoen|burg|haven|meent|veld|akker|einde|boulevard|allee)(?=\Z|[ ])",
+    re.I,
+)
+_TOWN = re.compile(r"[\s,;|/•·(-]{1,8}[A-ZÀ-Ý'’][\w'’-]{2,}")
+# A number alone is an address where the postcode begins what it stands in, or a word says where: behind another word it
+# is the number of a thing ("Boeing 7474 XX 12").
+_BEGINS = re.compile(r"(?:\A|[\n\t|;,:(\"'•·]|\b(?:op|naar|aan|bij|in|te|van|at|to|of|from))[ ]?\Z", re.I)
+
+
+def _is_street(name: str, counted: bool) -> bool:
+    """Return whether words before a number are a street's; before what may be a year or a quantity, in form too."""
+    return not _NO_STREET.fullmatch(name.split(" ")[-1]) and (not counted or bool(_STREET.search(name)))
+
+
+def addresses(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+    """Yield the street, house number and postcode, or the postcode and house number; a post office box is none."""
+    last = 0
+    for match in matches(_POSTCODE, text, places.postcode):
+        start, end = match.span()
+        if start < last or not postcode.is_valid(re.sub("[ ]+", " ", match.group())):
+            continue
+        front = written_before(text, start, _FRONT_CHARACTERS)
+        street = _STREET_IN_FRONT.search(front) if _HOUSE_IN_FRONT.search(front) else None
+        if _BOX.search(front.lower()):
+            continue
+        capital = match.group()[-1].isupper()
+        counted = _COUNTED.match(match.group())
+        if capital and street and _is_street(street["street"], bool(counted and not _TOWN.match(text, end))):
+            start -= len(front) - street.start()
+            end += front[-1] == "(" and text[end : end + 1] == ")"
+        else:
+            number = _NUMBER_BEHIND.match(text, end)
+            behind = number or _STREET_BEHIND.match(text, end)
+            unsure = [not capital, _JOINED.search(front), _YEAR.match(match.group())]
+            if number and not number["word"]:
+                unsure += [counted and text[end] != ",", not _BEGINS.search(front)]
+            elif behind and not number:
+                unsure.append(not _is_street(behind["street"].rstrip(), bool(counted)))
+            if behind is None or (any(unsure) and not _ADDRESS.search(front.lower())):
+                continue
+            end = behind.end("house")
+        last = end
+        yield PersonalDataSpan(start, end, "address", re.sub("[ ]", "", match.group()).upper())

@@ -1,0 +1,229 @@
+"""Finds and replaces personal data in a text, and the datatrove block that does so in documents.
+
+What belongs to public bodies and to functions instead of persons stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from datatrove.data import Document
+from datatrove.pipeline.base import PipelineStep
+
+from pipeline.core.normalization import composed
+from pipeline.corpus.personal_data.addresses import addresses, emails, ip_addresses
+from pipeline.corpus.personal_data.identity_numbers import (
+    bsns,
+    credit_cards,
+    ibans,
+    kvk_numbers,
+    number_plates,
+    passports,
+)
+from pipeline.corpus.personal_data.sieve import places
+from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, typed
+from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
+from pipeline.corpus.settings import PersonalData
+
+# Where two overlap the first counts: those with a check digit before those that only have a form.
+_SEARCHES: dict[str, Callable[[str, Places, PersonalData], Iterable[PersonalDataSpan]]] = {
+    "email": lambda text, where, kinds: emails(text, where),
+    "iban": lambda text, where, kinds: ibans(text, where),
+    "credit_card": lambda text, where, kinds: credit_cards(text, where),
+    "bsn": lambda text, where, kinds: bsns(text, where),
+    "passport": lambda text, where, kinds: passports(text, where),
+    "telephone": lambda text, where, kinds: telephone_numbers(text, where, kinds.telephone_regions),
+    "kvk": lambda text, where, kinds: kvk_numbers(text, where),
+    "ip": lambda text, where, kinds: ip_addresses(text, where),
+    "address": lambda text, where, kinds: addresses(text, where),
+    "number_plate": lambda text, where, kinds: number_plates(text, where),
+}
+KINDS = tuple(_SEARCHES)
+
+
+@cache
+def _public(entries: tuple[str, ...], known: bool) -> PublicBodies:
+    return PublicBodies(entries, known)
+
+
+def _model(kinds: PersonalData) -> Any:
+    """Return the model of names, or None; the library is loaded only for those who name one."""
+    if kinds.names is None:
+        return None
+    from pipeline.corpus.personal_data.person_names import load
+
+    return load(kinds.names, kinds.names_sha256)
+
+
+def find(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
+    """Return the personal data of a text in the order of their places, without overlap and without what is public."""
+    public = _public(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    taken: list[PersonalDataSpan] = []
+
+    def take(candidates: Iterable[PersonalDataSpan]) -> None:
+        for found in candidates:
+            place = bisect(taken, found)
+            free_before = place == 0 or taken[place - 1].end <= found.start
+            if free_before and (place == len(taken) or found.end <= taken[place].start):
+                taken.insert(place, found)
+
+    read = typed(text)
+    where = places(read)
+    for kind, search in _SEARCHES.items():
+        if getattr(kinds, kind):
+            take(search(read, where, kinds))
+    model = _model(kinds)
+    if model is not None:
+        from pipeline.corpus.personal_data.person_names import names
+
+        take(names(text, model))
+    return [found for found in taken if not public.holds(found)]
+
+
+def mask(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
+    """Return the text with personal data replaced, and how often, by kind.
+
+    By markers such as <EMAIL>, or by synthetic values, which are drawn from the text: copies of a document stay copies,
+    and nobody who has not the text can try which value it was.
+    """
+    everything = find(text, kinds)
+    synthetic = kinds.replacement == "synthetic"
+    if synthetic and everything:
+        from pipeline.corpus.personal_data.synthetic import is_synthetic, replacement
+
+        everything = [found for found in everything if not is_synthetic(found)]
+    seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() if synthetic else b""
+    pieces: list[str] = []
+    last = 0
+    for found in everything:
+        put = replacement(found, seed) if synthetic else f"<{found.kind.upper()}>"
+        pieces += [text[last : found.start], put]
+        last = found.end
+    return "".join([*pieces, text[last:]]), dict(Counter(found.kind for found in everything))
+
+
+class MaskPersonalData(PipelineStep):  # type: ignore[misc]
+    """Replaces personal data and counts it, per document in `personal_data` of the metadata; values are kept nowhere.
+
+    Numbers with check digits pass them (BSN, IBAN, payment card), telephone numbers are of the numbering plans; a BSN,
+    a KvK number and a passport number have a word for it near. What belongs to public bodies stays.
+    """
+
+    type = "🔒 - PERSONAL DATA"
+    name = "Mask personal data"
+
+    def __init__(self, kinds: PersonalData) -> None:
+        super().__init__()
+        check_regions(kinds.telephone_regions)
+        _model(kinds)  # may need torch, so that it is loaded before spaCy's words are, without
+        self.kinds = kinds
+
+    def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Yield every document, masked."""
+        for document in data:
+            with self.track_time():
+                document.text, counts = mask(document.text, self.kinds)
+                document.metadata["personal_data"] = counts
+                for kind, number in counts.items():
+                    self.stat_update(kind, value=number)
+            yield document
+
+
+# Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
+_ROLES = """
+info@ contact@ gemeente@ provincie@ woo@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@
+git@
+"""
+# The state, its agencies, the courts, parliament, provinces, water boards, municipalities, and the Union: where they
+# receive requests for information (Wet open overheid), and their sites (organisaties.overheid.nl). There is no pattern
+# for *gemeente.nl, for the congregations of churches have such domains too.
+_DOMAINS = """
+overheid.nl rijksoverheid.nl government.nl minaz.nl minbuza.nl minbzk.nl minezk.nl minez.nl minfin.nl minienw.nl
+minjenv.nl minlnv.nl minocw.nl minszw.nl minvws.nl mindef.nl belastingdienst.nl douane.nl duo.nl uwv.nl svb.nl cbs.nl
+cpb.nl scp.nl pbl.nl kvk.nl kadaster.nl rdw.nl rvo.nl rivm.nl rws.nl knmi.nl nvwa.nl ind.nl coa.nl cjib.nl dji.nl
+cak.nl logius.nl digid.nl ictu.nl politie.nl om.nl rechtspraak.nl raadvanstate.nl hogeraad.nl tweedekamer.nl
+eerstekamer.nl rekenkamer.nl nationaleombudsman.nl autoriteitpersoonsgegevens.nl acm.nl afm.nl dnb.nl igj.nl rvig.nl
+nationaalarchief.nl kb.nl vng.nl ipo.nl uvw.nl drenthe.nl flevoland.nl fryslan.frl gelderland.nl provinciegroningen.nl
+prvlimburg.nl limburg.nl brabant.nl noord-holland.nl overijssel.nl provincie-utrecht.nl zeeland.nl pzh.nl
+zuid-holland.nl ilent.nl owinsp.nl onderwijsinspectie.nl nza.nl ciz.nl cvte.nl ctgb.nl cbg-meb.nl emissieautoriteit.nl
+kiesraad.nl kansspelautoriteit.nl huurcommissie.nl mensenrechten.nl onderzoeksraad.nl hdsr.nl hhdelfland.nl hhnk.nl
+hhsk.nl rijnland.net gemeente*.nl haarlemmermeergemeente.nl amsterdam.nl rotterdam.nl denhaag.nl utrecht.nl
+eindhoven.nl groningen.nl tilburg.nl almere.nl breda.nl nijmegen.nl apeldoorn.nl arnhem.nl haarlem.nl enschede.nl
+amersfoort.nl zaanstad.nl s-hertogenbosch.nl haarlemmermeer.nl zwolle.nl leiden.nl zoetermeer.nl dordrecht.nl
+leeuwarden.nl maastricht.nl delft.nl alkmaar.nl deventer.nl heerlen.nl hilversum.nl europa.eu gov.uk *.gov *.gov.??
+"""
+# Post office boxes of The Hague, ministries and agencies (Turfmarkt, Korte Voorhout, Bezuidenhoutseweg, Rijnstraat,
+# Parnassusplein, Binnenhof; Emmasingel in Groningen), and the town halls of the four largest cities.
+_POSTCODES = "2500* 9726AH 2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
+# Municipalities (14 0xx: annex 1 of the Nummerplan telefoon- en ISDN-diensten), and the public lines which the state
+# (1400 from abroad), BZ, the Belastingdienst, IND, RDW, AP, RVO, UWV, RvIG and DUO state on their pages or in the
+# Staatscourant.
+_TELEPHONES = """
++311400* +31774656767 +31702140214 +31247247247 +31555385385 +31880430430 +31880087447 +31881805250 +31880424242
++31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
+"""
+# An initial and a name are a person, whoever gave the address out: j.jansen, ab.de.vries, vries.j. A first name and a
+# name are one too, jan.jansen or jan-willem.van.dam2, but where a part is the name of a function: burger.zaken.
+_NAME = r"[^\W\d_]+(?:-[^\W\d_]+)*"
+_INITIAL = re.compile(rf"[^\W\d_](?:\.?[^\W\d_])?\.(?:[^\W\d_]+[-.])*[^\W\d_]{{3,}}\d{{0,3}}|{_NAME}\.[^\W\d_]")
+_PERSON = re.compile(rf"{_NAME}(?:\.{_NAME})+\d{{0,3}}")
+_FUNCTION = re.compile(
+    r"(?:(?:^|[._-])(?:info|contact|afd|griffie|directie|college|kabinet|mail|pers|press|media|redactie|web|website|site|help|"
+    r"support|ict|hrm?|po|fg|avg|woo|wob|wmo|privacy|klacht|klachten|bezwaar|beroep|meldingen|vragen|aanvraag|aanvragen|"
+    r"project|programma|beleid|receptie|planning|factuur|facturen|crediteuren|debiteuren|inkoop|juridisch|no|reply|"
+    r"noreply|admin|data|open|gis|geo|stage|jobs|office|standards|pmo|public|national|general|unit|cluster|regio|district)|"
+    r"afdeling|zaken|loket|balie|desk|punt|dienst|diensten|bureau|team|lijn|zorg|beheer|centrum|voorlichting|"
+    r"communicatie|administratie|vergunning|vergunningen|belasting|belastingen|handhaving|ontwikkeling|melding|"
+    r"secretariaat|archief|commissie|bestuur|service)(?=$|[._-])"
+)
+
+
+def _normal(entry: str) -> str:
+    """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
+    entry = composed(entry)
+    if "@" in entry or "." in entry.strip("+*"):
+        return entry.lower()
+    value = re.sub(r"[^\w+*?]", "", entry).upper()
+    if value.startswith("+"):
+        return f"telephone:{value}"
+    return f"address:{value}" if re.fullmatch(r"\d{4}[A-Z*?]{1,2}", value) else value
+
+
+class PublicBodies:
+    """Tells what stays. An entry is a domain (with its subdomains), a mailbox such as info@, or a value.
+
+    A star stands for any characters and a question mark for one: gemeente*.nl, +3170*, 2595 B*.
+    """
+
+    def __init__(self, entries: Iterable[str], known: bool = True) -> None:
+        listed = [_normal(entry) for entry in entries]
+        if known:
+            listed += [_normal(entry) for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()]
+        self.roles = {entry[:-1] for entry in listed if entry.endswith("@")}
+        values = [entry.lstrip("@") for entry in listed if not entry.endswith("@")]
+        self.exact = {value for value in values if not re.search(r"[*?]", value)}
+        wild = sorted(set(values) - self.exact)
+        pattern = "|".join(re.escape(value).replace(r"\*", ".*").replace(r"\?", ".") for value in wild)
+        self.wild = re.compile(pattern) if wild else None
+
+    def _lists(self, value: str) -> bool:
+        return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
+
+    def holds(self, found: PersonalDataSpan) -> bool:
+        """Return whether what was found belongs to a public body or to a function."""
+        if found.kind != "email":
+            return self._lists(found.value) or self._lists(f"{found.kind}:{found.value}")
+        local, _, domain = found.value.rpartition("@")
+        if local in self.roles or found.value in self.exact:
+            return True
+        labels = domain.split(".")
+        listed = any(self._lists(".".join(labels[place:])) for place in range(len(labels) - 1))
+        if not listed or _INITIAL.fullmatch(local):
+            return False
+        return not _PERSON.fullmatch(local) or bool(_FUNCTION.search(local))

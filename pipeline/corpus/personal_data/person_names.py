@@ -1,0 +1,53 @@
+"""Names of persons, by a spaCy pipeline in a local folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import spacy
+
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import folder_sha256
+from pipeline.corpus.personal_data.spans import PersonalDataSpan
+
+_LABELS = {"PER", "PERSON"}
+_CHARACTERS = 50_000
+# Pieces of whole lines; a line that is longer is cut, as the model's own memory grows with the length of a text.
+_PIECE = re.compile(rf".{{1,{_CHARACTERS}}}(?:\n|\Z)|.{{1,{_CHARACTERS}}}", re.DOTALL)
+
+
+@cache
+def load(folder: str, sha256: str | None) -> Any:
+    """Return the pipeline of spaCy in a folder.
+
+    Raises:
+        InputError: there is none, it recognises no names, or its files are not those of the settings.
+    """
+    if sha256 is not None and folder_sha256(folder, "personal_data.names", "a spaCy pipeline") != sha256:
+        raise InputError(
+            f"personal_data.names: the files in {Path(folder).name} are not those of names_sha256: "
+            "start snakemake again, or correct the hash where it was written"
+        )
+    try:
+        model = spacy.load(Path(folder))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise InputError(f"personal_data.names: {Path(folder).name} is no pipeline of spaCy: {reason}") from None
+    if not {"ner", "entity_ruler", "span_ruler"} & set(model.pipe_names):
+        raise InputError(f"personal_data.names: {Path(folder).name} has no component that finds names (ner)")
+    return model
+
+
+def names(text: str, model: Any) -> Iterator[PersonalDataSpan]:
+    """Yield the persons that the model finds; a long text is read in pieces of whole lines."""
+    pieces = list(_PIECE.finditer(text))
+    for piece, read in zip(pieces, model.pipe(piece.group() for piece in pieces), strict=True):
+        for entity in read.ents:
+            written = entity.text.strip()
+            if entity.label_ in _LABELS and written:
+                start = piece.start() + entity.start_char + entity.text.index(written)
+                yield PersonalDataSpan(start, start + len(written), "name", " ".join(written.split()))

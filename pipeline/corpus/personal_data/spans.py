@@ -1,0 +1,125 @@
+"""Spans of text that hold personal data, the places where one can begin, and the words around a number.
+
+A search looks only at the places that the sieve gives it; words nearby are read only where a number of the right form
+was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from re import Match, Pattern
+from typing import NamedTuple
+
+
+class PersonalDataSpan(NamedTuple):
+    """Personal data at text[start:end]; `value` is its normal form, equal for two ways to write the same thing."""
+
+    start: int
+    end: int
+    kind: str
+    value: str
+
+
+# What word processors and PDF write for a hyphen and for a blank: other hyphens, dashes as long as a digit, the minus
+# sign, the hyphen at which a word may be cut, and blanks at which a line is not. One character for one, so that places
+# in the text stay what they are.
+_TYPESET = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u00ad", "-"),
+    **dict.fromkeys("\u00a0\u202f\u2007\u2009\u2060", " "),
+}
+
+
+def typed(text: str) -> str:
+    """Return a text of the same length with the hyphens and blanks of a keyboard: what all searches read."""
+    if text.isascii():
+        return text
+    for character, key in _TYPESET.items():
+        text = text.replace(character, key)
+    return text
+
+
+# A number that stands right behind one of these words is the number of a thing.
+_THING = (
+    r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|debiteur|"
+    r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
+    r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
+    r"membership|isbn|issn|ean|gtin|imei|barcode|streepjescode|doi|formulier|form|model|type|versie|version|release|"
+    r"build|lot|batch|partij|charge|zending|pakket|parcel|shipment|transactie|transaction|registratie|record|"
+    r"catalogus|catalogue|inventaris|inventory|contract|offerte|quote|project|stuk|commit|revision|revisie|meter|"
+    r"ecli|vat|btw|ondernemings|rsin|pmid|oclc|nur|patent|octrooi|coördinaat|coördinaten|coordinates?|rd"
+)
+_THING_NUMBER = re.compile(
+    rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
+    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$"
+)
+_BEFORE_THING = 48
+
+
+# What was replaced before is no word for a number: <TELEPHONE>, also where the window cuts it.
+_MARKER = re.compile(r"(?:<|\A)[A-Z_]{2,}>|<[A-Z_]+\Z")
+
+
+def _without_markers(window: str) -> str:
+    return _MARKER.sub(lambda marker: "." * len(marker.group()), window) if "<" in window or ">" in window else window
+
+
+def written_before(text: str, start: int, characters: int) -> str:
+    """Return the characters before a place as they are written, with full stops for markers."""
+    return _without_markers(text[max(0, start - characters) : start])
+
+
+def written_behind(text: str, end: int, characters: int) -> str:
+    """Return the characters behind a place as they are written, with full stops for markers."""
+    return _without_markers(text[end : end + characters])
+
+
+def before(text: str, start: int, characters: int) -> str:
+    """Return the characters before a place in small letters: a pattern that ignores case takes three times as long."""
+    return written_before(text, start, characters).lower()
+
+
+def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
+    """Return the characters before and after text[start:end] in small letters, with a space in its place."""
+    return f"{before(text, start, ahead)} {written_behind(text, end, behind).lower()}"
+
+
+def numbers_a_thing(text: str, start: int) -> bool:
+    """Return whether the words right before a number say that it is that of an order, a book, an article, …"""
+    return bool(_THING_NUMBER.search(before(text, start, _BEFORE_THING)))
+
+
+class Places(NamedTuple):
+    """For each pattern the places in a text, in order, where it can match; None for everywhere."""
+
+    at_sign: list[int] | None
+    spelled_at_sign: list[int] | None
+    at_word: list[int] | None
+    iban: list[int] | None
+    credit_card: list[int] | None
+    bsn: list[int] | None
+    vat: list[int] | None
+    passport: list[int] | None
+    telephone: list[int] | None
+    kvk: list[int] | None
+    ipv4: list[int] | None
+    ipv6: list[int] | None
+    postcode: list[int] | None
+    number_plate: list[int] | None
+    plate_word: list[int] | None
+
+
+EVERYWHERE = Places(*[None] * len(Places._fields))
+
+
+def matches(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
+    """Yield what a pattern finds in a text, of which only these places have to be tried."""
+    if candidates is None:
+        yield from pattern.finditer(text)
+        return
+    end = 0
+    for place in candidates:
+        match = pattern.match(text, place) if place >= end else None
+        if match is not None:
+            end = match.end()
+            yield match

@@ -1,0 +1,176 @@
+"""Every reason that a document is removed for, and the sentence about it: the value, the threshold, where that is from.
+
+No step imports this module, so that other words change no code version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pipeline.corpus import removal_reasons
+from pipeline.corpus.filter import RULE_BLOCKS
+from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
+from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
+
+
+class Reason(NamedTuple):
+    """What `corpus why` says of the value, which `{value}` stands for, and of the thresholds, which `side` leads.
+
+    `keys` say where the thresholds stand in the settings of the job: `{language}` is that of the document, `{n}` the
+    number in the reason, `{flag}` the list or classifier that the value begins with.
+    """
+
+    says: str
+    side: str = ""
+    keys: tuple[str, ...] = ()
+
+
+_LEAST, _LARGEST, _IS, _BY = "the least is", "the largest is", "the rule is", "compared by"
+
+
+def _of(section: str, rule: Rule) -> Reason:
+    """Return what is said of a rule: what the docstring of its measure says that it returns."""
+    measured = (rule.measure.__doc__ or "").splitlines()[0].removeprefix("Return ").removesuffix(".")
+    key = f"languages.{{language}}.{section}.{rule.least or rule.most}{'.{n}' if '{n}' in rule.reason else ''}"
+    return Reason(f"{measured} is {{value}}", _LEAST if rule.least else _LARGEST, (key,))
+
+
+# By the step that removes and by the reason; {n} stands for the length of an n-gram.
+REASONS: dict[str, dict[str, Reason]] = {
+    "filter": {
+        "broken_json": Reason("it is no valid JSON, {value}"),
+        "not_an_object": Reason("it is valid JSON but no object, {value}"),
+        "invalid_utf8": Reason("it is not UTF-8, {value}"),
+        "missing_text": Reason("where its text should be, there is {value}"),
+        "too_large": Reason("its size is {value} bytes", _LARGEST, ("document_bytes",)),
+        "no_main_text": Reason("no main text was found in the page, {value}"),
+        "not_a_page": Reason("it is no page but {value}"),
+        "http_status": Reason("the server answered {value} and not 200"),
+        "trailing_bytes": Reason("it is what stands behind the end of the archive, and no document, {value}"),
+        removal_reasons.OPT_OUT: Reason("its holder reserved it: {value}"),
+        removal_reasons.LICENSE_NOT_STATED: Reason("it has no licence of its own where its source says that it stands"),
+        removal_reasons.LICENSE_NOT_UNDERSTOOD: Reason("which licence is meant cannot be told of {value}"),
+        removal_reasons.LICENSE_NOT_ALLOWED: Reason("its own licence, which the run does not allow, is {value}"),
+        removal_reasons.LICENSE_DIFFERS: Reason("its source has another licence than it names itself, {value}"),
+        removal_reasons.LANGUAGE: Reason(
+            "its most probable language is {value}", _LEAST, ("languages.{language}.minimum_score",)
+        ),
+        removal_reasons.MIXED_LANGUAGE: Reason(
+            "of its other languages the first, and the share of all of them, is {value}",
+            _LARGEST,
+            ("languages.{language}.mixed_language",),
+        ),
+        removal_reasons.LOREM_IPSUM: Reason(
+            "the first line with lorem ipsum is {value}", _IS, ("languages.{language}.c4.lorem_ipsum",)
+        ),
+        removal_reasons.CURLY_BRACKET: Reason(
+            "the first line with a curly bracket is {value}", _IS, ("languages.{language}.c4.curly_bracket",)
+        ),
+        removal_reasons.TOO_FEW_SENTENCES: Reason(
+            "the number of sentences in the lines that do not fail is {value}",
+            _LEAST,
+            ("languages.{language}.c4.minimum_sentences",),
+        ),
+        removal_reasons.EMPTY: Reason("no text is left of it"),
+        **{
+            rule.reason: _of(block.section, rule)
+            for block in RULE_BLOCKS
+            if issubclass(block, MeasureBlock)
+            for rule in block.declared
+        },
+        removal_reasons.HARMFUL: Reason(
+            "it was flagged by {value}",
+            _LEAST,
+            (
+                "harmful.word_lists.{flag}.minimum_hits",
+                "harmful.word_lists.{flag}.minimum_share",
+                "harmful.classifiers.{flag}.threshold",
+            ),
+        ),
+    },
+    "deduplicate": {
+        removal_reasons.EXACT_DUPLICATE: Reason("its text is that of the copy that was kept: {value}"),
+        removal_reasons.NEAR_DUPLICATE: Reason(
+            "its text is nearly that of the copy that was kept: {value}",
+            _BY,
+            ("deduplication.bands", "deduplication.rows", "deduplication.ngram"),
+        ),
+        removal_reasons.DUPLICATE_PARAGRAPHS: Reason(
+            "all its paragraphs that are long enough occurred before", _LEAST, ("deduplication.paragraph_characters",)
+        ),
+        removal_reasons.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
+    },
+    "decontaminate": {
+        removal_reasons.CONTAMINATED: Reason("it contains the evaluation item {value}", _LEAST, ("minimum_overlap",)),
+    },
+}
+
+
+def _at(settings: Any, path: Sequence[str]) -> Any:
+    """Return what stands at a path of nested settings, None where nothing does; entries of a list go by their names."""
+    for part in path:
+        if isinstance(settings, list):
+            settings = {entry["name"]: entry for entry in settings}
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return settings
+
+
+def _origin(path: list[str], limit: Any, configuration: Any, corpus: str, source: str) -> str:
+    """Return where a threshold comes from, by the configuration that the run was started with."""
+    if configuration is None:
+        return "as the job was told"
+    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source]) or {}
+    if path[0] == "languages":
+        if _at(own, ["filters", *path[1:]]) is not None:
+            return f"written in the configuration for {source}"
+        preset = section.get("preset", "standard")
+        preset = own.get("genre", preset) if preset == "genre" else preset
+        known = PRESETS.get(preset, {}).get(path[1])
+        if known is not None and _at(known.model_dump(mode="json"), path[2:]) == limit:
+            return f"from the preset {preset}"
+        model = _at(section, ["language_model", "known_scores"])
+        if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
+            return f"the score that is known for {model}"
+    of_genre = {"languages": _at(section, ["genres", own.get("genre", "")])}
+    written = (own, section, of_genre, section.get("decontamination"))
+    return "written in the configuration" if any(_at(part, path) is not None for part in written) else "a default"
+
+
+def _limits(reason: Reason, row: dict[str, Any], settings: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """Yield where the thresholds stand that decided, and the thresholds; of a language that is not wanted, all."""
+    languages, language = settings.get("languages") or {}, row.get("language")
+    number = re.search(r"\d+", row["reason"])
+    for key in reason.keys:
+        for code in [language] if "{language}" not in key or language in languages else sorted(languages):
+            flag = str(row["value"]).partition(":")[0]
+            path = key.format(language=code, n=number and number[0], flag=flag).split(".")
+            limit = _at(settings, path)
+            if limit is not None:
+                yield path, limit
+
+
+def sentence(
+    step: str, row: dict[str, Any], settings: dict[str, Any], configuration: Any, corpus: str, source: str
+) -> str | None:
+    """Return what is to be said of a removed document: its value, the thresholds, and where they come from.
+
+    None for a reason that this version does not know.
+
+    Args:
+        row: of the columns of REMOVED_SCHEMA at least `reason` and `value`.
+        settings: of the job that decided; empty where its record is not there.
+        configuration: that of the run when the job was planned; None where that is not known.
+    """
+    known = REASONS[step]
+    reason = known.get(row["reason"]) or known.get(re.sub(r"\d+", "{n}", row["reason"]))
+    if reason is None:
+        return None
+    limits = [
+        f"{limit} ({'.'.join(path)}, {_origin(path, limit, configuration, corpus, source)})"
+        for path, limit in _limits(reason, row, settings)
+    ]
+    said = reason.says.format(value=row["value"])
+    ruled = f"; {reason.side} {', '.join(limits)}" if limits else ""
+    return f"{said[0].upper()}{said[1:]}{ruled}."

@@ -1,0 +1,311 @@
+"""The datatrove blocks with Gopher's rules: on quality (Rae et al. 2021, A.1.1) and on repetition (table A1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from datatrove.data import Document
+
+from pipeline.corpus.removal_reasons import EMPTY
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
+from pipeline.corpus.rules.settings import Quality, Repetition
+from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.pretokens import Integers, Numbers
+from pipeline.corpus.text.words import LETTER, MARKS
+
+
+class Prose(Judged[Quality]):
+    """What Gopher's quality rules measure; a word is one of all words where it is not said that marks are none."""
+
+    @cached_property
+    def plain_W(self) -> npt.NDArray[np.bool_]:
+        """Whether each word is more than punctuation."""
+        plain_W: npt.NDArray[np.bool_] = self.words.kinds_W & MARKS == 0
+        return plain_W
+
+    @cached_property
+    def size(self) -> int:
+        """The number of words, punctuation included; 1 where there are none."""
+        return max(1, len(self.words.kinds_W))
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, at least one."""
+        return self.words.lines or [""]
+
+    @cached_property
+    def number(self) -> int:
+        """The number of words that are not punctuation."""
+        return int(self.plain_W.sum())
+
+    @cached_property
+    def mean_length(self) -> float:
+        """The mean number of characters of the words that are not punctuation."""
+        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.number)
+
+    @cached_property
+    def ellipsis_marks(self) -> int:
+        """The number of ellipses."""
+        return self.text.count("...") + self.text.count("…")
+
+    @cached_property
+    def alphabetic(self) -> int:
+        """The number of words with a letter."""
+        return int((self.words.kinds_W & LETTER != 0).sum())
+
+    def plain_words(self) -> int:
+        """Return the number of words that are not punctuation."""
+        return self.number
+
+    def mean_word_length(self) -> float:
+        """Return the mean number of characters of the words that are not punctuation."""
+        return self.mean_length
+
+    def hash_signs(self) -> float:
+        """Return the number of hash signs per word."""
+        return self.text.count("#") / self.size
+
+    def ellipses(self) -> float:
+        """Return the number of ellipses per word."""
+        return self.ellipsis_marks / self.size
+
+    def code_characters(self) -> float:
+        """Return the share of braces, angle brackets and semicolons in the characters that are not white space."""
+        blank = sum(map(self.text.count, " \n\t"))
+        return sum(map(self.text.count, "{}<>;")) / max(1, len(self.text) - blank)
+
+    def _share_of_lines(self, marks: int, largest: float | None, has_mark: Callable[[str], bool]) -> float:
+        """Return the share of lines that have a mark; that of the marks, which is no less, where it is small enough."""
+        share = marks / len(self.lines)
+        if largest is not None and share <= largest:
+            return share
+        return sum(map(has_mark, self.lines)) / len(self.lines)
+
+    def bullet_lines(self) -> float:
+        """Return the share of lines that begin with a bullet."""
+        marks = self.text.count("•") + self.text.count("-")
+        return self._share_of_lines(marks, self.rules.bullet_lines, lambda line: line.lstrip().startswith(("•", "-")))
+
+    def ellipsis_lines(self) -> float:
+        """Return the share of lines that end in an ellipsis."""
+        return self._share_of_lines(
+            self.ellipsis_marks, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…"))
+        )
+
+    def alphabetic_words(self) -> float:
+        """Return the share of words with a letter."""
+        return self.alphabetic / self.size
+
+    def stop_words(self) -> int:
+        """Return the number of stop words."""
+        count = self.words.occurrences if self.rules.repeated_stop_words else self.words.different
+        return count(set(self.rules.stop_words))
+
+    def stop_word_share(self) -> float:
+        """Return the share of the words with a letter that are stop words."""
+        written = {form for word in self.rules.stop_words for form in (word, word.capitalize(), word.upper())}
+        return self.words.occurrences(written) / max(1, self.alphabetic)
+
+
+class GopherQuality(MeasureBlock[Quality]):
+    """Removes a document that is not ordinary prose.
+
+    Decides as datatrove's GopherQualityFilter does at the same thresholds and words.
+    """
+
+    name = "Gopher quality"
+    section = "quality"
+    judged = Prose
+    declared = (
+        Rule("too_few_words", Prose.plain_words, least="minimum_words"),
+        Rule("too_many_words", Prose.plain_words, most="maximum_words"),
+        Rule("short_words", Prose.mean_word_length, least="minimum_mean_word_length"),
+        Rule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
+        Rule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
+        Rule("ellipses", Prose.ellipses, most="symbol_ratio"),
+        Rule("code_characters", Prose.code_characters, most="code_characters"),
+        Rule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
+        Rule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
+        Rule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
+        Rule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
+        Rule("small_stop_word_share", Prose.stop_word_share, least="stop_word_share"),
+    )
+
+
+def split_at(text: str, breaks: str) -> list[str]:
+    """Return the parts of a text between stretches of at least so many line feeds, as a regular expression would."""
+    if f"{breaks}\n" in text:
+        return re.split(rf"{breaks}\n*", text)
+    return text.split(breaks)
+
+
+def duplicates(parts: list[str]) -> tuple[int, int]:
+    """Return how many parts occurred before, and their characters."""
+    if len(set(parts)) == len(parts):
+        return 0, 0
+    seen: set[str] = set()
+    number = characters = 0
+    for part in parts:
+        if part in seen:
+            number += 1
+            characters += len(part)
+        else:
+            seen.add(part)
+    return number, characters
+
+
+@compiled
+def _first_places(numbers_W: Integers, places: Integers, first_W: Integers, counts_W: Integers) -> int:
+    """Find the places, of those given in order, at which the same pair of numbers stands that stood before.
+
+    Sets for each place the first one with its pair, and for each such first place how many have that pair; returns how
+    many places have a pair that stands at another one as well, and moves these to the front of `places`.
+    """
+    size = 1
+    while size < 2 * len(places):
+        size *= 2
+    slots = np.full(size, -1, dtype=np.int32)
+    for place in places:
+        one, other = numbers_W[place], numbers_W[place + 1]
+        mixed = (np.uint64(one) << np.uint64(32) | np.uint64(other)) * np.uint64(0x9E3779B97F4A7C15)
+        slot = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(size - 1))
+        while slots[slot] >= 0 and (numbers_W[slots[slot]] != one or numbers_W[slots[slot] + 1] != other):
+            slot = (slot + 1) & (size - 1)
+        if slots[slot] < 0:
+            slots[slot] = place
+            counts_W[place] = 0
+        first_W[place] = slots[slot]
+        counts_W[slots[slot]] += 1
+    kept = 0
+    for place in places:
+        if counts_W[first_W[place]] > 1:
+            places[kept] = place
+            kept += 1
+    return kept
+
+
+@compiled
+def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int) -> tuple[Numbers, Numbers]:
+    """Return the characters of the commonest n-gram and of the n-grams that occurred before, for n up to `largest`.
+
+    The first counts all occurrences of the commonest, the first among equals, spaces included. The second counts the
+    n-grams that began at most `within` words before as well, read from left to right without overlap. Both have n = 2
+    at index 2; for n above the number of words they are 0. An n-gram that occurs twice has within it two shorter ones
+    that do, so that ever fewer places are looked at.
+    """
+    size = len(numbers_W)
+    top, repeated = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1, dtype=np.int64)
+    ends = np.zeros(size + 1, dtype=np.int64)
+    for word in range(size):
+        ends[word + 1] = ends[word] + lengths_W[word]
+    shorter = numbers_W.astype(np.int32)  # the first place of the n-gram one shorter at each place
+    first_W, counts_W = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
+    places = np.arange(max(0, size - 1)).astype(np.int32)
+    # The place at which the n-gram that stands here first was read last, and n times the size of the text.
+    read_W = np.zeros(size, dtype=np.int64)
+    for n in range(2, min(largest, size) + 1):
+        kept = _first_places(shorter, places, first_W, counts_W)
+        places = places[:kept]
+        count, commonest = 1, 0
+        for place in places:
+            if first_W[place] == place and counts_W[place] > count:
+                count, commonest = int(counts_W[place]), int(place)
+        top[n] = (ends[commonest + n] - ends[commonest] + n - 1) * count
+        free = 0
+        for place in places:
+            if place < free:
+                continue
+            before = read_W[first_W[place]] - n * size
+            read_W[first_W[place]] = n * size + place
+            if before >= 0 and place - before <= within:
+                free = int(place) + n
+                repeated[n] += ends[free] - ends[place]
+        follows = 0
+        for index in range(kept - 1):
+            if places[index + 1] == places[index] + 1:
+                places[follows] = places[index]
+                follows += 1
+        shorter, first_W = first_W, shorter
+        places = places[:follows]
+    return top, repeated
+
+
+class Repeated(Judged[Repetition]):
+    """What Gopher's repetition rules measure: what occurred before in a document, in shares of it."""
+
+    @cached_property
+    def paragraphs(self) -> tuple[int, int, int]:
+        """The number of paragraphs, of those that occurred before, and of the characters of these."""
+        paragraphs = split_at(self.text.strip(), "\n\n")
+        return len(paragraphs), *duplicates(paragraphs)
+
+    @cached_property
+    def lines(self) -> tuple[int, int, int]:
+        """The number of lines, of those that occurred before, and of the characters of these."""
+        lines = split_at(self.text, "\n")
+        return len(lines), *duplicates(lines)
+
+    @cached_property
+    def n_grams(self) -> tuple[Numbers, Numbers]:
+        """The characters of the commonest n-gram and of those that occurred before, for each n that a rule asks of."""
+        longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
+        within = self.rules.within_words or len(self.words.numbers_W)
+        return repeated_n_grams(self.words.numbers_W, self.words.lengths_W, longest, within)
+
+    def duplicate_paragraphs(self) -> float:
+        """Return the share of paragraphs that occurred before."""
+        total, number, _ = self.paragraphs
+        return number / total
+
+    def duplicate_paragraph_characters(self) -> float:
+        """Return the share of characters in paragraphs that occurred before."""
+        return self.paragraphs[2] / len(self.text)
+
+    def duplicate_lines(self) -> float:
+        """Return the share of lines that occurred before."""
+        total, number, _ = self.lines
+        return number / total
+
+    def duplicate_line_characters(self) -> float:
+        """Return the share of characters in lines that occurred before."""
+        return self.lines[2] / len(self.text)
+
+    def top_n_gram(self, n: int) -> float:
+        """Return the share of characters in all occurrences of the commonest n-gram."""
+        return int(self.n_grams[0][n]) / len(self.text)
+
+    def duplicate_n_grams(self, n: int) -> float:
+        """Return the share of characters in n-grams that occurred before."""
+        return int(self.n_grams[1][n]) / len(self.text)
+
+
+class GopherRepetition(MeasureBlock[Repetition]):
+    """Removes a document in which too much is said twice.
+
+    Decides as datatrove's GopherRepetitionFilter does at the same thresholds and words, except that n-grams are equal
+    only where each of their words is.
+    """
+
+    name = "Gopher repetition"
+    section = "repetition"
+    judged = Repeated
+    declared = (
+        Rule("duplicate_paragraphs", Repeated.duplicate_paragraphs, most="duplicate_paragraphs"),
+        Rule(
+            "duplicate_paragraph_characters",
+            Repeated.duplicate_paragraph_characters,
+            most="duplicate_paragraph_characters",
+        ),
+        Rule("duplicate_lines", Repeated.duplicate_lines, most="duplicate_lines"),
+        Rule("duplicate_line_characters", Repeated.duplicate_line_characters, most="duplicate_line_characters"),
+        Rule("top_{n}_gram", Repeated.top_n_gram, most="top_n_grams"),
+        Rule("duplicate_{n}_grams", Repeated.duplicate_n_grams, most="duplicate_n_grams"),
+    )
+
+    def filter(self, doc: Document) -> bool | tuple[bool, str]:
+        """Return whether the document is kept, or False and the reason."""
+        return super().filter(doc) if doc.text else (False, EMPTY)

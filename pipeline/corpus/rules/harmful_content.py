@@ -1,0 +1,118 @@
+"""The datatrove block that flags documents with harmful content, and removes them where that is asked for."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fasttext
+from datatrove.data import Document
+from datatrove.pipeline.filters.base_filter import BaseFilter
+
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
+from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removal_reasons import HARMFUL
+from pipeline.corpus.rules.settings import Harmful, HarmfulClassifier, WordList
+
+_WORD = re.compile(r"\w+")
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(composed(text).casefold())
+
+
+class Phrases:
+    """The words and phrases of a list: whole ones count, and case and punctuation between words do not."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the word list {path} cannot be read ({error}): write a word or phrase a line") from None
+        self._by_first: dict[str, set[tuple[str, ...]]] = {}
+        for line in lines:
+            if words := _words(line.partition("#")[0]):
+                self._by_first.setdefault(words[0], set()).add(tuple(words))
+        if not self._by_first:
+            raise InputError(f"the word list {path} is empty: write a word or phrase a line, or leave the list out")
+
+    def hits(self, words: list[str]) -> int:
+        """Return at how many places of a text one of the phrases begins."""
+        if self._by_first.keys().isdisjoint(words):
+            return 0
+        return sum(
+            any(tuple(words[place : place + len(phrase)]) == phrase for phrase in self._by_first[word])
+            for place, word in enumerate(words)
+            if word in self._by_first
+        )
+
+
+@cache
+def _model(path: Path, label: str) -> Any:
+    try:
+        model = fasttext.load_model(str(path))
+    except ValueError as error:
+        raise InputError(f"the classifier {path} does not load ({error}): give a .bin or .ftz of fastText") from None
+    if label not in model.labels:
+        known = ", ".join(sorted(model.labels)[:10])
+        raise InputError(f"the classifier {path} has no label {label!r}: choose one of {known}")
+    return model
+
+
+def _probability(path: Path, label: str, text: str) -> float:
+    labels, probabilities = _model(path, label).predict(" ".join(text.split()), k=-1)
+    return float(dict(zip(labels, probabilities, strict=True)).get(label, 0.0))
+
+
+class FlagHarmful(BaseFilter):  # type: ignore[misc]
+    """Sets `flags` in the metadata: the names of the lists and classifiers that a document is too much for.
+
+    Removes a document with a flag that asks for it. `counts` says for each flag how many documents have it, and how
+    many it removed.
+    """
+
+    name = "Harmful content"
+
+    def __init__(self, settings: Harmful, files: list[Path], exclusion_writer: RemovedDocuments | None = None) -> None:
+        super().__init__(exclusion_writer)
+        entries = list(zip(settings.entries(), files, strict=True))
+        self.lists = [(entry, Phrases(path)) for entry, path in entries if isinstance(entry, WordList)]
+        self.classifiers = [(entry, path) for entry, path in entries if isinstance(entry, HarmfulClassifier)]
+        for classifier, path in self.classifiers:
+            _model(path, classifier.label)
+        self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.entries()}
+
+    def _found(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
+        """Return every list or classifier that flags the text, with what decided it."""
+        found: list[tuple[WordList | HarmfulClassifier, str]] = []
+        lists = [pair for pair in self.lists if not pair[0].languages or language in pair[0].languages]
+        words = _words(text) if lists else []
+        for entry, phrases in lists:
+            hits = phrases.hits(words)
+            share = hits / max(1, len(words))
+            if entry.minimum_hits is not None and hits >= entry.minimum_hits:
+                found.append((entry, f"{entry.name}: {hits} hits"))
+            elif entry.minimum_share is not None and share >= entry.minimum_share:
+                found.append((entry, f"{entry.name}: {share:.4f} of the words"))
+        for classifier, path in self.classifiers:
+            if not classifier.languages or language in classifier.languages:
+                probability = _probability(path, classifier.label, text)
+                if probability >= classifier.threshold:
+                    found.append((classifier, f"{classifier.name}: {probability:.4f}"))
+        return found
+
+    def filter(self, doc: Document) -> bool | tuple[bool, str]:
+        """Return whether the document is kept, or False and the reason."""
+        found = self._found(doc.text, doc.metadata["language"])
+        doc.metadata["flags"] = [entry.name for entry, _ in found]
+        for entry, _ in found:
+            self.counts[entry.name]["flagged"] += 1
+        for entry, value in found:
+            if entry.remove:
+                self.counts[entry.name]["removed"] += 1
+                doc.metadata["filter_value"] = value
+                return False, HARMFUL
+        return True

@@ -1,0 +1,203 @@
+"""The datatrove blocks with the rules of C4, FineWeb and the Nordic Pile, which were made for pages of the web.
+
+C4's (Raffel et al. 2020, section 2.2) judge lines, then what is left of them; FineWeb's (Penedo et al. 2024) remove
+lists and remnants of pages; of the Nordic Pile's (Öhman et al. 2023) there are those that Gopher's do not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from datatrove.data import Document
+from datatrove.utils.text import TERMINAL_PUNCTUATION
+
+from pipeline.corpus.removal_reasons import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW_SENTENCES
+from pipeline.corpus.rules.gopher import duplicates
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule, RuleBlock, removed
+from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
+from pipeline.corpus.text.words import remember, split
+
+_CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
+_TERMINAL = (".", "?", "!", '"', "'")
+
+
+def _phrases(text: str, rules: C4) -> dict[str, list[str]]:
+    """Return the phrases for which lines fail, by reason, of those that the text has at all."""
+    lower = (_CITATION.sub("", text) if rules.citations else text).lower()
+    listed = {
+        LOREM_IPSUM: ["lorem ipsum"] * rules.lorem_ipsum,
+        "javascript": ["javascript"] * rules.javascript,
+        CURLY_BRACKET: ["{"] * rules.curly_bracket,
+        "policy": rules.policy_phrases * rules.policy,
+    }
+    found = {reason: [phrase for phrase in phrases if phrase in lower] for reason, phrases in listed.items()}
+    return {reason: phrases for reason, phrases in found.items() if phrases}
+
+
+def _failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:
+    """Return why a line fails, the first reason that datatrove would give; None where it does not."""
+    longest = rules.maximum_word_length
+    if longest is not None and len(line) > longest and any(len(word) > longest for word in line.split()):
+        return "long_word"
+    if rules.citations and "[" in line:
+        line = _CITATION.sub("", line)
+    if rules.terminal_punctuation and (not line.endswith(_TERMINAL) or line.endswith("...")):
+        return "no_terminal_punctuation"
+    if rules.minimum_words_per_line is not None and words < rules.minimum_words_per_line:
+        return "too_few_words"
+    if phrases:
+        lower = line.lower()
+        for reason, listed in phrases.items():
+            if any(phrase in lower for phrase in listed):
+                return reason
+    return None
+
+
+class C4Quality(RuleBlock[C4]):
+    """Drops the lines of a document that are no sentences, and removes it where too little is left.
+
+    Decides, and edits, as datatrove's C4QualityFilter does at the same thresholds and sentences. What was dropped is
+    counted by reason in `dropped_lines` of the metadata.
+    """
+
+    name = "C4 quality"
+    section = "c4"
+
+    def filter(self, doc: Document) -> bool | tuple[bool, str]:
+        """Return whether the document is kept, or False and the reason."""
+        language = doc.metadata["language"]
+        rules = self.rules[language]
+        if rules is None:
+            return True
+        splitter = self.splitters.get(language, "plain")
+        words = split(doc.text, splitter, language)
+        lines = [line.strip() for line in words.lines]
+        kept_L = np.zeros(len(lines), dtype=bool)
+        phrases = _phrases(doc.text, rules)
+        dropped: Counter[str] = Counter()
+        for place, (line, number) in enumerate(zip(lines, words.pretokens_L.tolist(), strict=True)):
+            failure = _failure(line, number, rules, phrases)
+            if failure in (LOREM_IPSUM, CURLY_BRACKET):
+                return removed(doc, str(failure), f"line {place + 1}")
+            if failure is None:
+                kept_L[place] = True
+            else:
+                dropped[failure] += 1
+        sentences = int(words.sentences_L()[kept_L].sum())
+        if rules.minimum_sentences is not None and sentences < rules.minimum_sentences:
+            return removed(doc, TOO_FEW_SENTENCES, sentences)
+        if rules.drop_lines:
+            doc.metadata["dropped_lines"] = dict(dropped)
+            for reason, count in dropped.items():
+                self.stat_update(f"dropped_line_{reason}", value=count)
+            kept = [line for line, chosen in zip(lines, kept_L.tolist(), strict=True) if chosen]
+            text = "\n".join(kept)
+            doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
+            if doc.text == text:  # nothing was cut out of a line, so the words of the lines are still theirs
+                remember(text, words.kept(kept, kept_L), splitter, language)
+        return True
+
+
+class Page(Judged[FineWeb]):
+    """What FineWeb's rules measure."""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines that are not blank."""
+        return [line for line in self.text.split("\n") if line.strip()]
+
+    @cached_property
+    def breaks(self) -> int:
+        """The number of line breaks."""
+        return self.text.count("\n")
+
+    def punctuated_lines(self) -> float:
+        """Return the share of lines that end a sentence."""
+        return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.lines) / len(self.lines)
+
+    def short_lines(self) -> float:
+        """Return the share of short lines."""
+        return sum(len(line) <= self.rules.short_line_length for line in self.lines) / len(self.lines)
+
+    def repeated_line_characters(self) -> float:
+        """Return the share of characters in lines that occurred before."""
+        return duplicates(self.lines)[1] / (len(self.text) - self.breaks)
+
+    def new_lines(self) -> float:
+        """Return the number of line breaks per word."""
+        return self.breaks / max(1, len(self.words.numbers_W))
+
+
+class FineWebQuality(MeasureBlock[FineWeb]):
+    """Removes a document whose lines are not those of running text.
+
+    Decides as datatrove's FineWebQualityFilter does at the same thresholds and words.
+    """
+
+    name = "FineWeb quality"
+    section = "fineweb"
+    judged = Page
+    declared = (
+        Rule("punctuated_lines", Page.punctuated_lines, least="punctuated_lines"),
+        Rule("short_lines", Page.short_lines, most="short_lines"),
+        Rule("repeated_line_characters", Page.repeated_line_characters, most="duplicate_line_characters"),
+        Rule("new_lines", Page.new_lines, most="new_lines"),
+    )
+
+    def filter(self, doc: Document) -> bool | tuple[bool, str]:
+        """Return whether the document is kept, or False and the reason."""
+        return super().filter(doc) if doc.text.strip() else (False, EMPTY)
+
+
+# What str.isdigit calls a digit, superscripts among them.
+_OTHER_DIGITS = re.compile(r"[^\x00-\x7f]")
+
+
+def _typical(values: npt.NDArray[np.int64]) -> float:
+    """Return the mean of mean and median; 0 of nothing."""
+    return float(values.mean() + np.median(values)) / 2 if values.size else 0.0
+
+
+class Characters(Judged[NordicPile]):
+    """What the rules of the Nordic Pile measure: digits, characters that are not white space, and lines."""
+
+    @cached_property
+    def characters_L(self) -> npt.NDArray[np.int64]:
+        """The number of characters of each line that are not white space."""
+        return np.fromiter((len("".join(line.split())) for line in self.words.lines), dtype=np.int64)
+
+    def digits(self) -> float:
+        """Return the share of characters that are digits."""
+        text = self.text.strip()
+        digits = sum(map(text.count, "0123456789")) + sum(map(str.isdigit, _OTHER_DIGITS.findall(text)))
+        return digits / max(1, len(text))
+
+    def characters(self) -> int:
+        """Return the number of characters that are not white space."""
+        return int(self.characters_L.sum())
+
+    def line_characters(self) -> float:
+        """Return the number of characters of a line, the mean of mean and median over the lines that are not blank."""
+        return _typical(self.characters_L[self.characters_L > 0])
+
+    def line_words(self) -> float:
+        """Return the number of words of a line, the mean of mean and median over the lines that are not blank."""
+        return _typical(self.words.words_L[self.characters_L > 0])
+
+
+class NordicPileQuality(MeasureBlock[NordicPile]):
+    """Removes a document of numbers, of next to nothing, or of lines that are hardly any."""
+
+    name = "Nordic Pile quality"
+    section = "nordic_pile"
+    judged = Characters
+    declared = (
+        Rule("digits", Characters.digits, most="digits"),
+        Rule("too_few_characters", Characters.characters, least="minimum_characters"),
+        Rule("short_line_characters", Characters.line_characters, least="minimum_line_characters"),
+        Rule("short_line_words", Characters.line_words, least="minimum_line_words"),
+    )

@@ -1,0 +1,62 @@
+"""How reserved documents are read and signed, as the corpus reads and signs others, and where remains are sought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field
+
+from pipeline.core.settings import Settings
+from pipeline.corpus.rules.settings import C4, LanguageRules
+from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
+from pipeline.corpus.text.splitters import Splitter
+from pipeline.sources.settings import FieldKeys
+
+
+class LineRules(Settings):
+    """Which lines the filter drops from a document of a language."""
+
+    language: str
+    words: Splitter
+    c4: C4
+
+
+class ReservedSettings(FieldKeys):
+    """How a source is read, and what the filter changes in a text besides judging it."""
+
+    source: str
+    license_key: str | None = None
+    document_bytes: int = 20_000_000
+    broken_share: float = 1.0
+    quarantine: bool = Field(default=False, description="leave a damaged file out, as the filter does")
+    normalisation: Normalisation
+    line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
+    personal_data: PersonalData
+    signatures: SignaturesSettings
+
+
+class ForgottenSettings(Settings):
+    """The corpus that is searched, and how its documents are signed."""
+
+    corpus: str
+    signatures: SignaturesSettings
+
+
+def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
+    """Return the different rules on lines that sources, language to rules, apply, in an order of their own."""
+    found = {}
+    for languages in sources:
+        for language, rules in languages.items():
+            if rules.c4 is not None and rules.c4.drop_lines:
+                entry = LineRules(language=language, words=rules.words, c4=rules.c4)
+                found[entry.model_dump_json()] = entry
+    return [entry for _, entry in sorted(found.items())]
+
+
+class RemainsSettings(Settings):
+    """How each corpus is signed, from which corpus each token set is made, and what lies beside the run."""
+
+    run: str
+    corpora: dict[str, SignaturesSettings]
+    tokens: dict[str, str]
+    others: dict[str, str] = Field(description="a hash of the state of each other run and of each archive")

@@ -1,0 +1,305 @@
+"""Raw bytes in pieces, and what is wrong with a file that cannot be read whole.
+
+Memory and time of the decompression are bounded, whatever an archive claims to hold.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from pipeline.core.errors import InputError
+
+Damage = Literal["truncated", "damaged", "decompression_bomb", "broken_records"]
+
+
+class DamagedFile(InputError):
+    """A raw file cannot be read whole; the message is one sentence that names it and the way out."""
+
+    def __init__(self, sentence: str, damage: Damage, value: str | None = None) -> None:
+        super().__init__(sentence)
+        self.damage = damage
+        self.value = value
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A raw file, or the stretch of a large one that a part stands for, of which nothing is used.
+
+    `bytes` are those on disk; `value` is what decided, where the damage has something to say.
+    """
+
+    file: str
+    bytes: int
+    damage: Damage
+    value: str | None = None
+
+    def described(self) -> dict[str, Any]:
+        """Return it as it stands in files and records."""
+        return asdict(self)
+
+
+PIECE_BYTES = 1 << 16
+LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
+ALWAYS_ALLOWED_BYTES = 1 << 27
+LARGEST_WINDOW = 1 << 27  # bytes that a decompressor may hold: the default of zstd and more than `xz -9` needs
+LARGEST_TRAIL = 1 << 12  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
+
+# A decompressed piece, and how many bytes of the file had been read before it.
+Piece = tuple[bytes, int]
+
+
+def refuse_unreadable(path: Path, error: Exception) -> None:
+    """Raise InputError for an error of the disk, which says nothing about the file and may be gone tomorrow."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
+
+
+class Expansion:
+    """Adds up what a file expands to.
+
+    Raises:
+        DamagedFile: it is more than any text expands to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._allowed = max(ALWAYS_ALLOWED_BYTES, LARGEST_EXPANSION * path.stat().st_size)
+        self._given = 0
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes of content."""
+        self._given += size
+        if self._given > self._allowed:
+            raise DamagedFile(
+                f"{self._path} expands to more than {self._allowed} bytes, over {LARGEST_EXPANSION} times its size: "
+                "it looks like a decompression bomb; remove it, or decompress it yourself if you trust it",
+                "decompression_bomb",
+            )
+
+
+class _Gzip:
+    """One member of a gzip file, with the methods of the decompressors of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._member.decompress(self._member.unconsumed_tail + data, max_length)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._member.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+
+# How one member of an archive is read, and what the next one begins with.
+_MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
+    "gz": (_Gzip, b"\x1f\x8b\x08"),
+    "bz2": (bz2.BZ2Decompressor, b"BZh"),
+    "xz": (partial(lzma.LZMADecompressor, memlimit=LARGEST_WINDOW + (1 << 24)), b"\xfd7zXZ\x00"),
+}
+COMPRESSIONS = ("zst", *_MEMBERS)
+# What files begin with, by the ending of their names; zstd also with a frame that is skipped.
+_MAGICS = {
+    **{ending: (magic,) for ending, (_, magic) in _MEMBERS.items()},
+    "zst": (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16))),
+    "xz": (_MEMBERS["xz"][1], b"\x5d\x00\x00"),  # also as LZMA alone
+    "zip": (b"PK\x03\x04",),
+    "7z": (b"7z\xbc\xaf\x27\x1c",),
+    "lz4": (b"\x04\x22\x4d\x18",),
+    "parquet": (b"PAR1",),
+}
+_MOST = f"of more than {LARGEST_WINDOW >> 20} MiB, which is more than is held in memory: compress it again, with "
+# What decompressors say of files that are whole.
+_NOT_SUPPORTED = {
+    "requires too much memory": f"has a window {_MOST}`zstd -d --long=31 -c OLD | zstd -o NEW`",
+    "Memory usage limit": f"has a dictionary {_MOST}`xz -dc OLD | xz -9 > NEW`",
+    "Dictionary mismatch": "needs a dictionary to decompress: compress it again without one, with "
+    "`zstd -d -D DICTIONARY -c OLD | zstd -o NEW`",
+    "Unsupported integrity check": "has a checksum of an unknown kind: compress it again, with `xz -dc OLD | xz > NEW`",
+}
+
+
+def _refuse_not_supported(path: Path, compression: str, error: Exception) -> None:
+    """Raise what is wrong with a file that another decompressor, or one of another name, reads.
+
+    Raises:
+        InputError: the file is whole, and its name or the way it is compressed is the problem.
+        DamagedFile: its first bytes are those of no archive.
+    """
+    for words, sentence in _NOT_SUPPORTED.items():
+        if words in str(error):
+            raise InputError(f"{path} {sentence}") from None
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    is_cut = any(magic.startswith(head) for magic in _MAGICS[compression])
+    if not is_cut and not head.startswith(_MAGICS[compression]):
+        for ending, magics in _MAGICS.items():
+            if head.startswith(magics):
+                raise InputError(f"{path} begins like a .{ending} file: correct its name, or compress it anew")
+        raise DamagedFile(f"{path} begins like no .{compression} file: fetch it again, or correct its name", "damaged")
+    if "frame descriptor" in str(error):
+        raise _between_archives(path)
+
+
+def _between_archives(path: Path) -> DamagedFile:
+    sentence = f"{path} is damaged (between its archives or behind them are bytes of none): fetch the file again"
+    return DamagedFile(sentence, "damaged")
+
+
+class Pieces:
+    """The decompressed content of a file in pieces of at most PIECE_BYTES; several archives in a row are read as one.
+
+    Zeros behind the last one are padding. Up to LARGEST_TRAIL other bytes, in which no archive begins, are left out as
+    gzip(1) does; `trailing` says afterwards how many.
+
+    Args:
+        compression: one of COMPRESSIONS, or an empty string.
+
+    Raises:
+        DamagedFile: the archive is truncated or damaged, or expands like a decompression bomb.
+        InputError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path, compression: str) -> None:
+        self.trailing = 0
+        self._path = path
+        self._compression = compression
+
+    def __iter__(self) -> Iterator[Piece]:
+        path, expansion = self._path, Expansion(self._path)
+        if self._compression and not path.stat().st_size:
+            raise DamagedFile(f"{path} is empty, which no archive is: fetch the file again", "truncated")
+        with path.open("rb") as raw:
+            try:
+                for piece, position in self._members(raw) if self._compression in _MEMBERS else self._stream(raw):
+                    expansion.add(len(piece) if self._compression else 0)
+                    yield piece, position
+            except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
+                refuse_unreadable(path, error)
+                _refuse_not_supported(path, self._compression, error)
+                damage: Damage = "truncated" if isinstance(error, EOFError) or "runcated" in str(error) else "damaged"
+                sentence = f"{path} is truncated or damaged ({error}): fetch the file again"
+                raise DamagedFile(sentence, damage) from None
+
+    def _stream(self, raw: Any) -> Iterator[Piece]:
+        # Unlike zstandard's own reader, that of Arrow notices that the last frame has no end.
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd") if self._compression else raw
+        while True:
+            position = raw.tell()
+            piece = stream.read(PIECE_BYTES)
+            if not piece:
+                return
+            yield piece, position
+
+    def _members(self, raw: Any) -> Iterator[Piece]:
+        """Yield the content of the archives in a row; each is checked against its checksum where it ends."""
+        new, magic = _MEMBERS[self._compression]
+        position = 0
+
+        def more() -> bytes:
+            nonlocal position
+            position = raw.tell()
+            return bytes(raw.read(PIECE_BYTES))
+
+        data = more()
+        while data:
+            member = new()
+            while not member.eof:
+                piece = member.decompress(data, PIECE_BYTES)
+                data = b""
+                if piece:
+                    yield piece, position
+                elif not member.eof and member.needs_input:
+                    data = more()
+                    if not data:
+                        raise EOFError("it ends in the middle")
+            data = member.unused_data or more()
+            while data and not (data := data.lstrip(b"\0")):
+                data = more()
+            if data and len(data) < len(magic):
+                data += raw.read(len(magic))
+            if data and not data.startswith(magic):
+                self._trail(data + raw.read(LARGEST_TRAIL), magic)
+                return
+
+    def _trail(self, data: bytes, magic: bytes) -> None:
+        """Take what stands behind the last archive for what it is.
+
+        Raises:
+            DamagedFile: it may be an archive that lost its beginning, or another one follows.
+        """
+        if magic.startswith(data):
+            raise EOFError("it ends in the middle")
+        if len(data) > LARGEST_TRAIL or magic in data:
+            raise _between_archives(self._path)
+        self.trailing = len(data)
+
+
+class PieceReader:
+    """The pieces as a file-like object that is only read forwards; `position` is that of the last piece read."""
+
+    def __init__(self, source: Iterator[Piece]) -> None:
+        self._source = source
+        self._held = b""
+        self.position = 0
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        if not self._held:
+            self._held, self.position = next(self._source, (b"", self.position))
+        given, self._held = self._held[:size], self._held[size:]
+        return given
+
+
+def lines(source: Iterator[Piece], limit: int) -> Iterator[tuple[int, bytes | None, int, int]]:
+    """Yield (number from 1, line, size in bytes, position of its last piece) of every line that is not empty.
+
+    Of a line of more than `limit` bytes only the size is known, its content is None and was not held.
+    """
+    held: list[bytes] = []
+    number = size = position = 0
+    for piece, position in source:
+        if not size and not piece.strip(b"\n"):  # millions of blank lines take no time
+            number += len(piece)
+            continue
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            number += 1
+            if end or size:
+                size += len(end)
+                yield number, (b"".join([*held, end]) if size <= limit else None), size, position
+                held, size = [], 0
+        size += len(rest)
+        held = [*held, rest] if size <= limit else []
+    if size:
+        yield number + 1, (b"".join(held) if size <= limit else None), size, position
+
+
+def whole(source: Iterator[Piece], limit: int) -> tuple[bytes | None, int]:
+    """Return the content of a stream and its size in bytes; of more than `limit` bytes only the size."""
+    held: list[bytes] = []
+    size = 0
+    for piece, _ in source:
+        size += len(piece)
+        if size <= limit:
+            held.append(piece)
+        else:
+            held.clear()
+    return (b"".join(held) if size <= limit else None), size

@@ -1,0 +1,225 @@
+"""Reads raw files as streams of records: JSON lines, Parquet, text, Markdown, HTML and WARC, told by their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import InputError
+from pipeline.sources.byte_streams import (
+    COMPRESSIONS,
+    DamagedFile,
+    Expansion,
+    Piece,
+    Pieces,
+    lines,
+    refuse_unreadable,
+    whole,
+)
+from pipeline.sources.encodings import decode_utf
+from pipeline.sources.raw_documents import Keys, RawRecord, no_text, too_large
+
+FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
+BATCH_BYTES = 1 << 24
+BATCH_ROWS = 1000
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)
+_WITH_TEXT = (*_TEXTS, pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return a file's name without the ending of its compression, and the compression, empty where there is none."""
+    stem, _, ending = name.rpartition(".")
+    return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
+
+
+def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[RawRecord]:
+    """Yield the records of a file whose format is told by its name; blank lines are none.
+
+    Args:
+        limit: the largest record, in bytes, that is held in memory; a larger one is a record without a text.
+
+    Raises:
+        DamagedFile: the file cannot be read whole.
+        InputError: the format is not known, or the file has no column for the text.
+    """
+    stem, compression = split_name(name)
+    if stem.endswith(".parquet") and not compression:
+        yield from _parquet(path, keys, limit)
+        return
+    pieces = Pieces(path, compression)
+    if stem.endswith((".jsonl", ".ndjson")):
+        records = _json_lines(iter(pieces), limit)
+    elif stem.endswith((".txt", ".md")):
+        records = _plain_text(iter(pieces), keys, limit)
+    elif stem.endswith((".html", ".htm", ".warc")):
+        from pipeline.sources import web  # a second to import, and few sources need it
+
+        read = web.read_archive if stem.endswith(".warc") else web.read_page
+        records = read(iter(pieces), path, keys, limit)
+    else:
+        raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
+    number = 0
+    for record in records:
+        number = record.number
+        yield record
+    if pieces.trailing:
+        yield RawRecord(number + 1, pieces.trailing, None, "trailing_bytes", position=path.stat().st_size)
+
+
+def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[RawRecord]:
+    for number, line, size, position in lines(source, limit):
+        if line is None:
+            yield too_large(number, size, position)
+            continue
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError:
+            yield RawRecord(number, size, None, "invalid_utf8", position=position)
+        except (ValueError, RecursionError):
+            yield RawRecord(number, size, None, "broken_json", position=position)
+        else:
+            if isinstance(fields, dict):
+                yield RawRecord(number, size, fields, position=position)
+            else:
+                yield RawRecord(number, size, None, "not_an_object", position=position)
+
+
+def _plain_text(source: Iterator[Piece], keys: Keys, limit: int) -> Iterator[RawRecord]:
+    content, size = whole(source, limit)
+    if content is None:
+        yield too_large(1, size)
+    elif content.strip():
+        try:
+            yield RawRecord(1, size, {keys.text: decode_utf(content)})
+        except UnicodeDecodeError:
+            yield RawRecord(1, size, None, "invalid_utf8")
+
+
+def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
+    """Yield the rows; the text is read as it is stored, so that a text that many rows share is held once."""
+    try:
+        expansion = Expansion(path)
+        schema = pq.read_schema(path)
+        present = schema.names
+        if keys.text not in present:
+            raise InputError(f"{path} has no column {keys.text!r}: set text_key of the source to one of {present}")
+        if len(set(present)) < len(present):
+            raise InputError(f"{path} has two columns of one name ({max(present, key=present.count)}): rename one")
+        shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
+        with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
+            columns = stored_keys(schema, keys.wanted)
+            refuse_types(path, schema, [keys.id, keys.url, keys.holder])
+            number = position = 0
+            for group in range(file.num_row_groups):
+                described = file.metadata.row_group(group)
+                row_bytes = max(described.total_byte_size // max(described.num_rows, 1), 1)
+                size = sum(described.column(i).total_compressed_size for i in range(described.num_columns))
+                rows, done = min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS), 0
+                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+                    place = position + size * done // described.num_rows
+                    for record in _rows(batch, columns, keys, limit, number, place):
+                        expansion.add(record.size)
+                        yield record
+                    number, done = number + batch.num_rows, done + batch.num_rows
+                position += size
+    except (pa.ArrowException, OSError) as error:
+        refuse_unreadable(path, error)
+        raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
+
+
+def stored_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
+    """Return which keys name a column, or a field of a column."""
+    return [key for key in wanted if _is_stored(schema, key)]
+
+
+def _is_stored(fields: pa.Schema | pa.StructType, key: str) -> bool:
+    if key in fields.names:
+        return True
+    head, _, rest = key.partition(".")
+    if not rest or head not in fields.names:
+        return False
+    kind = fields.field(head).type
+    return pa.types.is_struct(kind) and _is_stored(kind, rest)
+
+
+def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
+    """Check that the columns by which opt-out lists name documents have values with a text.
+
+    Raises:
+        InputError: one has another type.
+    """
+    for key in stored_keys(schema, keys):
+        kind = _type_at(schema, key)
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
+            raise InputError(no_text(str(path), key, str(kind)))
+
+
+def _type_at(schema: pa.Schema, key: str) -> pa.DataType:
+    if key in schema.names:
+        return schema.field(key).type
+    head, *rest = key.split(".")
+    kind = schema.field(head).type
+    for name in rest:
+        kind = kind.field(name).type
+    return kind
+
+
+def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
+    """Return the column that a key of `stored_keys` names, shape (rows,)."""
+    if key in batch.schema.names:
+        return batch.column(key)
+    head, *rest = key.split(".")
+    return pc.struct_field(batch.column(head), rest)
+
+
+def python_value(cell: pa.Scalar) -> Any:
+    """Return a value; None of a time that Python cannot hold.
+
+    Raises:
+        UnicodeDecodeError: it is a string and no UTF-8.
+    """
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError):
+        return None
+
+
+def _rows(
+    batch: pa.RecordBatch, columns: list[str], keys: Keys, limit: int, before: int, position: int
+) -> Iterator[RawRecord]:
+    text = batch.column(keys.text)
+    indices = None
+    if pa.types.is_dictionary(text.type):
+        indices, text = text.indices.to_pylist(), text.dictionary
+    if any(is_kind(text.type) for is_kind in _TEXTS):
+        text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
+    others = {key: column_at(batch, key) for key in columns if key != keys.text}
+    for row in range(batch.num_rows):
+        place = row if indices is None else indices[row]
+        cell = pa.scalar(None) if place is None else text[place]
+        size = cell.as_buffer().size if isinstance(cell, pa.LargeBinaryScalar) and cell.is_valid else 0
+        if size > limit:
+            yield too_large(before + row + 1, size, position)
+            continue
+        try:
+            value = python_value(cell)
+            fields = {key: python_value(column[row]) for key, column in others.items()}
+            fields[keys.text] = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            yield RawRecord(before + row + 1, size, None, "invalid_utf8", position=position)
+        else:
+            yield RawRecord(before + row + 1, size, fields, position=position)

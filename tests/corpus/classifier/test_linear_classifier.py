@@ -1,0 +1,72 @@
+"""What the classifier sees of a text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, buckets
+
+
+def same(one: str, other: str) -> bool:
+    return buckets(one).tolist() == buckets(other).tolist()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("De Brug ÉÉN Ünie", "de brug één ünie"),
+        ("in 1984", "in 0000"),
+        ("een  twee\tdrie", "een twee drie"),
+        ("ja , nee", "ja,nee"),
+        ("“ja”…", "“ ja ” …"),
+        ("klaar😀", "klaar 😀"),
+    ],
+)
+def test_case_digits_and_blanks_do_not_count_and_a_mark_is_no_part_of_a_word(one: str, other: str) -> None:
+    assert same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("een twee", "eentwee"),
+        ("een twee", "een\ntwee"),
+        ("een twee", "twee een"),
+        ("een", "een."),
+        ("1984", "198"),
+        ("“ja", "”ja"),
+        ("×", "÷"),
+        ("Z", "["),
+        ("a", "z"),
+        ("9", "a"),
+        ("@", "`"),
+    ],
+)
+def test_words_marks_ends_of_lines_and_their_order_count(one: str, other: str) -> None:
+    assert not same(one, other)
+
+
+def test_each_word_counts_and_each_two_in_a_row() -> None:
+    one, two, three = buckets("een")[0], buckets("twee")[0], buckets(".")[0]
+    first, second = buckets("een twee")[2], buckets("twee.")[2]
+    assert buckets("een twee.").tolist() == [one, two, three, first, second]
+    assert first not in (one, two) and buckets("twee een")[2] != first
+
+
+@given(st.text())
+def test_any_text_has_one_bucket_for_each_word_and_pair(text: str) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    found = buckets(text)
+    assert len(found) == 0 or len(found) % 2 == 1
+    assert ((found >= 0) & (found < BUCKETS)).all() and found.dtype == np.int32
+    assert (len(found) == 0) == (not text.strip("".join(map(chr, [*range(10), *range(11, 33)]))))
+
+
+def test_words_spread_over_the_buckets() -> None:
+    found = buckets(
+        " ".join(f"w{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}x{'uvw'[n // 100]}" for n in range(300))
+    )
+    assert len(set(found.tolist())) > 595 and len(set((found[:300] >> 12).tolist())) > 150

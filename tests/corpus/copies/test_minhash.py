@@ -1,0 +1,178 @@
+"""Near duplicates are those that the mathematics of MinHash promises, and datatrove finds the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+import pytest
+from datatrove.data import Document
+from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets, MinhashDedupSignature
+from datatrove.utils.text import simplify_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from pipeline.corpus import find_duplicates
+from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration, simplify
+from pipeline.corpus.copies.signature_files import band_columns, content_hash
+from pipeline.corpus.local_executor import run_blocks
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
+from pipeline.corpus.signatures import SignDocuments
+
+WORDS, PAIRS = 120, 2500
+OURS = MinhashSignature(Path("nothing"), Deduplication())
+THEIRS = MinhashDedupSignature("nothing", configuration(Deduplication()))
+THEIRS.word_tokenizer = PlainWords()
+
+
+@pytest.fixture(scope="module")
+def graded() -> list[str]:
+    """Return pairs of texts: one, and the same with 0 to 13 words in the place of others."""
+    random = np.random.default_rng(1)
+    vocabulary = np.array([f"w{''.join(letters)}" for letters in random.choice(list("abcdefghij"), (5000, 6))])
+    texts = []
+    for pair in range(PAIRS):
+        one = random.choice(vocabulary, WORDS)
+        other = one.copy()
+        other[random.choice(WORDS, pair % 14, replace=False)] = random.choice(vocabulary, pair % 14)
+        texts += [" ".join(one), " ".join(other)]
+    return texts
+
+
+@pytest.fixture(scope="module")
+def signed(graded: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the signatures of the graded texts."""
+    path = tmp_path_factory.mktemp("graded") / "signatures"
+    documents = [Document(text=text, id=f"{number:05d}") for number, text in enumerate(graded)]
+    SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
+    return path
+
+
+def jaccard(texts: list[str]) -> sparse.coo_matrix:
+    """Return the similarity of each pair of texts that share an n-gram, the first text before the second."""
+    sets = [set(zip(*(text.split()[start:] for start in range(5)), strict=False)) for text in texts]
+    number = {n_gram: place for place, n_gram in enumerate(set().union(*sets))}
+    bounds = np.cumsum([0, *map(len, sets)])
+    columns = [number[n_gram] for entry in sets for n_gram in entry]
+    has = sparse.csr_matrix((np.ones(len(columns)), columns, bounds), shape=(len(texts), len(number)))
+    pairs = sparse.triu(has @ has.T, 1).tocoo()
+    sizes = np.diff(bounds)
+    pairs.data /= sizes[pairs.row] + sizes[pairs.col] - pairs.data
+    return pairs
+
+
+def test_precision_and_recall_are_those_of_the_analytic_curve(graded: list[str], signed: Path) -> None:
+    section, pairs = Deduplication(), jaccard(graded)
+    table = pq.read_table(signed)
+    bands = [table[name].to_numpy() for name in band_columns(section)]
+    found = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in bands])
+    expected = 1 - (1 - pairs.data**section.rows) ** section.bands
+    for threshold in (0.5, 0.6, 0.7, 0.8):
+        similar = pairs.data >= threshold
+        assert similar.sum() > 500
+        assert found[similar].mean() == pytest.approx(expected[similar].mean(), abs=0.02)
+        precision, promised = similar[found].mean(), expected[similar].sum() / expected.sum()
+        assert precision == pytest.approx(promised, abs=0.02)
+    everywhere = [set(map(frozenset, _equal(keys))) for keys in bands]
+    assert len(set().union(*everywhere)) == found.sum()
+
+
+def _equal(keys: npt.NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """Return the pairs of texts of which the keys are equal, of all pairs that there are."""
+    order = np.argsort(keys)
+    assert not (keys[order[2:]] == keys[order[:-2]]).any()
+    same = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
+    return list(zip(order[same].tolist(), order[same + 1].tolist(), strict=True))
+
+
+def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: Path, tmp_path: Path) -> None:
+    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(Deduplication()))
+    theirs.word_tokenizer = PlainWords()
+    documents = [Document(text=text, id=str(number)) for number, text in enumerate(graded[:400])]
+    theirs.run(iter(documents))
+    MinhashSignature(tmp_path / "ours", Deduplication()).run(iter(documents))
+    files = sorted((tmp_path / "theirs").rglob("*.sig"))
+    assert len(files) == 14
+    assert all(
+        file.read_bytes() == (tmp_path / "ours" / file.relative_to(tmp_path / "theirs")).read_bytes() for file in files
+    )
+    buckets = MinhashDedupBuckets(
+        str(tmp_path / "theirs"), str(tmp_path / "pairs"), config=configuration(Deduplication())
+    )
+    run_blocks([buckets], tasks=14)
+    cluster = list(range(len(documents)))
+    for file in sorted((tmp_path / "pairs").glob("*.dups")):
+        for _, one, _, other in struct.iter_unpack("<4I", file.read_bytes()):
+            joined = {cluster[one], cluster[other]}
+            cluster = [min(joined) if entry in joined else entry for entry in cluster]
+    path = tmp_path / "signatures"
+    SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
+    section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
+    find_duplicates.run(
+        section, signatures=[path], documents=[path], reserved=[], pairs=[], duplicates=tmp_path / "duplicates"
+    )
+    kept = {int(row["id"]): row["value"] for row in pq.read_table(tmp_path / "duplicates").to_pylist()}
+    assert 100 < len(kept) < 400
+    for one, other in pairwise(sorted(range(len(documents)), key=lambda number: (cluster[number], number))):
+        assert (cluster[one] == cluster[other]) == (kept.get(one, str(one)) == kept.get(other, str(other)))
+
+
+@given(st.text())
+def test_texts_are_simplified_as_datatrove_does_it(text: str) -> None:
+    assert simplify(text) == simplify_text(text)
+    assert simplify(f"é{text}") == simplify_text(f"é{text}")
+
+
+PIECES = [
+    "Zee-",
+    "3.14",
+    " ",
+    "\n",
+    "’s",
+    "ΟΔΟΣ",
+    "\u0301",
+    "é",
+    "€5",
+    "\x00",
+    "a_b",
+    "İ",
+    ",",
+    "\x85",
+    "x" * 40,
+    "١٢",
+    "ß.",
+]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
+def test_shingles_are_those_of_datatrove(text: str) -> None:
+    assert np.array_equal(OURS.get_shingles(text), THEIRS.get_shingles(text))
+
+
+@given(st.text())
+def test_content_is_compared_without_case_and_white_space(text: str) -> None:
+    plain = " ".join(text.casefold().split())
+    assert content_hash(text) == (len(plain), hashlib.sha256(plain.encode()).digest())
+
+
+@pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
+def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
+    section = Deduplication(bands=3, rows=7, seed=5)
+    ours = MinhashSignature(tmp_path / "ours", section)
+    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(section))
+    theirs.word_tokenizer = PlainWords()
+    text = " ".join(f"woord{number * number % 97}" for number in range(words))
+    shingles = theirs.get_shingles(text)
+    assert np.array_equal(ours.get_shingles(text), shingles)
+    if len(shingles):
+        assert ours.get_signature(shingles) == theirs.get_signature(shingles)
+        assert ours.keys(text)[0] == len(shingles) and len(set(ours.keys(text)[1])) == 3
+    else:
+        assert ours.keys(text) == (0, [0, 0, 0])

@@ -1,0 +1,189 @@
+"""A document is kept under its own licence, or removed for it; none gets a licence that it does not have."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datatrove.data import Document
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.corpus.rights_filters import OwnLicense
+from pipeline.corpus.settings import Corpus
+from pipeline.workflow.steps import step_settings
+
+ALLOWED = ["CC-BY-4.0", "CC-BY-SA-4.0", "LicenseRef-Public-Domain"]
+OWN = {"license_key": "license", "allowed_licenses": ALLOWED}
+
+
+def lines(texts: dict[str, str], fields: list[dict[str, Any]]) -> bytes:
+    """Return a document of the same text for each row of fields."""
+    rows = [{"id": str(number), "text": texts["nl_water"], **more} for number, more in enumerate(fields)]
+    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+
+
+def licenses(chain: Any) -> dict[str, str]:
+    return {row["id"].rpartition("/")[2]: row["license"] for row in chain.rows("s.filtered")}
+
+
+def removed(chain: Any) -> dict[str, tuple[str, str | None]]:
+    return {row["id"].rpartition("/")[2]: (row["reason"], row["value"]) for row in chain.rows("s.filter")}
+
+
+def test_a_document_is_kept_under_its_own_licence_or_removed_for_it(chain: Any, texts: dict[str, str]) -> None:
+    chain.reading = OWN
+    written = ["CC BY 4.0", "CC-BY-NC-ND-4.0", None, "", "permissive", ["cc-by-4.0", "cc-by-sa-4.0"], "Public Domain"]
+    counts = chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written] + [{}])})
+    assert licenses(chain) == {"0": "CC-BY-4.0", "5": "CC-BY-4.0 AND CC-BY-SA-4.0", "6": "LicenseRef-Public-Domain"}
+    assert removed(chain) == {
+        "1": ("license_not_allowed", "CC-BY-NC-ND-4.0"),
+        **{number: ("license_not_stated", None) for number in ("2", "3", "7")},
+        "4": ("license_not_understood", "permissive"),
+    }
+    assert counts["documents_in"] == counts["documents_out"] + sum(counts["removed"].values()) == 8
+
+
+def test_a_source_says_what_its_words_and_no_words_mean(chain: Any, texts: dict[str, str]) -> None:
+    names = {"": "CC-BY-SA-4.0", "permissive": "LicenseRef-Public-Domain", "cc-by": "CC-BY-NC-4.0"}
+    chain.reading = {**OWN, "license_names": names}
+    written = [{}, {"license": " "}, {"license": "Permissive"}, {"license": "CC-By"}]
+    chain.filter("s", {"x.jsonl": lines(texts, written)})
+    assert licenses(chain) == {"0": "CC-BY-SA-4.0", "1": "CC-BY-SA-4.0", "2": "LicenseRef-Public-Domain"}
+    assert removed(chain) == {"3": ("license_not_allowed", "CC-By")}
+
+
+ROWS = {
+    "common pile": ({"license_key": "metadata.license"}, {"metadata": {"license": "CC BY 4.0", "url": "u"}}),
+    "common corpus": ({"license_key": "license"}, {"license": "cc-by-4.0", "open_type": "Open Culture"}),
+    "wikimedia": ({"license_key": "license"}, {"license": [{"identifier": "CC-BY-4.0", "name": "CC BY 4.0"}]}),
+    "a name with a dot": ({"license_key": "dc.rights"}, {"dc.rights": "CC BY 4.0"}),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_rows_of_every_kind_of_data_set(chain: Any, texts: dict[str, str], kind: str, name: str) -> None:
+    keys, row = ROWS[kind]
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{"id": "0", "text": texts["nl_water"], **row}]), stream)
+    chain.reading = {**OWN, **keys}
+    chain.filter("s", {name: stream.getvalue() if name == "x.parquet" else lines(texts, [row])})
+    assert licenses(chain) == {"0": "CC-BY-4.0"}
+
+
+def test_a_parquet_file_without_the_field_states_no_licence(chain: Any, texts: dict[str, str]) -> None:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"text": [texts["nl_water"]], "metadata": ["no fields"]}), stream)
+    chain.reading = {**OWN, "license_key": "metadata.license"}
+    chain.filter("s", {"x.parquet": stream.getvalue()})
+    assert removed(chain) == {"0": ("license_not_stated", None)}
+
+
+@pytest.mark.parametrize("field", ["license", "licence", "metadata.license"])
+def test_no_document_gets_the_licence_of_its_source_where_it_names_another(
+    new_chain: Any, texts: dict[str, str], field: str
+) -> None:
+    def row(value: str) -> dict[str, Any]:
+        return {"metadata": {"license": value}} if "." in field else {field: value}
+
+    chain = new_chain(Corpus(broken_share=0.5, deduplication={"exact": False, "minhash": False}))
+    chain.filter("s", {"x.jsonl": lines(texts, [row("cc0"), row("CC-BY-NC-ND-4.0"), {}, row("")])})
+    assert licenses(chain) == dict.fromkeys("023"), "they have that of their source"
+    chain.deduplicate(["s"])
+    counted = chain.statistics(["s"])["licenses"]
+    assert {name: sizes["documents"] for name, sizes in counted.items()} == {"CC0-1.0": 3}
+    assert removed(chain) == {"1": ("license_differs", "CC-BY-NC-ND-4.0")}
+    with pytest.raises(InputError, match=r"2 of 3 documents name another one, first t/x\.jsonl/0 .*set license_key"):
+        chain.filter("t", {"x.jsonl": lines(texts, [row("MIT"), row("so-so"), {}])})
+    assert not (chain.folder / "t.filtered").exists()
+
+
+WRITTEN = st.sampled_from(["CC BY 4.0", "cc-by-sa-4.0", "CC-BY-NC-4.0", "permissive", "", None, "Public Domain", 7])
+
+
+@settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(WRITTEN, min_size=1, max_size=9))
+def test_nothing_is_lost_and_each_licence_is_counted(new_chain: Any, texts: dict[str, str], written: list[Any]) -> None:
+    chain = new_chain(Corpus(deduplication={"exact": False, "minhash": False}))
+    chain.reading = OWN
+    chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written])})
+    chain.deduplicate(["s"])
+    statistics = chain.statistics(["s"])
+    source = statistics["sources"]["s"]
+    meant = {"CC BY 4.0": "CC-BY-4.0", "cc-by-sa-4.0": "CC-BY-SA-4.0", "Public Domain": "LicenseRef-Public-Domain"}
+    kept = Counter(meant[value] for value in written if value in meant)
+    assert {license: sizes["documents"] for license, sizes in source["licenses"].items()} == kept
+    assert sum(sizes["bytes"] for sizes in source["licenses"].values()) == source["bytes_out"]
+    assert statistics["licenses"] == source["licenses"]
+    refused = Counter(str(value or "") for value in written if value not in meant)
+    assert dict(source["refused_licenses"]) == refused
+    assert len(written) == kept.total() + refused.total()
+    assert not set(licenses(chain).values()) - set(ALLOWED)
+
+
+def test_of_many_different_words_the_most_frequent_are_told(chain: Any, texts: dict[str, str]) -> None:
+    written = ["vrij"] * 3 + [f"eigen {number:02d}" for number in range(22)] + ["cc-by-4.0"]
+    chain.reading = OWN
+    chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written])})
+    chain.deduplicate(["s"])
+    told = chain.statistics(["s"])["sources"]["s"]["refused_licenses"]
+    assert told[0] == ["vrij", 3] and told[-1] == [None, 3] and len(told) == 21
+    assert sum(number for _, number in told) == 25
+
+
+def configured(**source: Any) -> dict[str, Any]:
+    described = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC-BY-4.0"}
+    described["rights"] = {"basis": "public-domain", "holder": "iemand"}
+    return {"run": {"name": "r"}, "sources": [{**described, **source}]}
+
+
+def of_filter(raw: dict[str, Any]) -> Any:
+    return step_settings(load(raw), "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+
+
+def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
+    assert of_filter(configured()).allowed_licenses == []
+    mixed = configured(license="CC-BY-4.0 AND CC-BY-NC-4.0", license_key="l", license_names={"PD ": "CC0-1.0"})
+    assert of_filter(mixed).allowed_licenses == ["CC-BY-4.0", "CC-BY-NC-4.0", "CC0-1.0"]
+    assert of_filter(mixed).license_names == {"pd": "CC0-1.0"}
+    assert of_filter({**mixed, "allowed_licenses": ["MIT"]}).allowed_licenses == ["MIT"]
+    with pytest.raises(InputError, match="license_names needs license_key"):
+        load(configured(license_names={"x": "MIT"}))
+    with pytest.raises(InputError, match="is no SPDX licence"):
+        load(configured(license_key="l", license_names={"x": "so-so"}))
+
+
+def test_samples_of_documents_with_their_own_licence_are_judged_one_by_one(
+    new_chain: Any, texts: dict[str, str]
+) -> None:
+    raw = configured(license_key="license") | {"corpus": {"main": {"keep_removed": True}}}
+    told = of_filter(raw)
+    assert told.samples and "CC-BY-4.0" in told.own_sample_licenses and "CC-BY-NC-4.0" not in told.own_sample_licenses
+    again: Any = step_settings(load(raw), "corpus.deduplicate", {"corpus": "main", "source": "s", "unit": "0"})
+    assert again.samples and again.own_sample_licenses == told.own_sample_licenses
+    chain = new_chain(Corpus())
+    allowed = [*ALLOWED, "CC-BY-NC-4.0"]
+    chosen = {"keep_removed": True, "samples": True, "own_sample_licenses": ALLOWED}
+    chain.reading = {**OWN, "allowed_licenses": allowed, **chosen}
+    short = [{"text": f"Te kort {n}.", "license": own} for n, own in enumerate(["cc-by-4.0", "cc-by-nc-4.0", "MIT"])]
+    chain.filter("s", {"x.jsonl": lines(texts, short)})
+    samples = json.loads(pq.read_metadata(chain.folder / "s.filter").metadata[b"polder"])["samples"]
+    assert [(sample["id"], sample["license"]) for sample in samples] == [("s/x.jsonl/0", "CC-BY-4.0")]
+
+
+def test_a_licence_in_another_order_is_no_other_licence() -> None:
+    told: Any = SimpleNamespace(license_key=None, license_names={})
+    for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
+        document = Document(text="x", id="0", metadata={"own_license": written})
+        assert OwnLicense(told, "MIT OR Apache-2.0").filter(document) == expected
+        with pytest.raises(RuntimeError, match="0 states a licence"):
+            OwnLicense(told, None).filter(document)

@@ -1,0 +1,63 @@
+"""What is compiled is kept for the next process; a damaged file of it is as good as none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+from numba.core.caching import FunctionCache
+
+from pipeline.corpus.text.numba_cache import compiled
+
+MODULE = """
+from pipeline.corpus.text.numba_cache import compiled
+
+@compiled
+def twice(number):
+    return 2 * number
+
+if __name__ == "__main__":
+    print(twice(21), sum(twice.stats.cache_hits.values()))
+"""
+
+
+def answer(folder: Path) -> list[str]:
+    (folder / "twice.py").write_text(MODULE)
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, str(folder / "twice.py")]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+    assert answer(tmp_path) == ["42", "0"]
+    os.utime(tmp_path / "twice.py")
+    kept = sorted((tmp_path / "cache").rglob("*.nb?"))
+    assert {path.suffix for path in kept} == {".nbc", ".nbi"}
+    for path in kept:
+        path.write_bytes(b"")
+    assert answer(tmp_path) == ["42", "0"]
+    assert answer(tmp_path) == ["42", "1"]
+
+
+def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
+    @compiled
+    def thrice(number: int) -> int:
+        return 3 * number
+
+    with mock.patch.object(FunctionCache, "save_overload", side_effect=RuntimeError("no compiled object yet")) as save:
+        assert thrice(14) == 42
+    assert save.called
+
+
+def test_a_cache_that_names_a_class_that_is_no_more_is_made_again() -> None:
+    @compiled
+    def fourfold(number: int) -> int:
+        return 4 * number
+
+    gone = AttributeError("Can't get attribute 'Vocabulary'")
+    with mock.patch.object(FunctionCache, "load_overload", side_effect=gone) as load:
+        assert fourfold(3) == 12
+    assert load.called

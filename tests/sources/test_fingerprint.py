@@ -1,0 +1,70 @@
+"""Whether the rows of a file state licences decides whether the licence of their source decides about them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.sources.fingerprint import states_license
+from pipeline.sources.parts import PART_SCHEMA
+
+LIMIT = 10_000
+ROWS: dict[str, tuple[dict[str, Any], bool]] = {
+    "none": ({"text": "a"}, False),
+    "license": ({"license": "CC0-1.0"}, True),
+    "licence": ({"licence": "so-so"}, True),
+    "in a field": ({"metadata": {"license": "MIT"}}, True),
+    "of another field": ({"metadata": {"licensed": "MIT"}, "rights": "MIT"}, False),
+    "an object": ({"license": {"name": "MIT", "url": ""}}, True),
+    "a list": ({"license": ["MIT"]}, True),
+    "nothing": ({"license": None}, False),
+    "a blank": ({"license": " "}, False),
+    "an object of nothing": ({"license": {"name": None}}, False),
+    "a text about licences": ({"text": "the license of the licence"}, False),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson.gz", "x.parquet"])
+def test_a_row_states_a_licence_where_something_stands_in_a_common_field(tmp_path: Path, name: str, kind: str) -> None:
+    row, expected = ROWS[kind]
+    path, rows = tmp_path / name, [{"text": "t"}, row]
+    if name == "x.parquet":
+        pq.write_table(pa.Table.from_pylist([{**dict.fromkeys(row), **one} for one in rows]), path)
+    else:
+        lines = "\n".join(map(json.dumps, rows)).encode()
+        path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    assert states_license(path, name, LIMIT) == expected
+
+
+def test_a_field_is_found_however_json_spells_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "t"}\n{broken license\n["license"]\n{"\\u006cicense": "MIT"}')
+    assert states_license(path, "x.jsonl", LIMIT)
+
+
+def test_a_part_of_a_file_states_the_licences_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "00000.parquet"
+    document = {"id": "s/x.jsonl/0", "number": 1, "size": 1, "text": "t"}
+    for license, expected in ((None, False), ("MIT", True)):
+        pq.write_table(pa.Table.from_pylist([document, {**document, "license": license}], schema=PART_SCHEMA), path)
+        assert states_license(path, path.name, LIMIT) == expected
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet", "x.txt", "x.html", "x.warc.gz", "x.docx"])
+def test_what_cannot_be_read_or_has_no_fields_states_none(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b'no {"license": "MIT"}')
+    assert not states_license(path, name, LIMIT)
+
+
+def test_a_row_that_the_filter_does_not_hold_states_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"license": "MIT", "text": "t" * 100}))
+    assert states_license(path, "x.jsonl", LIMIT) and not states_license(path, "x.jsonl", 50)
