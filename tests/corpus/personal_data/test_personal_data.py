@@ -347,7 +347,9 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no files"):
+    with pytest.raises(
+        InputError, match=r"^personal_data\.names: there are no files in .*: give the folder of a spaCy"
+    ):
         folder_sha256(str(tmp_path / "nothing"), *NAMES)
     with pytest.raises(InputError, match="no pipeline of spaCy"):
         mask("Jan", PersonalData(names=str(tmp_path)))
