@@ -125,10 +125,10 @@ class Finished:
         for entry in record.inputs:
             if entry.path != today.get(entry.name, entry.path):
                 yield f"{entry.path}, which it read, is called {today[entry.name]} now"
-            if entry.name == "previous" and entry.path.endswith("/state.json"):
+            if entry.name == "previous" and entry.path.endswith(f"/{layout.CHECKPOINT_STATE}"):
                 _, other, _, number, _ = entry.path.split("/")
                 if other != before:
-                    yield f"models/{other}, which it goes on from, is called {before} now"
+                    yield f"{layout.MODEL.name(model=other)}, which it goes on from, is called {before} now"
                 before_it = self._read(other, int(number)) if other == model else None
                 written = before_it.outputs if before_it else ()
                 if any(one.path == entry.path and one.sha256 != entry.sha256 for one in written):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from pipeline.workflow.dag import Dag
 from pipeline.workflow.stale_records import Stale
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STEPS
+from tests.record_content import record_content
 
 
 class Said(list[str]):
@@ -116,7 +118,8 @@ def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Conf
     job = {"corpus": "main", "source": "nl_gids", "batch": "0"}
     batch = Path(behind.dag.batch_of("corpus.filter", *job.values()))
     batch.parent.mkdir(parents=True)
-    batch.write_text('{"of": "others"}')
+    outputs: list[Any] = []
+    batch.write_text(json.dumps({**record_content("corpus.filter", instance=job), "of": "others", "outputs": outputs}))
     assert behind.sources_complete(STEPS["corpus.filter"], job) == "complete"
     assert not batch.exists() and said[-1].endswith("read other raw files: its step runs again")
 
