@@ -49,17 +49,17 @@ def test_every_process_has_one_place(
 
 
 LAYOUTS = [
-    (mesh.Layout(pipeline=1, replicate=1, shard=128, context=1, tensor=1), 1),
-    (mesh.Layout(pipeline=1, replicate=128, shard=1, context=1, tensor=1), 1),
-    (mesh.Layout(pipeline=1, replicate=16, shard=8, context=1, tensor=1), 3),
-    (mesh.Layout(pipeline=2, replicate=4, shard=4, context=2, tensor=4), 5),
-    (mesh.Layout(pipeline=1, replicate=1, shard=1, context=1, tensor=1), 0),
+    (mesh.ProcessLayout(pipeline=1, replicate=1, shard=128, context=1, tensor=1), 1),
+    (mesh.ProcessLayout(pipeline=1, replicate=128, shard=1, context=1, tensor=1), 1),
+    (mesh.ProcessLayout(pipeline=1, replicate=16, shard=8, context=1, tensor=1), 3),
+    (mesh.ProcessLayout(pipeline=2, replicate=4, shard=4, context=2, tensor=4), 5),
+    (mesh.ProcessLayout(pipeline=1, replicate=1, shard=1, context=1, tensor=1), 0),
 ]
 
 
 @pytest.mark.parametrize(("sizes", "groups"), LAYOUTS)
 def test_a_process_makes_the_groups_that_it_is_in(
-    sizes: mesh.Layout, groups: int, monkeypatch: pytest.MonkeyPatch
+    sizes: mesh.ProcessLayout, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor
     asked: list[Any] = []
@@ -92,7 +92,7 @@ def test_a_process_makes_the_groups_that_it_is_in(
 
 
 def test_neighbours_divide_the_experts() -> None:
-    sizes = mesh.Layout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
+    sizes = mesh.ProcessLayout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
     dist.init_process_group("fake", rank=13, world_size=16, store=FakeStore())
     try:
         made = mesh.experts(sizes, "cpu")
