@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import Config, load
 from pipeline.config.evaluation_items import counted, leaving
 from pipeline.core.errors import InputError
 from pipeline.evaluate.task_files import ItemFile
