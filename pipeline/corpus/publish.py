@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.corpus.data_set import plots
-from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, metadata
+from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, SOURCES_FILE, metadata
 from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
@@ -60,7 +60,7 @@ def _hub_license(license: str) -> str:
     return LICENSES.get(license) or (license.lower() if SAME_LICENSES.fullmatch(license) else "other")
 
 
-def _front_matter(data: dict[str, Any], sources: str) -> str:
+def _front_matter(data: dict[str, Any]) -> str:
     """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
     paths = [file["path"] for file in data["files"]]
     documents = data["totals"]["documents_out"]
@@ -72,7 +72,7 @@ def _front_matter(data: dict[str, Any], sources: str) -> str:
         "task_categories": ["text-generation"],
         "configs": [
             {"config_name": "default", "data_files": [{"split": "train", "path": paths}]},
-            {"config_name": "sources", "data_files": [{"split": "train", "path": [sources]}]},
+            {"config_name": "sources", "data_files": [{"split": "train", "path": [SOURCES_FILE]}]},
         ],
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
@@ -148,7 +148,7 @@ def run(
         "bytes": data["totals"]["bytes_out"],
         "description": description,
         "funnel": _funnel(data),
-        "front_matter": Markup(_front_matter(data, sources.name)),
+        "front_matter": Markup(_front_matter(data)),
         "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
         "columns": columns,
         "matrix": matrix,

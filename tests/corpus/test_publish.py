@@ -113,14 +113,16 @@ class Published:
             }
         )
 
-    def publish(self, folder: Path | None = None, *, backwards: bool = False, **rights: str) -> dict[str, Any]:
+    def publish(
+        self, folder: Path | None = None, *, backwards: bool = False, before: str = "", **rights: str
+    ) -> dict[str, Any]:
         order = -1 if backwards else 1
         return publish.run(
             self.settings(**rights),
             statistics=self.chain.folder / "statistics.json",
             removed=self.removed[::order],
             final=self.final[::order],
-            **{name: (folder or self.folder) / file for name, file in OUTPUTS.items()},
+            **{name: (folder or self.folder) / f"{before}{file}" for name, file in OUTPUTS.items()},
         )
 
     def read(self, name: str) -> str:
@@ -174,6 +176,15 @@ def test_croissant_validates_and_reads_the_documents(published: Published, offli
     fields = {field["@id"]: field for record_set in content["recordSet"] for field in record_set["field"]}
     assert fields["documents/source"]["references"] == {"field": {"@id": "sources/source"}}
     assert hashes["sources.parquet"] == hashlib.sha256((published.folder / "sources.parquet").read_bytes()).hexdigest()
+
+
+def test_a_file_is_called_what_it_is_called_when_it_is_complete(published: Published) -> None:
+    published.publish()
+    published.publish(before=".partial-host.1-")
+    for file in OUTPUTS.values():
+        assert (published.folder / f".partial-host.1-{file}").read_bytes() == (published.folder / file).read_bytes(), (
+            file
+        )
 
 
 def test_counts_add_up_by_source_language_licence_and_year(published: Published) -> None:

@@ -17,6 +17,7 @@ from pipeline.corpus.data_set.settings import PublishSettings
 VERSION = "http://mlcommons.org/croissant/1.1"
 PARQUET = "application/x-parquet"
 RECORDS, FILES, SOURCES = "documents", "parquet", "sources"
+SOURCES_FILE = "sources.parquet"  # its name in the data set; the step writes it under another one until it is complete
 COLUMNS = {
     "id": "SOURCE/FILE/ORIGINAL ID of the document, the same at every stage",
     "text": "the text, normalised and with personal data replaced by markers",
@@ -89,9 +90,9 @@ def _source_records(context: mlcroissant.Context, table: Path) -> tuple[mlcroiss
     """Return the file of the sources, and its records, which give documents the licence that they do not state."""
     file = mlcroissant.FileObject(
         ctx=context,
-        id=table.name,
-        name=table.name,
-        content_url=table.name,
+        id=SOURCES_FILE,
+        name=SOURCES_FILE,
+        content_url=SOURCES_FILE,
         content_size=f"{table.stat().st_size} B",
         encoding_formats=[PARQUET],
         sha256=sha256_of(table),
@@ -103,7 +104,8 @@ def _source_records(context: mlcroissant.Context, table: Path) -> tuple[mlcroiss
         description="one record for each source, with its licence and its rights",
         key=[f"{SOURCES}/source"],
         fields=[
-            _field(context, column, SOURCES, SOURCE_COLUMNS, file_object=table.name) for column in pq.read_schema(table)
+            _field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE)
+            for column in pq.read_schema(table)
         ],
     )
     return file, records
