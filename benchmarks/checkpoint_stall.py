@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
@@ -38,7 +38,7 @@ def backend_of(megabytes: float) -> tuple[FsdpBackend, SegmentSettings]:
     layers = max(1, round((megabytes - sizes[0]) / (sizes[1] - sizes[0])) + 1)
     values = {"seed": 1, "first_step": 0, "last_step": 1, "training": TRAINING}
     settings = SegmentSettings.model_validate({**values, "architecture": {**shape, "layers": layers}})
-    return FsdpBackend(settings, VOCABULARY, Start(None, settings, VOCABULARY), torch.device("cpu")), settings
+    return FsdpBackend(settings, VOCABULARY, SegmentStart(None, settings, VOCABULARY), torch.device("cpu")), settings
 
 
 def main() -> None:

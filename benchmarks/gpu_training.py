@@ -23,7 +23,7 @@ from torch import Tensor
 from pipeline.core.machine import facts
 from pipeline.model.llama_network import Llama
 from pipeline.model.switches import set_determinism, set_switches
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.monitors.memory_advice import is_exceeded
 from pipeline.pretrain.parallel.backend import Batch, optimizer_of
@@ -34,7 +34,7 @@ from pipeline.pretrain.settings import SegmentSettings
 SECONDS_BETWEEN_READINGS = 0.1
 
 
-class Drawn(Start):
+class Drawn(SegmentStart):
     """Random weights made on the device, which takes no time; nothing that is measured depends on them."""
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:

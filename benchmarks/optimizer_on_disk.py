@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.processes import rendezvous
@@ -50,7 +50,7 @@ def train(strategy: str, layers: int, width: int, folder: Path) -> None:
     shape = {"layers": layers, "width": width, "heads": 8, "key_value_heads": 8}
     values = {"seed": 1, "first_step": 0, "last_step": STEPS, "architecture": shape, "training": training}
     settings = SegmentSettings.model_validate(values)
-    start = Start(None, settings, VOCABULARY)
+    start = SegmentStart(None, settings, VOCABULARY)
     backend = DeepSpeedBackend(settings, VOCABULARY, start, device, folder)
     saver = Saver(backend, settings, "benchmark", folder / "checkpoints")
     tokens = torch.arange(LENGTH, device=device).expand(1, -1)

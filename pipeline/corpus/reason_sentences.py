@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.corpus import removal_reasons
 from pipeline.corpus.filter import RULE_BLOCKS
 from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
-from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
+from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 
 
 class Reason(NamedTuple):
@@ -30,7 +30,7 @@ class Reason(NamedTuple):
 _LEAST, _LARGEST, _IS, _BY = "the least is", "the largest is", "the rule is", "compared by"
 
 
-def _of(section: str, rule: Rule) -> Reason:
+def _of(section: str, rule: FilterRule) -> Reason:
     """Return what is said of a rule: what the docstring of its measure says that it returns."""
     measured = (rule.measure.__doc__ or "").splitlines()[0].removeprefix("Return ").removesuffix(".")
     key = f"languages.{{language}}.{section}.{rule.least or rule.most}{'.{n}' if '{n}' in rule.reason else ''}"

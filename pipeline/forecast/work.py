@@ -18,7 +18,7 @@ Raw = Mapping[str, float]
 BYTES, FLOP, PARAMETERS = "bytes of raw text", "FLOP", "parameters"
 
 
-class Work(NamedTuple):
+class StepWorkload(NamedTuple):
     """How much of what a step does, by the configuration and the raw bytes of each source; None: no such jobs."""
 
     unit: str
@@ -119,41 +119,41 @@ def _baselines(config: Config, raw: Raw) -> float | None:
 
 
 # In the order of the steps. Of cut files and of data sets the planned run has jobs only where it has such sources.
-WORK: dict[str, Work] = {
-    "sources.split": Work(BYTES, _sources),
-    "sources.dataset": Work(BYTES, _sources),
-    "sources.listing": Work(BYTES, _sources),
-    "sources.fingerprint": Work(BYTES, _sources),
-    "opt_out.entries": Work(BYTES, _reserving),
-    "sources.manifest": Work(BYTES, _sources),
-    "corpus.filter": Work(BYTES, _corpora),
+WORK: dict[str, StepWorkload] = {
+    "sources.split": StepWorkload(BYTES, _sources),
+    "sources.dataset": StepWorkload(BYTES, _sources),
+    "sources.listing": StepWorkload(BYTES, _sources),
+    "sources.fingerprint": StepWorkload(BYTES, _sources),
+    "opt_out.entries": StepWorkload(BYTES, _reserving),
+    "sources.manifest": StepWorkload(BYTES, _sources),
+    "corpus.filter": StepWorkload(BYTES, _corpora),
     # The seeds of the classifiers are taken to be those of the calibration runs, and so is the model that reads.
-    "corpus.quality": Work(BYTES, _scored),
-    "corpus.scores": Work(BYTES, _scored),
-    "corpus.perplexity": Work(BYTES, _read_by_model),
-    "corpus.signatures": Work(BYTES, _corpora),
-    "opt_out.reserved": Work(BYTES, _reserved),
-    "corpus.equal_keys": Work(BYTES, _divided),
-    "corpus.find_duplicates": Work(BYTES, _corpora),
-    "corpus.deduplicate": Work(BYTES, _corpora),
-    "corpus.ngrams": Work(BYTES, _corpora),
-    "corpus.matches": Work(BYTES, _corpora),
-    "corpus.find_items": Work(BYTES, _corpora),
-    "corpus.decontaminate": Work(BYTES, _corpora),
-    "corpus.count_items": Work(BYTES, _later_suites),
-    "corpus.statistics": Work(BYTES, _corpora),
-    "corpus.publish": Work(BYTES, _corpora),
-    "opt_out.forgotten": Work(BYTES, _forgotten),
-    "tokenizer.train": Work(BYTES, _tokenizers),
-    "tokenizer.fertility": Work(BYTES, _tokenizers),
-    "tokens.shard": Work(BYTES, _tokens),
-    "tokens.suffixes": Work(BYTES, _sorted),
-    "tokens.index": Work(BYTES, _tokens),
-    "pretrain.adopt": Work(PARAMETERS, _adopted),
-    "pretrain.segment": Work(FLOP, _training),
-    "pretrain.export": Work(PARAMETERS, _exported),
-    "evaluate.suites": Work(PARAMETERS, _evaluated),
-    "evaluate.baselines": Work(PARAMETERS, _baselines),
-    "evaluate.samples": Work(PARAMETERS, _searched),
-    "evaluate.differences": Work(PARAMETERS, _evaluated),
+    "corpus.quality": StepWorkload(BYTES, _scored),
+    "corpus.scores": StepWorkload(BYTES, _scored),
+    "corpus.perplexity": StepWorkload(BYTES, _read_by_model),
+    "corpus.signatures": StepWorkload(BYTES, _corpora),
+    "opt_out.reserved": StepWorkload(BYTES, _reserved),
+    "corpus.equal_keys": StepWorkload(BYTES, _divided),
+    "corpus.find_duplicates": StepWorkload(BYTES, _corpora),
+    "corpus.deduplicate": StepWorkload(BYTES, _corpora),
+    "corpus.ngrams": StepWorkload(BYTES, _corpora),
+    "corpus.matches": StepWorkload(BYTES, _corpora),
+    "corpus.find_items": StepWorkload(BYTES, _corpora),
+    "corpus.decontaminate": StepWorkload(BYTES, _corpora),
+    "corpus.count_items": StepWorkload(BYTES, _later_suites),
+    "corpus.statistics": StepWorkload(BYTES, _corpora),
+    "corpus.publish": StepWorkload(BYTES, _corpora),
+    "opt_out.forgotten": StepWorkload(BYTES, _forgotten),
+    "tokenizer.train": StepWorkload(BYTES, _tokenizers),
+    "tokenizer.fertility": StepWorkload(BYTES, _tokenizers),
+    "tokens.shard": StepWorkload(BYTES, _tokens),
+    "tokens.suffixes": StepWorkload(BYTES, _sorted),
+    "tokens.index": StepWorkload(BYTES, _tokens),
+    "pretrain.adopt": StepWorkload(PARAMETERS, _adopted),
+    "pretrain.segment": StepWorkload(FLOP, _training),
+    "pretrain.export": StepWorkload(PARAMETERS, _exported),
+    "evaluate.suites": StepWorkload(PARAMETERS, _evaluated),
+    "evaluate.baselines": StepWorkload(PARAMETERS, _baselines),
+    "evaluate.samples": StepWorkload(PARAMETERS, _searched),
+    "evaluate.differences": StepWorkload(PARAMETERS, _evaluated),
 }

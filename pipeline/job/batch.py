@@ -86,7 +86,7 @@ def _execute(jobs: Sequence[Job]) -> None:
     importlib.import_module(jobs[0].module)  # once, for all of them
     share_start(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
-    works = [workers.Work(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
+    works = [workers.WorkerTask(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
     workers.side_by_side(works, processes)
 
 

@@ -18,7 +18,7 @@ ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerTask:
     """One piece: what is called, what it is named in a message, and how large it is beside the others."""
 
     name: str
@@ -32,7 +32,7 @@ def cores(environment: Mapping[str, str] = os.environ) -> int:
     return int(told) if told.isdigit() and int(told) else 1
 
 
-def _run(work: Work, problem: Connection, parent: int) -> None:
+def _run(work: WorkerTask, problem: Connection, parent: int) -> None:
     """Do one piece in its own process: a refusal and a stop are told to the parent, all else ends in a traceback."""
     die_with_parent()
     if os.getppid() != parent:  # it has ended before this one was bound to it
@@ -54,7 +54,7 @@ def _run(work: Work, problem: Connection, parent: int) -> None:
         problem.send(error)
 
 
-def side_by_side(works: Sequence[Work], processes: int) -> None:
+def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
     """Do all pieces, so many at once, the largest first.
 
     After a failure no other piece is begun, and those that are under way are finished.

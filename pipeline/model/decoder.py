@@ -72,7 +72,7 @@ class Block(nn.Module, ABC):
         """Return the same; the angles are those of `rotary_angles`, the limits those of `attention_limits`."""
 
 
-class Output(nn.Linear):
+class OutputHead(nn.Linear):
     """From the stream to the vocabulary: logits, or with targets their loss."""
 
     z_loss = 0.0
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
             block.attention.window = window
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.output = Output(architecture.width, vocabulary_size, bias=False)
+        self.output = OutputHead(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
             self.output.weight = self.embedding.weight
 

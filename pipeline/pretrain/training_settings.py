@@ -70,7 +70,7 @@ class Mesh(Settings):
     )
 
 
-class Start(Settings):
+class StartingMilestone(Settings):
     """A milestone of another model of the run."""
 
     model: str
@@ -92,7 +92,7 @@ class Training(Settings):
     )
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
     sampling: Sampling = Sampling()
-    start: Start | None = Field(
+    start: StartingMilestone | None = Field(
         default=None,
         exclude_if=lambda start: start is None,  # models without it stay trained
         description="the milestone that this training goes on from, such as {model: base, step: 4000}: a branch",

@@ -30,7 +30,7 @@ from pipeline.provenance.crate_graph import (
     reference,
     references,
 )
-from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, Workflow
+from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, CrateWorkflow
 from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.prov_document import document
 from pipeline.provenance.settings import CrateSettings
@@ -99,7 +99,7 @@ def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
         )
 
 
-def _add_workflow(graph: Graph, workflow: Workflow, written: dict[str, bytes], records: list[Record]) -> None:
+def _add_workflow(graph: Graph, workflow: CrateWorkflow, written: dict[str, bytes], records: list[Record]) -> None:
     """Make the Snakefile the workflow of the crate, and its rules and the README what they are."""
     main = graph.entities[workflow.identifier]
     commits = sorted({str(record.git["commit"]) for record in records if record.git and record.git.get("commit")})
@@ -124,7 +124,7 @@ def _add_workflow(graph: Graph, workflow: Workflow, written: dict[str, bytes], r
 
 
 def _add_run(
-    graph: Graph, actions: Actions, workflow: Workflow, records: list[Record], energies: list[str], title: str
+    graph: Graph, actions: Actions, workflow: CrateWorkflow, records: list[Record], energies: list[str], title: str
 ) -> str:
     """Add what was done as a whole: the workflow's own action, from the configuration to what no job read."""
     read = {entry.path for record in records for entry in record.inputs}
@@ -192,7 +192,7 @@ def _metadata(
     _add_written(files, written)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
-    workflow = Workflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", records)
+    workflow = CrateWorkflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", records)
     actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:

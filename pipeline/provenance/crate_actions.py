@@ -13,7 +13,7 @@ from pipeline.core.records import Attempt, Record
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import Graph, reference, references
-from pipeline.provenance.crate_workflow import Workflow
+from pipeline.provenance.crate_workflow import CrateWorkflow
 
 COMPLETED = "http://schema.org/CompletedActionStatus"
 FAILED = "http://schema.org/FailedActionStatus"
@@ -37,7 +37,7 @@ class Actions:
     """The actions of one run; `agent` is the @id of who ran it."""
 
     def __init__(
-        self, graph: Graph, files: Files, workflow: Workflow, agent: str, account: EnergyAccounting | None
+        self, graph: Graph, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None
     ) -> None:
         self.graph = graph
         self.files = files

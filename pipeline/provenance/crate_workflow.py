@@ -64,7 +64,7 @@ def positions(records: list[Record]) -> dict[str, int]:
     return {step: place for place, step in enumerate(sorted(first, key=lambda step: (first[step], step)), 1)}
 
 
-class Workflow:
+class CrateWorkflow:
     """The workflow of one run: `identifier` is the @id of its file."""
 
     def __init__(self, graph: Graph, identifier: str, records: list[Record]) -> None:

@@ -221,7 +221,7 @@ class Calibration(AccountingEntry):
     known: str
 
 
-class ForecastPlan(AccountingEntry):
+class ShownForecast(AccountingEntry):
     """The part `forecast` of plan.json."""
 
     scope: str
@@ -305,7 +305,7 @@ def compare_forecast(material: RunReader, account: EnergyAccounting) -> Forecast
     if content is None:
         return None
     try:
-        plan = ForecastPlan.model_validate(content)
+        plan = ShownForecast.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, ("forecast", *problem["loc"])))

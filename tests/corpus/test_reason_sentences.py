@@ -14,7 +14,7 @@ from pipeline.corpus import removal_reasons
 from pipeline.corpus.filter import RULE_BLOCKS
 from pipeline.corpus.reason_sentences import REASONS, sentence
 from pipeline.corpus.removal_reasons import OF_RIGHTS
-from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
+from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus, FilterSettings, FindDuplicatesSettings
 from pipeline.sources.raw_documents import Unreadable
@@ -126,7 +126,7 @@ def test_every_threshold_of_the_settings_is_that_of_a_rule(block: Any) -> None:
 
 @pytest.mark.parametrize(("block", "rule"), RULES, ids=lambda value: getattr(value, "reason", ""))
 def test_a_rule_removes_beyond_its_threshold_and_not_at_it(
-    block: Any, rule: Rule, monkeypatch: pytest.MonkeyPatch
+    block: Any, rule: FilterRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block, "declared", (rule,))
     key, section = rule.least or rule.most, SECTIONS[block.section]

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.core.errors import InputError, Stopped
 from pipeline.job import workers
-from pipeline.job.workers import Work, side_by_side
+from pipeline.job.workers import WorkerTask, side_by_side
 
 # Four pieces of ten minutes; each writes its process's number first.
 SLOW = """
@@ -63,7 +63,7 @@ def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path:
             log.write(f"{name}\n")
 
     sizes = {"a": 1, "b": 3, "c": 3, "d": 2}
-    side_by_side([Work(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
+    side_by_side([WorkerTask(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
     assert (tmp_path / "log").read_text().split() == ["b", "c", "d", "a"]
 
 
@@ -80,7 +80,11 @@ def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path)
 
     seen, failing = multiprocessing.Pipe(duplex=False)
 
-    works = [Work("late", 0, (tmp_path / "late").touch), Work("fails", 2, fail), Work("slow", 1, slow)]
+    works = [
+        WorkerTask("late", 0, (tmp_path / "late").touch),
+        WorkerTask("fails", 2, fail),
+        WorkerTask("slow", 1, slow),
+    ]
     with pytest.raises(InputError, match=r"^laws\.jsonl does not exist: give it back$"):
         side_by_side(works, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["slow"]
@@ -98,7 +102,7 @@ def test_of_several_refusals_the_first_in_order_is_told() -> None:
         raise InputError("b")
 
     seen, failing = multiprocessing.Pipe(duplex=False)
-    works = [Work("a", 1, later), Work("b", 1, fail)]
+    works = [WorkerTask("a", 1, later), WorkerTask("b", 1, fail)]
     with pytest.raises(InputError, match=r"^a$"):
         side_by_side(works, 2)
 
@@ -106,14 +110,16 @@ def test_of_several_refusals_the_first_in_order_is_told() -> None:
 @pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0], ids=["killed", "error"])
 def test_a_process_that_dies_fails_the_whole(end) -> None:
     with pytest.raises(RuntimeError, match=r"unit 3 ended with (-9|1)$"):
-        side_by_side([Work("unit 3", 1, end), Work("unit 4", 1, lambda: None)], 2)
+        side_by_side([WorkerTask("unit 3", 1, end), WorkerTask("unit 4", 1, lambda: None)], 2)
 
 
 def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "24")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
-    write = Work("a", 1, lambda: (tmp_path / "seen").write_text(" ".join(repr(os.environ[name]) for name in names)))
+    write = WorkerTask(
+        "a", 1, lambda: (tmp_path / "seen").write_text(" ".join(repr(os.environ[name]) for name in names))
+    )
     side_by_side([write], 1)
     assert (tmp_path / "seen").read_text() == "'1' ''"
 
@@ -139,7 +145,7 @@ def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: sig
 
 def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    work, (_, ours) = Work("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
+    work, (_, ours) = WorkerTask("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
     nobody = 2**22  # Linux has no process of that number
     piece = context.Process(target=workers._run, args=(work, ours, nobody))
     piece.start()
@@ -152,7 +158,7 @@ def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
         raise Stopped("as asked by Slurm: start again to continue")
 
     with pytest.raises(Stopped, match="as asked by Slurm"):
-        side_by_side([Work("a", 1, stop)], 1)
+        side_by_side([WorkerTask("a", 1, stop)], 1)
 
 
 def test_cores_are_slurm_s_or_snakemake_s() -> None:

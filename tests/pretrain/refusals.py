@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
@@ -53,7 +53,7 @@ def main() -> None:
         kind = DeepSpeedBackend if settings.training.backend == "deepspeed" else FsdpBackend
         hashes, norms = [], []
         for disturbed in (False, True):
-            backend = kind(settings, 304, Start(None, settings, 304), device)
+            backend = kind(settings, 304, SegmentStart(None, settings, 304), device)
             for number in (0, 1, 2):
                 backend.accumulate(batches[number])
                 backend.update(0.01, lambda norm: True)

@@ -12,7 +12,7 @@ import yaml
 
 from pipeline.config.configuration import Config, load
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.training_settings import Start
+from pipeline.pretrain.training_settings import StartingMilestone
 from pipeline.workflow import preflight
 from tests.conftest import new_project
 
@@ -158,7 +158,7 @@ def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=1, sequence_length=4096, precision="bf16", steps=5000)
     assert said(config) == []
     base = config.models["base"]
-    training = base.training.model_copy(update={"start": Start(model="base", step=4000)})
+    training = base.training.model_copy(update={"start": StartingMilestone(model="base", step=4000)})
     config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
     (hint,) = preflight.hints(config, preflight.launches(config))
     assert hint.startswith("models.base") and "hours by plan on 8 processes: 2 jobs of h100 or more" in hint

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from datatrove.data import Document
 
 from pipeline.corpus.removal_reasons import EMPTY
-from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
+from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
 from pipeline.corpus.text.numba_cache import compiled
 from pipeline.corpus.text.pretokens import Integers, Numbers
@@ -121,18 +121,18 @@ class GopherQuality(MeasureBlock[Quality]):
     section = "quality"
     judged = Prose
     declared = (
-        Rule("too_few_words", Prose.plain_words, least="minimum_words"),
-        Rule("too_many_words", Prose.plain_words, most="maximum_words"),
-        Rule("short_words", Prose.mean_word_length, least="minimum_mean_word_length"),
-        Rule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
-        Rule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
-        Rule("ellipses", Prose.ellipses, most="symbol_ratio"),
-        Rule("code_characters", Prose.code_characters, most="code_characters"),
-        Rule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
-        Rule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
-        Rule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
-        Rule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
-        Rule("small_stop_word_share", Prose.stop_word_share, least="stop_word_share"),
+        FilterRule("too_few_words", Prose.plain_words, least="minimum_words"),
+        FilterRule("too_many_words", Prose.plain_words, most="maximum_words"),
+        FilterRule("short_words", Prose.mean_word_length, least="minimum_mean_word_length"),
+        FilterRule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
+        FilterRule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
+        FilterRule("ellipses", Prose.ellipses, most="symbol_ratio"),
+        FilterRule("code_characters", Prose.code_characters, most="code_characters"),
+        FilterRule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
+        FilterRule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
+        FilterRule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
+        FilterRule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
+        FilterRule("small_stop_word_share", Prose.stop_word_share, least="stop_word_share"),
     )
 
 
@@ -294,16 +294,16 @@ class GopherRepetition(MeasureBlock[Repetition]):
     section = "repetition"
     judged = Repeated
     declared = (
-        Rule("duplicate_paragraphs", Repeated.duplicate_paragraphs, most="duplicate_paragraphs"),
-        Rule(
+        FilterRule("duplicate_paragraphs", Repeated.duplicate_paragraphs, most="duplicate_paragraphs"),
+        FilterRule(
             "duplicate_paragraph_characters",
             Repeated.duplicate_paragraph_characters,
             most="duplicate_paragraph_characters",
         ),
-        Rule("duplicate_lines", Repeated.duplicate_lines, most="duplicate_lines"),
-        Rule("duplicate_line_characters", Repeated.duplicate_line_characters, most="duplicate_line_characters"),
-        Rule("top_{n}_gram", Repeated.top_n_gram, most="top_n_grams"),
-        Rule("duplicate_{n}_grams", Repeated.duplicate_n_grams, most="duplicate_n_grams"),
+        FilterRule("duplicate_lines", Repeated.duplicate_lines, most="duplicate_lines"),
+        FilterRule("duplicate_line_characters", Repeated.duplicate_line_characters, most="duplicate_line_characters"),
+        FilterRule("top_{n}_gram", Repeated.top_n_gram, most="top_n_grams"),
+        FilterRule("duplicate_{n}_grams", Repeated.duplicate_n_grams, most="duplicate_n_grams"),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:

@@ -45,7 +45,7 @@ class _Applied(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class FilterRule:
     """A document goes for `reason` where what `measure` returns of it lies beyond the threshold.
 
     `least` or `most` is the key of the threshold in the rules of a language; a threshold of None switches the rule off.
@@ -96,7 +96,7 @@ class MeasureBlock(RuleBlock[Rules]):
     """
 
     judged: ClassVar[type[Judged[Any]]]
-    declared: ClassVar[tuple[Rule, ...]]
+    declared: ClassVar[tuple[FilterRule, ...]]
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from datatrove.utils.text import TERMINAL_PUNCTUATION
 
 from pipeline.corpus.removal_reasons import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW_SENTENCES
 from pipeline.corpus.rules.gopher import duplicates
-from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule, RuleBlock, removed
+from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock, RuleBlock, removed
 from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
 from pipeline.corpus.text.words import remember, split
 
@@ -142,10 +142,10 @@ class FineWebQuality(MeasureBlock[FineWeb]):
     section = "fineweb"
     judged = Page
     declared = (
-        Rule("punctuated_lines", Page.punctuated_lines, least="punctuated_lines"),
-        Rule("short_lines", Page.short_lines, most="short_lines"),
-        Rule("repeated_line_characters", Page.repeated_line_characters, most="duplicate_line_characters"),
-        Rule("new_lines", Page.new_lines, most="new_lines"),
+        FilterRule("punctuated_lines", Page.punctuated_lines, least="punctuated_lines"),
+        FilterRule("short_lines", Page.short_lines, most="short_lines"),
+        FilterRule("repeated_line_characters", Page.repeated_line_characters, most="duplicate_line_characters"),
+        FilterRule("new_lines", Page.new_lines, most="new_lines"),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
@@ -196,8 +196,8 @@ class NordicPileQuality(MeasureBlock[NordicPile]):
     section = "nordic_pile"
     judged = Characters
     declared = (
-        Rule("digits", Characters.digits, most="digits"),
-        Rule("too_few_characters", Characters.characters, least="minimum_characters"),
-        Rule("short_line_characters", Characters.line_characters, least="minimum_line_characters"),
-        Rule("short_line_words", Characters.line_words, least="minimum_line_words"),
+        FilterRule("digits", Characters.digits, most="digits"),
+        FilterRule("too_few_characters", Characters.characters, least="minimum_characters"),
+        FilterRule("short_line_characters", Characters.line_characters, least="minimum_line_characters"),
+        FilterRule("short_line_words", Characters.line_words, least="minimum_line_words"),
     )

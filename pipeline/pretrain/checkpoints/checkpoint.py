@@ -181,7 +181,7 @@ class _Weights(Mapping[str, Tensor]):
         return len(self._names)
 
 
-class Start:
+class SegmentStart:
     """Where a segment starts: a checkpoint, or weights drawn from the seed; tensors are read when asked for."""
 
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:

@@ -45,7 +45,7 @@ COMPUTES = {(ENGINE, "backward"), (ENGINE, "forward"), ("deepspeed.utils.nvtx", 
 GATHERS = ("deepspeed.runtime.zero.partition_parameters", "deepspeed.runtime.zero.partitioned_param_coordinator")
 
 
-class _Start:
+class _EngineStart:
     """A training that begins without weights."""
 
     optimizer_step = 0
@@ -172,7 +172,7 @@ def traced(request: TraceRequest) -> Memory:
     )
     held = _Held(gloo=request.device == "cpu")
     with _without_data(request.device), held:
-        backend = DeepSpeedBackend(settings, request.vocabulary_size, _Start(), CPU)  # type: ignore[arg-type]
+        backend = DeepSpeedBackend(settings, request.vocabulary_size, _EngineStart(), CPU)  # type: ignore[arg-type]
         weights = [getattr(one, "ds_tensor", one) for one in backend.parameters.values()]
         states = [one for state in backend.base.state.values() for one in state.values()]
         begun = [entry[0]() for entry in held.alive.values()]

@@ -24,7 +24,7 @@ from pipeline.model.networks import network
 from pipeline.model.size import parameter_count
 from pipeline.model.switches import set_switches
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
+from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.disk_memory import Disk
@@ -55,7 +55,7 @@ class DeepSpeedBackend:
         self,
         settings: SegmentSettings,
         vocabulary_size: int,
-        start: Start,
+        start: SegmentStart,
         device: torch.device,
         disk: Path | None = None,
     ) -> None:
@@ -141,7 +141,7 @@ class DeepSpeedBackend:
         return list(self.parameters.values())
 
     @torch.no_grad()
-    def _load(self, start: Start) -> None:
+    def _load(self, start: SegmentStart) -> None:
         """Fill this process's parts of the weights and of the optimizer's state, then those that compute from these.
 
         The state is made here even for the first step: the engine would link it to the first group of parameters only.

@@ -23,7 +23,7 @@ from pipeline.model.size import head_parts
 from pipeline.model.switches import set_switches
 from pipeline.plan.formulas import divide_layers
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
+from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
@@ -44,7 +44,9 @@ def _norm(tensors: Sequence[Tensor]) -> Tensor:
 class FsdpBackend:
     """The `Backend` with FSDP2. Parameters are float32; bf16 concerns the computation only."""
 
-    def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
+    def __init__(
+        self, settings: SegmentSettings, vocabulary_size: int, start: SegmentStart, device: torch.device
+    ) -> None:
         self.settings, self.training, self.device = settings, settings.training, device
         processes = dist.get_world_size()
         self.layout = mesh.layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))

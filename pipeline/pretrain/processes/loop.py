@@ -86,7 +86,7 @@ class Worker:
         self.reader = TokenReader(self.paths["index"], "train")
         if "start" in self.paths:
             checkpoint.check_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)
-        self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
+        self.start = checkpoint.SegmentStart(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
         self.judge = Judge(self.training.stability, skips, self.start.recent)
         shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)

@@ -32,8 +32,8 @@ STRATEGIES = {
 }
 
 
-def backend_of(settings: SegmentSettings, folder: Path | None) -> tuple[Backend, checkpoint.Start]:
-    start = checkpoint.Start(folder, settings, VOCABULARY)
+def backend_of(settings: SegmentSettings, folder: Path | None) -> tuple[Backend, checkpoint.SegmentStart]:
+    start = checkpoint.SegmentStart(folder, settings, VOCABULARY)
     if settings.training.backend == "deepspeed":
         from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 

@@ -27,7 +27,7 @@ def worker(rank: int, folder: str, chosen: list[str]) -> None:
     before = None
     for number, one in enumerate(chosen):
         settings = SegmentSettings.model_validate_json(one)
-        start = checkpoint.Start(before, settings, VOCABULARY)
+        start = checkpoint.SegmentStart(before, settings, VOCABULARY)
         backend = FsdpBackend(settings, VOCABULARY, start, torch.device("cpu"))
         if before is None:
             with torch.no_grad():

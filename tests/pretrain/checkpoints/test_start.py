@@ -7,7 +7,7 @@ import torch
 
 from pipeline.model import networks
 from pipeline.model.networks import initial_state, parameter_shapes
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, boxes_of_range
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -42,7 +42,7 @@ def test_every_layout_starts_from_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(networks, "BLOCK_ELEMENTS", 300)
-    start = Start(None, settings(), VOCABULARY)
+    start = SegmentStart(None, settings(), VOCABULARY)
     expected = initial_state(start.settings.architecture, VOCABULARY, start.settings.seed)
     for name, shape in parameter_shapes(start.settings.architecture, VOCABULARY).items():
         found = torch.full(shape, torch.nan)

@@ -22,7 +22,7 @@ from torch import Tensor
 from pipeline.core.parent_process import die_with_parent
 from pipeline.model.networks import initial_state, network
 from pipeline.model.switches import set_determinism
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.pieces import whole
 from pipeline.pretrain.parallel.backend import Backend, Batch, layer_of
 from pipeline.pretrain.processes import rendezvous
@@ -121,7 +121,7 @@ def made_with(made: Any) -> dict[str, Any]:
 
 def compared(settings: SegmentSettings) -> dict[str, Any]:
     """Return how far weights, gradients and norms are from what they should be, and `made_with`."""
-    made = made_from(Start(None, settings, VOCABULARY), settings, VOCABULARY)
+    made = made_from(SegmentStart(None, settings, VOCABULARY), settings, VOCABULARY)
     initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
     weights = merged(made, "model.")
     assert weights.keys() == initial.keys()
@@ -164,7 +164,7 @@ def main() -> None:
         settings = SegmentSettings.model_validate(values)
         if arguments["kind"] == "memory":
             with before_the_engine() as measured:
-                kept.append(made_from(Start(None, settings, VOCABULARY), settings, VOCABULARY))
+                kept.append(made_from(SegmentStart(None, settings, VOCABULARY), settings, VOCABULARY))
             found[name] = {"rise": total(torch.tensor(measured["rise"])) / dist.get_world_size()}
         else:
             found[name] = compared(settings)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader, Start
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader, SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -24,7 +24,7 @@ if __name__ == "__main__":
     vocabulary_size = CheckpointReader(source).shapes["model.embedding.weight"][0]
     for name, case in arguments["cases"].items():
         settings = SegmentSettings.model_validate(case)
-        backend = made_from(Start(source, settings, vocabulary_size), settings, vocabulary_size)
+        backend = made_from(SegmentStart(source, settings, vocabulary_size), settings, vocabulary_size)
         Saver(backend, settings, "identity", file.parent).save_milestone(file.parent / name, 3, {})
     dist.barrier()
     dist.destroy_process_group()

@@ -23,7 +23,7 @@ from pipeline.core.parent_process import die_with_parent
 from pipeline.model.decoder import Block
 from pipeline.model.switches import set_determinism
 from pipeline.pretrain.batches import micro_batches
-from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
@@ -33,7 +33,7 @@ from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
 
-def made_from(start: Start, settings: SegmentSettings, vocabulary_size: int) -> Backend:
+def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: int) -> Backend:
     arguments = (settings, vocabulary_size, start, torch.device("cpu"))
     if settings.training.backend == "deepspeed":
         from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
@@ -63,7 +63,7 @@ def check_boxes(made: Backend) -> None:
 def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     training, reader = settings.training, TokenReader(index, "train")
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
-    made = made_from(Start(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
+    made = made_from(SegmentStart(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
     place, told = (made.data_rank, made.data_size), (training, reader.begin_of_text_id, torch.device("cpu"))
     losses, norms, begun = [], [], []
     block = next(block for block in made.model.blocks if isinstance(block, Block))
