@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.core.records import Attempt, Record
+from pipeline.report.run_reader import RunReader
+
+JobFile = TypeVar("JobFile", bound=Record | Attempt)
 
 REPLACED = "finished, replaced by a later one"
 
@@ -26,23 +30,23 @@ class Use:
     lost_device_seconds: float = 0.0
     of_unknown_devices: int = 0
 
-    def add(self, job: Json, *, is_lost: bool, devices: int | None) -> None:
+    def add(self, job: Record | Attempt, *, is_lost: bool, devices: int | None) -> None:
         """Add one record or attempt; nobody knows the devices of a training of which no segment was finished."""
         self.attempts += 1
         self.lost += is_lost
-        seconds = float(job.get("wall_seconds") or 0)
+        seconds = job.wall_seconds
         self.wall_seconds += seconds
         self.device_seconds += seconds * (devices or 0)
         self.lost_device_seconds += seconds * (devices or 0) * is_lost
         self.of_unknown_devices += devices is None
-        self.cpu_seconds += float(job.get("cpu_seconds") or 0)
+        self.cpu_seconds += job.cpu_seconds
 
 
 @dataclass(frozen=True)
 class LostAttempt:
     """An attempt whose outputs do not stand, and why."""
 
-    artefact: Artefact
+    attempt: Attempt
     fate: str
 
 
@@ -55,23 +59,9 @@ class Consumption:
     attempts: list[LostAttempt]
 
 
-def attempt_name(artefact: Artefact) -> str:
-    """Return the name of an attempt's file."""
-    return artefact.link.rsplit("/", 1)[-1]
-
-
-def computing_attempt(record: Artefact) -> str | None:
-    """Return the attempt that computed a record's outputs: its own, or the one that they were taken over from."""
-    return _taken_over_from(record) or record.content.get("attempt")
-
-
-def _taken_over_from(record: Artefact) -> str | None:
-    return (record.content.get("taken_over_from") or {}).get("attempt")
-
-
 def standing_attempts(material: RunReader) -> set[str | None]:
     """Return the attempts that a record stands for, also those whose outputs a record of another name took over."""
-    return {name for record in material.records for name in (record.content.get("attempt"), _taken_over_from(record))}
+    return {name for record in material.records for name in (record.attempt, record.computed_by)}
 
 
 def lost_attempts(material: RunReader) -> list[LostAttempt]:
@@ -79,15 +69,15 @@ def lost_attempts(material: RunReader) -> list[LostAttempt]:
     standing = standing_attempts(material)
     cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in material.unreadable)
 
-    def is_cut_off(attempt: Artefact) -> bool:
-        return attempt_name(attempt).startswith(cut_off)
+    def is_cut_off(attempt: Attempt) -> bool:
+        return f"{attempt.name}.json".startswith(cut_off)
 
     found = []
     for attempt in _in_time(material.attempts):
-        if attempt_name(attempt) in standing:
+        if f"{attempt.name}.json" in standing:
             continue
-        status = attempt.content["status"]
-        if status == "running" and not attempt.content.get("ended"):
+        status = attempt.status
+        if status == "running" and not attempt.ended:
             status = "killed"
         if status == "finished":
             status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED
@@ -95,21 +85,22 @@ def lost_attempts(material: RunReader) -> list[LostAttempt]:
     return found
 
 
-def _in_time(artefacts: Iterable[Artefact]) -> list[Artefact]:
-    return sorted(artefacts, key=lambda artefact: (artefact.content["started"], artefact.link))
+def _in_time(jobs: Iterable[JobFile]) -> list[JobFile]:
+    return sorted(jobs, key=lambda job: (job.started, job.file))
 
 
-def _devices(material: RunReader) -> Callable[[Json], int | None]:
+def _devices(material: RunReader) -> Callable[[Record | Attempt], int | None]:
     """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
     processes = {
-        record.content["instance"]["model"]: (record.content.get("counts") or {}).get("world_size")
+        record.instance["model"]: record.counts.get("world_size")
         for record in _in_time(material.records_of("pretrain.segment"))
     }
 
-    def devices(job: Json) -> int | None:
-        if job["step"] != "pretrain.segment":
-            return int(job["step"] in ("evaluate.suites", "evaluate.baselines"))
-        return (job.get("counts") or {}).get("world_size") or processes.get(job["instance"]["model"])
+    def devices(job: Record | Attempt) -> int | None:
+        if job.step != "pretrain.segment":
+            return int(job.step in ("evaluate.suites", "evaluate.baselines"))
+        own: int | None = job.counts.get("world_size") if isinstance(job, Record) else None
+        return own or processes.get(job.instance["model"])
 
     return devices
 
@@ -119,17 +110,17 @@ def measure_consumption(material: RunReader) -> Consumption:
 
     A job that took over what another one computed counts with the little that it took itself.
     """
-    own = {record.content.get("attempt") for record in material.records}
+    own = {record.attempt for record in material.records}
     lost = lost_attempts(material)
-    gone = [attempt.artefact for attempt in lost]
+    gone = [one.attempt for one in lost]
     taken = standing_attempts(material) - own
-    others = [attempt for attempt in material.attempts if attempt_name(attempt) in taken]
+    others = [attempt for attempt in material.attempts if f"{attempt.name}.json" in taken]
     steps: dict[str, Use] = {}
     total = Use("all attempts")
-    lost_links = {job.link for job in gone}
+    lost_files = {job.file for job in gone}
     devices = _devices(material)
-    for job in _in_time([*material.records, *others, *gone]):
-        name = job.content["step"]
-        for use in (steps.setdefault(name, Use(name)), total):
-            use.add(job.content, is_lost=job.link in lost_links, devices=devices(job.content))
+    jobs: list[Record | Attempt] = [*material.records, *others, *gone]
+    for job in _in_time(jobs):
+        for use in (steps.setdefault(job.step, Use(job.step)), total):
+            use.add(job, is_lost=job.file in lost_files, devices=devices(job))
     return Consumption([*steps.values()], total, lost)

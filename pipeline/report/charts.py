@@ -15,7 +15,7 @@ from itertools import cycle, pairwise
 from markupsafe import Markup, escape
 
 from pipeline.core.markup import number
-from pipeline.report.run_reader import Artefact
+from pipeline.core.records import Record
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
@@ -171,15 +171,15 @@ SWEEPS = 4  # how often the rows are put in order, by the rows above and below t
 LETTERS = 22  # that fit in a box
 
 
-def step_edges(records: Sequence[Artefact]) -> dict[str, set[str]]:
+def step_edges(records: Sequence[Record]) -> dict[str, set[str]]:
     """Return which steps read what each step wrote, by the paths in the records; what is implied is left out."""
-    told = [(entry["path"], record.content["step"]) for record in records for entry in record.content["outputs"]]
+    told = [(entry.path, record.step) for record in records for entry in record.outputs]
     writers: dict[str, str] = dict(told)
-    found: dict[str, set[str]] = {record.content["step"]: set() for record in records}
+    found: dict[str, set[str]] = {record.step: set() for record in records}
     for record in records:
-        reader: str = record.content["step"]
-        for entry in record.content["inputs"]:
-            writer = writers.get(entry["path"], reader)
+        reader: str = record.step
+        for entry in record.inputs:
+            writer = writers.get(entry.path, reader)
             if writer != reader and reader not in found[writer] and not _reaches(found, reader, writer):
                 found[writer].add(reader)
     return {
@@ -264,12 +264,12 @@ def _ordered(found: list[list[str]], graph: Edges) -> list[list[str]]:
     return found
 
 
-def draw_step_graph(records: Sequence[Artefact], count_jobs: Callable[[int], str], label: str, caption: str) -> Markup:
+def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str], label: str, caption: str) -> Markup:
     """Return the DAG as a figure, nothing where there is no record; `count_jobs` says a number of jobs in words."""
     graph = step_edges(records)
     if not graph:
         return Markup("")
-    jobs = Counter(record.content["step"] for record in records)
+    jobs = Counter(record.step for record in records)
     found = arrange_rows(graph)
     widths = [sum((BOX if name in graph else 2 * BEND) + ACROSS for name in row) - ACROSS for row in found]
     width, height = max(widths) + 8, len(found) * (TALL + DOWN) - DOWN + 8

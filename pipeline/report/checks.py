@@ -91,9 +91,9 @@ def _source_checks(manifest: Artefact) -> Iterator[Check]:
 
 def _chain_check(material: RunReader) -> Check:
     """Every input that another job wrote must have the hash that its writer recorded."""
-    written = {entry["path"]: entry["sha256"] for record in material.records for entry in record.content["outputs"]}
-    read = [entry for record in material.records for entry in record.content["inputs"] if entry["path"] in written]
-    same = sum(entry["sha256"] == written[entry["path"]] for entry in read)
+    written = {entry.path: entry.sha256 for record in material.records for entry in record.outputs}
+    read = [entry for record in material.records for entry in record.inputs if entry.path in written]
+    same = sum(entry.sha256 == written[entry.path] for entry in read)
     return Check(
         "records: every input has the sha256 that the job which wrote it recorded",
         {},
@@ -111,7 +111,7 @@ def _token_checks(material: RunReader, index: Artefact) -> Iterator[Check]:
             what = f"token set {{tokens}}, {split}: {key} = sum over shards"
             yield Check(what, of, f"{total:,} = {parts:,}", total == parts, index.link)
     shards = material.records_of("tokens.shard", tokens=index.name)
-    paths = {entry["path"] for record in shards for entry in record.content["inputs"]}
+    paths = {entry.path for record in shards for entry in record.inputs}
     documents = content["train"]["documents"] + content["validation"]["documents"]
     for statistics in material.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]

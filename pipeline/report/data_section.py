@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipeline.core.records import Record
 from pipeline.corpus.document_streams import format_licenses
 from pipeline.corpus.documents import OF_SOURCE
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -34,7 +35,7 @@ def sources(material: RunReader) -> list[Json]:
                 "manifest": manifest,
                 "corpora": corpora,
                 "is_used": any(part["documents_out"] for _, part in corpora),
-                "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],
+                "fingerprinted": max((record.ended for record in fingerprints), default="")[:10],
             }
         )
     return rows
@@ -94,7 +95,7 @@ def compare_tokenizers(material: RunReader) -> list[Json]:
     rows = []
     for fertility in sorted(material.fertility, key=lambda artefact: artefact.name):
         record = next(iter(material.records_of("tokenizer.train", tokenizer=fertility.name)), None)
-        content, settings = fertility.content, record.content["settings"] if record else {}
+        content, settings = fertility.content, record.settings if record else {}
         ratios = [one["bytes_per_token"] for one in content["languages"].values() if one["bytes_per_token"]]
         rows.append(
             {
@@ -103,7 +104,7 @@ def compare_tokenizers(material: RunReader) -> list[Json]:
                 "settings": settings,
                 "sample": _sample(record),
                 "record": record,
-                "taken_over": bool(record and record.content.get("taken_over_from")),
+                "taken_over": bool(record and record.taken_over_from),
                 **{key: content.get(key) for key in ("vocabulary_size", "renyi_efficiency", "parallel")},
                 "languages": sorted(content["languages"].items()),
                 "spread": max(ratios) / min(ratios) if len(ratios) > 1 else None,
@@ -114,18 +115,18 @@ def compare_tokenizers(material: RunReader) -> list[Json]:
     return rows
 
 
-def _sample(record: Artefact | None) -> Json | None:
+def _sample(record: Record | None) -> Json | None:
     """Return what a tokenizer was trained on; None where the record does not tell."""
-    counts = record.content.get("counts") or {} if record else {}
+    counts = record.counts if record else {}
     return (
         {**counts["sample"], "documents": counts["documents"], "bytes": counts["bytes"]} if "sample" in counts else None
     )
 
 
-def _corpus_tokens(material: RunReader, fertility: Artefact, record: Artefact | None) -> Json:
+def _corpus_tokens(material: RunReader, fertility: Artefact, record: Record | None) -> Json:
     """Return the tokens of the tokenizer's corpus as estimated and as counted; None where that is not known."""
-    inputs = record.content["inputs"] if record else []
-    read = {entry["path"].split("/")[1] for entry in inputs if entry["name"] == "documents"}
+    inputs = record.inputs if record else ()
+    read = {entry.path.split("/")[1] for entry in inputs if entry.name == "documents"}
     languages: Json = next(
         (one.content["languages"] for one in material.statistics if {one.content["corpus"]} == read), {}
     )
@@ -147,10 +148,10 @@ def _embeddings(material: RunReader, vocabulary_size: int) -> list[tuple[str, in
     """Return the parameters of embedding and output for each shape of the run's models, with the models' names."""
     shapes: dict[tuple[int, bool], dict[str, None]] = {}
     for segment in material.records_of("pretrain.segment"):
-        architecture = segment.content["settings"].get("architecture", {})
+        architecture = segment.settings.get("architecture", {})
         if "width" in architecture:
             shape = (architecture["width"], architecture.get("tie_embeddings", False))
-            shapes.setdefault(shape, {})[segment.content["instance"]["model"]] = None
+            shapes.setdefault(shape, {})[segment.instance["model"]] = None
     return [
         (", ".join(models), vocabulary_size * width * (1 if tied else 2)) for (width, tied), models in shapes.items()
     ]

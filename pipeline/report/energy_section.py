@@ -30,7 +30,7 @@ from pipeline.energy.energy_accounting import (
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
 from pipeline.report.amounts import format_period
-from pipeline.report.attempts import attempt_name, computing_attempt, standing_attempts
+from pipeline.report.attempts import standing_attempts
 from pipeline.report.run_reader import UNCOUNTED, Json, RunReader
 from pipeline.report.settings import PageSettings
 
@@ -48,19 +48,19 @@ def list_job_uses(material: RunReader, run: str) -> tuple[list[JobUse], list[str
     standing = standing_attempts(material)
     found = []
     for attempt in material.attempts:
-        name, content = attempt_name(attempt).removesuffix(".json"), attempt.content
-        job = (content.get("slurm") or {}).get("slurm_job_id")
-        stands = attempt_name(attempt) in standing
+        name = attempt.name
+        job = (attempt.slurm or {}).get("slurm_job_id")
+        stands = f"{attempt.name}.json" in standing
         found.append(
             JobUse(
                 name=name,
-                step=content["step"],
-                instance={key: str(value) for key, value in content["instance"].items()},
+                step=attempt.step,
+                instance=attempt.instance,
                 fate="finished" if stands else "lost",
                 slurm_job=None if job is None else str(job),
                 intervals=readings.pop(name, []),
-                snakemake=content.get("snakemake"),
-                last_seen=None if stands or not content.get("last_seen") else unix_seconds(content["last_seen"]),
+                snakemake=attempt.snakemake,
+                last_seen=None if stands else unix_seconds(attempt.last_seen),
             )
         )
     last = max((line.ended for job in found for line in job.intervals), default=0.0)
@@ -88,10 +88,7 @@ def empty_account(jobs: Sequence[JobUse]) -> Json:
 
 def _models(material: RunReader, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]) -> dict[str, PowerModel]:
     """Return the power model of each node: that of the partition of an attempt that was on it, else the wide one."""
-    partitions = {
-        attempt_name(attempt).removesuffix(".json"): (attempt.content.get("slurm") or {}).get("slurm_job_partition")
-        for attempt in material.attempts
-    }
+    partitions = {attempt.name: (attempt.slurm or {}).get("slurm_job_partition") for attempt in material.attempts}
     found = dict.fromkeys((book.node for book in material.books), GENERIC)
     for job in jobs:
         for node in {interval.node for interval in job.intervals}:
@@ -113,7 +110,7 @@ def training_joules(material: RunReader, made: RunAttribution) -> dict[str, dict
     found = {}
     for metrics in material.metrics:
         segments = material.records_of("pretrain.segment", model=metrics.name)
-        attempts = {(computing_attempt(record) or "").removesuffix(".json") for record in segments}
+        attempts = {(record.computed_by or "").removesuffix(".json") for record in segments}
         attempts |= {
             job.name
             for job in made.jobs
@@ -310,10 +307,7 @@ def compare_forecast(material: RunReader, account: EnergyAccounting) -> Forecast
         problem = error.errors()[0]
         field = ".".join(map(str, ("forecast", *problem["loc"])))
         raise InputError(f"{layout.PLAN}: the field {field}: {problem['msg']}: delete it, to plan again") from None
-    took = {
-        attempt_name(attempt).removesuffix(".json"): attempt.content.get("wall_seconds")
-        for attempt in material.attempts
-    }
+    took = {attempt.name: attempt.wall_seconds for attempt in material.attempts}
     rows = [_row(step, foreseen, account, took) for step, foreseen in plan.steps.items()]
     chain = None
     if plan.chain.refused is None:
@@ -328,7 +322,7 @@ def compare_forecast(material: RunReader, account: EnergyAccounting) -> Forecast
     return ForecastComparison(plan.scope, plan.calibration, plan.notes, rows, chain)
 
 
-def _row(step: str, foreseen: StepForecast, account: EnergyAccounting, took: dict[str, float | None]) -> ForecastRow:
+def _row(step: str, foreseen: StepForecast, account: EnergyAccounting, took: dict[str, float]) -> ForecastRow:
     jobs = {name: job for name, job in account.jobs.items() if job.step == step and job.fate == "finished"}
     seconds = [value for name in jobs if (value := took.get(name)) is not None]
     known = all(job.is_known for job in jobs.values())

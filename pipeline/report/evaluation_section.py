@@ -11,7 +11,6 @@ from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figu
 from pipeline.evaluate.answer_comparison import compare_contaminated
 from pipeline.evaluate.items import read_answers
 from pipeline.evaluate.trends import FEWEST
-from pipeline.report.attempts import computing_attempt
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import branch_of
@@ -135,12 +134,10 @@ def _charts(
 
 def _energy_up_to(step: int, model: str, material: RunReader, account: EnergyAccounting) -> Figure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
-    records = {
-        int(one.content["instance"]["step"]): one for one in material.records_of("pretrain.segment", model=model)
-    }
-    names = dict.fromkeys(computing_attempt(record) for end, record in records.items() if end <= step)
+    records = {int(one.instance["step"]): one for one in material.records_of("pretrain.segment", model=model)}
+    names = dict.fromkeys(record.computed_by for end, record in records.items() if end <= step)
     figures = [account.of_attempt(name) for name in names]
-    if branch := branch_of(model, [records[end].content for end in sorted(records)]):
+    if branch := branch_of(model, [records[end] for end in sorted(records)]):
         figures.append(_energy_up_to(branch[1], branch[0], material, account))
     is_known = step in records and all(figure.is_known for figure in figures)
     return sum_figures(figures) if is_known else Figure()
@@ -264,7 +261,7 @@ def evaluations(material: RunReader, account: EnergyAccounting, gettext: Callabl
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
-            "energy": sum_figures(account.of_attempt(computing_attempt(record)) for record in records),
+            "energy": sum_figures(account.of_attempt(record.computed_by) for record in records),
             "examples": sum(asked.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

@@ -15,7 +15,6 @@ from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.item_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
-from pipeline.report.attempts import computing_attempt
 from pipeline.report.charts import STYLES, Series, line_chart
 from pipeline.report.run_reader import Json, RunReader
 
@@ -67,7 +66,7 @@ def experiment(
 def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
     records = material.records_of("pretrain.segment", model=cell.name)
-    counts = [record.content.get("counts") or {} for record in records]
+    counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
     metrics = next((one for one in material.metrics if one.name == cell.name), None)
     steps = metrics.lines if metrics else []
@@ -102,7 +101,7 @@ def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: Energy
         "model_flops_utilization": middle("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
-        "energy": sum_figures({name: account.of_attempt(name) for name in map(computing_attempt, records)}.values()),
+        "energy": sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in records}.values()),
     }
 
 

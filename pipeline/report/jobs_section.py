@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from pipeline import layout
 from pipeline.core.markup import number, size
+from pipeline.core.records import Attempt, Record
 from pipeline.report.amounts import format_duration
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.run_reader import Artefact, Json, RunReader, link_to
 from pipeline.report.training_section import known_values
 
 # A request was far off where less than this share was used and what was left over is worth asking for less.
@@ -165,13 +166,14 @@ def efficiency(material: RunReader) -> Efficiency | None:
     for book in material.accounting:
         clusters.setdefault(book.content["job"], set()).add(book.content.get("cluster"))
     steps_of: dict[tuple[str | None, str], set[str]] = {}
-    for tried in [*material.attempts, *material.records]:
-        slurm = tried.content.get("slurm") or {}
+    jobs: list[Attempt | Record] = [*material.attempts, *material.records]
+    for tried in jobs:
+        slurm = tried.slurm or {}
         if (job := slurm.get("slurm_job_id")) is not None:
             cluster, told = slurm.get("slurm_cluster_name"), clusters.get(job, set())
             same = told & {cluster, None} if cluster else told
             for of_cluster in same or {cluster}:
-                steps_of.setdefault((of_cluster, job), set()).add(tried.content["step"])
+                steps_of.setdefault((of_cluster, job), set()).add(tried.step)
     by_stage: dict[str, list[Json]] = {}
     for book in material.accounting:
         known = steps_of.get((book.content.get("cluster"), book.content["job"]))
@@ -252,21 +254,21 @@ def _kind(node: Json, image: str) -> HostKind:
     return HostKind(processor_of(node), gpus_of(node), by, on, image)
 
 
-def _nodes(record: Json) -> Iterator[tuple[str, Json]]:
+def _nodes(record: Record) -> Iterator[tuple[str, Json]]:
     """Return the machines of a job: those of its processes where these tell them, else that of the job."""
-    nodes = (record.get("counts") or {}).get("nodes")
+    nodes = record.counts.get("nodes")
     if isinstance(nodes, dict) and nodes:
         yield from nodes.items()
-    elif record.get("machine"):
-        yield str(record.get("host") or "?"), record["machine"]
+    elif record.machine:
+        yield str(record.host or "?"), record.machine
 
 
-def _image(record: Json, starts: dict[str, Json]) -> str:
+def _image(record: Record, starts: dict[str, Json]) -> str:
     """Return the name of the image that a job computed in, with the sha256 that the start of the run gave it."""
-    name = (record.get("counts") or {}).get("container") or record.get("container")
+    name = record.counts.get("container") or record.container
     if not name:
         return ""
-    frozen = starts.get((record.get("frozen") or {}).get("path", ""), {})
+    frozen = starts.get(record.frozen.path if record.frozen else "", {})
     sha256 = (frozen.get("image") or {}).get("sha256")
     return f"{name}, sha256 {sha256}" if sha256 else f"{name}, not hashed"
 
@@ -277,21 +279,21 @@ def machines(material: RunReader) -> list[Machines]:
     found: dict[HostKind, Machines] = {}
     for record in material.records:
         kinds = set()
-        for host, node in _nodes(record.content):
-            kind = _kind(node, _image(record.content, starts))
-            found.setdefault(kind, Machines(kind, record.link)).hosts.add(host)
+        for host, node in _nodes(record):
+            kind = _kind(node, _image(record, starts))
+            found.setdefault(kind, Machines(kind, link_to(record))).hosts.add(host)
             kinds.add(kind)
         for kind in kinds:
             found[kind].jobs += 1
     return sorted(found.values(), key=lambda one: (-one.jobs, one.kind))
 
 
-def libraries(segments: list[Artefact]) -> list[tuple[str, str]]:
+def libraries(segments: list[Record]) -> list[tuple[str, str]]:
     """Return what a model's processes computed with, such as PyTorch, CUDA and NCCL, by what they told themselves."""
     told: dict[str, list[str]] = {}
     for segment in segments:
         for name in LIBRARIES:
-            value: Any = (segment.content.get("counts") or {}).get(name)
+            value: Any = segment.counts.get(name)
             if value and str(value) not in told.setdefault(name, []):
                 told[name].append(str(value))
     return [(name, ", ".join(values)) for name, values in told.items() if values]
@@ -301,7 +303,7 @@ def library_differences(material: RunReader) -> list[LibraryDifference]:
     """Return what was installed other than the lock says, where the platform's file allows it."""
     jobs: Counter[tuple[str, str, str]] = Counter()
     for record in material.records:
-        environment = record.content.get("environment") or {}
+        environment = record.environment
         for name, locked in (environment.get("other_than_lock") or {}).items():
             jobs[name, str((environment.get("packages") or {}).get(name, "?")), str(locked)] += 1
     return [LibraryDifference(*key, number) for key, number in sorted(jobs.items())]

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.markup import number, size
+from pipeline.core.records import Record
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report import amounts
 from pipeline.report.footprint import Footprint
@@ -62,8 +63,8 @@ class KeyFigure:
         }
 
 
-def _path(artefact: Artefact) -> str:
-    return artefact.link.removeprefix("../")
+def _path(artefact: Artefact | Record) -> str:
+    return artefact.file if isinstance(artefact, Record) else artefact.link.removeprefix("../")
 
 
 def _how(figure: Figure) -> str:
@@ -74,15 +75,15 @@ def _how(figure: Figure) -> str:
 class _Proofs:
     """Makes figures of artefacts: each comes from the artefact and from the record of the job that wrote it."""
 
-    def __init__(self, records: Sequence[Artefact]) -> None:
-        self.writers = {entry["path"]: record for record in records for entry in record.content["outputs"]}
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.writers = {entry.path: record for record in records for entry in record.outputs}
 
-    def of(self, artefact: Artefact, rows: Iterable[tuple[str, str, Any, str, str]]) -> list[KeyFigure]:
+    def of(self, artefact: Artefact | Record, rows: Iterable[tuple[str, str, Any, str, str]]) -> list[KeyFigure]:
         """Return a figure for each row (name, label, value, unit, how) whose value is known."""
         path = _path(artefact)
         record = self.writers.get(path)
-        paths = (path, _path(record)) if record else (path,)
-        command = shlex.join(record.content.get("command") or []) if record else ""
+        paths = (path, record.file) if record else (path,)
+        command = shlex.join(record.command) if record else ""
         return [
             KeyFigure(name, label, size(value) if unit == "bytes" else number(value), value, unit, how, paths, command)
             for name, label, value, unit, how in rows
@@ -197,7 +198,7 @@ def key_figures(material: RunReader, content: Json) -> dict[str, KeyFigure]:
     """Return the key figures by name; `content` is that of the view. What is not known has none."""
     proofs = _Proofs(material.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
-    lost = tuple(_path(attempt.artefact) for attempt in energy.attempts) or (ATTEMPTS,)
+    lost = tuple(one.attempt.file for one in energy.attempts) or (ATTEMPTS,)
     counted = [
         ("run.jobs", "jobs with a record", len(material.records), "jobs", (RECORDS,)),
         ("run.attempts_lost", "attempts whose result was lost", len(energy.attempts), "attempts", lost),

@@ -21,13 +21,12 @@ from pipeline.core import markup
 from pipeline.energy.energy_accounting import validate_accounting
 from pipeline.evaluate.verdict import is_mostly_truncated
 from pipeline.report import amounts, charts, footprint, training_section
-from pipeline.report.attempts import attempt_name, computing_attempt
 from pipeline.report.energy_section import account_run_energy
 from pipeline.report.experiment_page import experiment
 from pipeline.report.key_figures import key_figures
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import NAMES, SPDX, write
-from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.run_reader import Json, RunReader, link_to
 from pipeline.report.settings import PageSettings, Stated
 from pipeline.report.translator import Translator, translator
 from pipeline.report.view import context
@@ -81,10 +80,9 @@ def _command(words: list[str] | None) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "attempt_of": attempt_name,
     "brief": training_section.format_brief,
     "command": _command,
-    "computed_by": computing_attempt,
+    "link_to": link_to,
     "duration": amounts.format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": amounts.format_kwh,

@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymous
+from pipeline.core.records import Attempt, Record, read_each
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import Place
 
 Json = dict[str, Any]
 UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written
+JobFile = TypeVar("JobFile", Record, Attempt)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Artefact:
     link: str
     content: Json
     lines: list[Json] = field(default_factory=list)
+
+
+def link_to(job: Record | Attempt) -> str:
+    """Return the link from a page of the report to a record or an attempt."""
+    return f"../{job.file}"
 
 
 @dataclass(frozen=True)
@@ -58,11 +65,8 @@ class RunReader:
         self._linked_from = (page or layout.REPORT_PAGE.path(folder)).absolute().parent
         self._files = sorted(files)
         self.unreadable: list[UnreadableFile] = []
-        job = ("step", "instance", "started")
-        self.records = self._jobs(
-            self._given(layout.RECORD), *job, "settings", "inputs", "outputs", "wall_seconds", "ended"
-        )
-        self.attempts = self._jobs(self._below(layout.ATTEMPTS), *job, "status")
+        self.records = self._jobs(Record, self._given(layout.RECORD))
+        self.attempts = self._jobs(Attempt, self._below(layout.ATTEMPTS))
         self.starts = self._evidence(self._below(layout.FROZEN))
         self.accounting = self._evidence(
             self._below(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
@@ -93,13 +97,10 @@ class RunReader:
             (one.content for one in self._evidence(signers, "owner", "algorithm", "key_sha256", "timestamp")), None
         )
 
-    def records_of(self, step: str, /, **instance: str) -> list[Artefact]:
+    def records_of(self, step: str, /, **instance: str) -> list[Record]:
         """Return the records of one step whose instance has the given values."""
         return [
-            record
-            for record in self.records
-            if record.content["step"] == step
-            and all(record.content["instance"].get(key) == value for key, value in instance.items())
+            record for record in self.records if record.step == step and instance.items() <= record.instance.items()
         ]
 
     def without_models(self, names: Collection[str]) -> RunReader:
@@ -134,8 +135,10 @@ class RunReader:
                 self.unreadable.append(UnreadableFile(self._link(path), anonymous(str(error))))
         return found
 
-    def _jobs(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
-        return [one for one in self._evidence(paths, *keys) if not one.content["step"].startswith(UNCOUNTED)]
+    def _jobs(self, kind: type[JobFile], paths: Iterable[Path]) -> list[JobFile]:
+        jobs, problems = read_each(kind, paths)
+        self.unreadable += [UnreadableFile(self._link(path), anonymous(text)) for path, text in problems.items()]
+        return [job for job in jobs if not job.step.startswith(UNCOUNTED)]
 
 
 def _object_with(path: Path, keys: Iterable[str]) -> Json:

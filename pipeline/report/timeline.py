@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pipeline.core.markup import number
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
-from pipeline.report.attempts import attempt_name, standing_attempts
+from pipeline.report.attempts import standing_attempts
 from pipeline.report.charts import POINTS, format_ticks, round_ticks
 from pipeline.report.energy_section import unix_seconds
 from pipeline.report.footprint import COMPONENTS
@@ -161,11 +161,10 @@ def bars(material: RunReader) -> list[Bar]:
     """Return when the steps were at work, in the order in which they began; what overlaps is one bar."""
     standing = standing_attempts(material)
     spans: dict[str, dict[bool, list[Span]]] = {}
-    found = [(attempt.content, attempt_name(attempt) not in standing) for attempt in material.attempts]
-    for content, lost in sorted(found, key=lambda pair: str(pair[0]["started"])):
-        ended = content.get("ended") or content.get("last_seen") or content["started"]
-        span = unix_seconds(content["started"]), unix_seconds(ended)
-        spans.setdefault(content["step"], {}).setdefault(lost, []).append(span)
+    for attempt in sorted(material.attempts, key=lambda attempt: attempt.started):
+        span = unix_seconds(attempt.started), unix_seconds(attempt.ended or attempt.last_seen)
+        is_lost = f"{attempt.name}.json" not in standing
+        spans.setdefault(attempt.step, {}).setdefault(is_lost, []).append(span)
     return [
         Bar(step, lost, start, end)
         for step, fates in spans.items()

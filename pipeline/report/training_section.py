@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.pretrained import Pretrained
+from pipeline.core.records import Record
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.report.charts import Series, line_chart
@@ -172,24 +173,24 @@ def without_held_out(index: Json) -> list[str]:
     return sorted(read - held)
 
 
-def branch_of(model: str, segments: list[Json]) -> tuple[str, int] | None:
+def branch_of(model: str, segments: list[Record]) -> tuple[str, int] | None:
     """Return the model and the step that a training goes on from; None where it begins with weights of its own.
 
     Args:
         segments: their records, the first one first.
     """
-    before = [entry["path"] for entry in segments[0]["inputs"] if entry["name"] == "previous"] if segments else []
+    before = [entry.path for entry in segments[0].inputs if entry.name == "previous"] if segments else []
     if not before:
         return None
     _, other, _, step, *_ = before[0].split("/")
     return (other, int(step)) if other != model else None
 
 
-def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:
+def interruptions(segments: list[Record]) -> list[tuple[str, str, int | None]]:
     """Return (segment, what happened, how often or at which step) of resumptions, restarts and skipped batches."""
     rows: list[tuple[str, str, int | None]] = []
     for record in segments:
-        counts, step = record.get("counts") or {}, str(record["instance"].get("step"))
+        counts, step = record.counts, str(record.instance.get("step"))
         if counts.get("resumed_from") is not None:
             rows.append((step, "continued from the checkpoint of step", counts["resumed_from"]))
         restarts, skips = counts.get("restarts"), counts.get("skipped_data_steps")
@@ -209,7 +210,7 @@ def initial_model(material: RunReader, name: str, taken: Pretrained | None) -> J
     if taken is None:
         return None
     records = material.records_of("pretrain.adopt", model=name)
-    counts = (records[0].content.get("counts") or {}) if records else {}
+    counts = records[0].counts if records else {}
     made = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
     told = {"name": taken.title, "license": taken.license, "url": taken.url}
     same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
@@ -316,8 +317,8 @@ def _of_model(name: str) -> Callable[[str, Json], bool]:
 def _seconds(material: RunReader, name: str) -> float | None:
     """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
     mine = _of_model(name)
-    attempts = [one.content for one in material.attempts if mine(one.content["step"], one.content["instance"])]
-    return _sum(*(attempt.get("wall_seconds") for attempt in attempts)) if attempts else None
+    attempts = [one for one in material.attempts if mine(one.step, one.instance)]
+    return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
 def _energy(account: EnergyAccounting, name: str) -> Figure:

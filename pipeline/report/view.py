@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.records import Record
 from pipeline.core.settings import joined
 from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
-from pipeline.report.attempts import computing_attempt
 from pipeline.report.checks import conservation_checks
 from pipeline.report.data_section import (
     compare_tokenizers,
@@ -65,21 +65,22 @@ def _median(values: list[float]) -> float | None:
 def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, gettext: Callable[[str], str]) -> Json:
     """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
     segments = material.records_of("pretrain.segment", model=metrics.name)
-    segments.sort(key=lambda record: int(record.content["instance"]["step"]))
-    last = segments[-1].content if segments else {}
+    segments.sort(key=lambda record: int(record.instance["step"]))
+    last = segments[-1] if segments else None
+    counts = last.counts if last else {}
     planned = material.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
-    parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
-    recorded = joined(last.get("settings", {}), last.get("operation", {}))
+    parameters = counts.get("parameters") or (estimate or {}).get("parameters")
+    recorded = joined(last.settings, last.operation) if last else {}
     index, seed = _index_read(material, segments), recorded.get("seed")
-    energy = sum_figures({name: account.of_attempt(name) for name in map(computing_attempt, segments)}.values())
+    energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 
-    branch = training_section.branch_of(metrics.name, [record.content for record in segments])
+    branch = training_section.branch_of(metrics.name, segments)
     counted, before = _last(steps, "step") or 0, branch[1] if branch else 0
     validated: Json = next((line for line in reversed(steps) if line.get("validation_loss") is not None), {})
-    held_out = (last.get("counts") or {}).get("validation") or {}
+    held_out = counts.get("validation") or {}
 
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
@@ -88,7 +89,7 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
         "name": metrics.name,
         "link": metrics.link,
         "parameters": parameters if isinstance(parameters, int) else None,
-        "active_parameters": (last.get("counts") or {}).get("active_parameters") or parameters,
+        "active_parameters": counts.get("active_parameters") or parameters,
         "steps": _last(steps, "step"),
         "tokens_seen": _last(steps, "tokens_seen"),
         "branch_of": branch,
@@ -111,20 +112,20 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
         "held_out": held_out,
         "sequence_length": (recorded.get("training") or {}).get("sequence_length"),
         "mask_documents": ((recorded.get("training") or {}).get("sampling") or {}).get("mask_documents"),
-        "read_times": count_reads(index, recorded.get("training") or {}, int(last["instance"]["step"]))
-        if index
+        "read_times": count_reads(index, recorded.get("training") or {}, int(last.instance["step"]))
+        if last and index
         else [],
         "without_held_out": training_section.without_held_out(index) if index else [],
         "charts": training_section.training_charts(steps, energy.label, gettext),
         "figures": training_section.training_figures(steps),
         "validation": training_section.last_validation(steps),
         "energy_label": energy.label if values("energy_joules") else None,
-        "device": (last.get("counts") or {}).get("device"),
-        "peak_flops_per_second": (last.get("counts") or {}).get("peak_flops_per_second"),
+        "device": counts.get("device"),
+        "peak_flops_per_second": counts.get("peak_flops_per_second"),
         "libraries": libraries(segments),
-        "processes": (last.get("counts") or {}).get("world_size"),
-        "deterministic": (last.get("counts") or {}).get("deterministic"),
-        "interruptions": training_section.interruptions([record.content for record in segments]),
+        "processes": counts.get("world_size"),
+        "deterministic": counts.get("deterministic"),
+        "interruptions": training_section.interruptions(segments),
         "recomputation": (recorded.get("training") or {}).get("recomputation"),
     }
     return shown | {"planned": compare_with_plan(material, account, shown, steps, estimate or {})}
@@ -144,9 +145,9 @@ def plan(content: Json) -> Json:
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
 
 
-def _index_read(material: RunReader, segments: list[Artefact]) -> Json:
+def _index_read(material: RunReader, segments: list[Record]) -> Json:
     """Return the index of the tokens that a model read; nothing where that is not known."""
-    read = {entry["path"] for record in segments for entry in record.content["inputs"]}
+    read = {entry.path for record in segments for entry in record.inputs}
     return next((i.content for i in material.indexes if layout.TOKEN_INDEX.name(tokens=i.name) in read), {})
 
 
@@ -163,11 +164,11 @@ def context(
             first = base
         one["began_with"] = training_section.initial_model(material, first, settings.pretrained.get(first))
     evaluated, differing = evaluations(material, account, gettext), checkpoint_differences(material)
-    steps: dict[str, list[Artefact]] = {}
-    for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        steps.setdefault(record.content["step"], []).append(record)
-    moments = [record.content[key] for record in material.records for key in ("started", "ended")]
-    gits = [record.content.get("git") for record in material.records]
+    steps: dict[str, list[Record]] = {}
+    for record in sorted(material.records, key=lambda record: (record.started, record.file)):
+        steps.setdefault(record.step, []).append(record)
+    moments = [moment for record in material.records for moment in (record.started, record.ended)]
+    gits = [record.git for record in material.records]
     return {
         "settings": settings,
         "configuration_sha256": hashlib.sha256(settings.configuration.encode()).hexdigest(),
@@ -205,7 +206,7 @@ def context(
         "samples": samples(material),
         "steps": steps,
         "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),
-        "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),
+        "hosts": sorted({record.host for record in material.records if record.host}),
         "first": min(moments, default=""),
         "last": max(moments, default=""),
         "plan": plan(material.plan.content),

@@ -20,7 +20,6 @@ from pipeline.job.frozen import newest
 from pipeline.layout import PLAN, RECORD
 from pipeline.model.size import training_flops
 from pipeline.plan.plan_tables import format_quantity
-from pipeline.report.attempts import attempt_name, computing_attempt
 from pipeline.report.energy_section import account_run_energy
 from pipeline.report.run_reader import RunReader
 from pipeline.report.settings import PageSettings
@@ -93,7 +92,7 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
 def progress(config: Config, material: RunReader, account: EnergyAccounting) -> list[StepProgress]:
     """Return each step that has jobs, in the order of the steps."""
     records = {record.name: record for record in material.records}
-    took = {attempt_name(one).removesuffix(".json"): one.content.get("wall_seconds") for one in material.attempts}
+    took = {one.name: one.wall_seconds for one in material.attempts}
     foreseen = (material.plan.content.get("forecast") or {}).get("steps", {})
     found = []
     for step in WORK:
@@ -102,7 +101,7 @@ def progress(config: Config, material: RunReader, account: EnergyAccounting) -> 
             continue
         done, figures = [], []
         for name in expected.keys() & records.keys():
-            attempt = (computing_attempt(records[name]) or "").removesuffix(".json")
+            attempt = (records[name].computed_by or "").removesuffix(".json")
             figure, seconds = account.of_attempt(attempt), took.get(attempt)
             if figure.is_known and figure.joules > 0 and seconds:
                 done.append(ForecastJob(expected[name], float(seconds), figure.joules))

@@ -181,7 +181,8 @@ def test_an_evaluation_holds_one_device(run_folder: Run) -> None:
 def test_a_training_of_which_nothing_was_finished_is_not_in_the_price_and_told(run_folder: Run) -> None:
     killed = run_folder.read("provenance/attempts/pretrain.segment.base.500.20260301T0730.7.json")
     other = {**killed, "attempt": "pretrain.segment.other.9.20260301T0731.8.json"}
-    run_folder.attempt("other", {**other, "instance": {"model": "other", "step": "9"}}, "failed")
+    instance, seen = {"model": "other", "step": "9"}, killed["last_seen"]
+    run_folder.attempt("other", {**other, "instance": instance}, "failed", last_seen=seen)
     text = outline(made(run_folder, price_euros_per_device_hour=1.0)["page"]).text
     assert "4.100 device hours" in text
     assert "result was lost; without 1 attempts at trainings of which no segment was finished; source" in text

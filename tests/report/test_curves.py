@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.records import Record
 from pipeline.report.training_section import branch_of
+from tests.record_content import record_content
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -126,9 +128,12 @@ def test_a_training_is_no_branch_of_itself() -> None:
     """Of a model whose first record is gone, the first one that is left begins at a milestone of its own."""
     inputs = [{"name": "index", "path": "tokens/main/index.json"}]
     inputs += [{"name": "previous", "path": f"models/base/milestones/250/{name}"} for name in ("a", "b/c")]
-    assert branch_of("base", [{"inputs": inputs}]) is None
-    assert branch_of("cooled", [{"inputs": inputs}, {"inputs": []}]) == ("base", 250)
-    assert branch_of("cooled", [{"inputs": inputs[:1]}]) is None and branch_of("cooled", []) is None
+    first, without, last = (
+        Record.parse(json.dumps(record_content("pretrain.segment", inputs=some))) for some in (inputs, inputs[:1], [])
+    )
+    assert branch_of("base", [first]) is None
+    assert branch_of("cooled", [first, last]) == ("base", 250)
+    assert branch_of("cooled", [without]) is None and branch_of("cooled", []) is None
 
 
 def test_a_branch_that_never_took_a_step_has_spent_nothing_on_one(run_folder: Run) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
-from typing import Any
 
+from pipeline.core.records import Record
 from pipeline.report.charts import arrange_rows, draw_step_graph, step_edges
-from pipeline.report.run_reader import Artefact
+from tests.record_content import record_content
 from tests.report.example import HOSTILE
 
 
-def record(step: str, reads: list[str], writes: list[str]) -> Artefact:
-    def files(paths: list[str]) -> list[dict[str, Any]]:
-        return [{"path": path} for path in paths]
-
-    return Artefact(step, f"../{step}.json", {"step": step, "inputs": files(reads), "outputs": files(writes)})
+def record(step: str, reads: list[str], writes: list[str]) -> Record:
+    inputs, outputs = ([{"path": path} for path in paths] for paths in (reads, writes))
+    return Record.parse(json.dumps(record_content(step, inputs=inputs, outputs=outputs)))
 
 
 CHAIN = [

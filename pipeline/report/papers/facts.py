@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report.jobs_section import gpus_of, processor_of
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -148,11 +149,11 @@ def top_domains(data_sets: list[Artefact], crawled: set[str], *, small: bool) ->
     return number, [(name, documents, size) for name, (size, documents) in ranked[:most]]
 
 
-def _hardware(segments: list[Json]) -> tuple[str, ...]:
+def _hardware(segments: list[Record]) -> tuple[str, ...]:
     """Return how many processes on which devices, and the nodes by their kind, for each layout that was used."""
     found: dict[str, None] = {}
     for segment in segments:
-        counts = segment["counts"]
+        counts = segment.counts
         kinds = Counter(_kind(node) for node in (counts.get("nodes") or {}).values())
         nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
         layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"
@@ -164,8 +165,8 @@ def _kind(node: Json) -> str:
     return " / ".join(filter(None, [processor_of(node), gpus_of(node)]))
 
 
-def _index_read(material: RunReader, segment: Json) -> Artefact | None:
-    read = {entry["path"] for entry in segment["inputs"]}
+def _index_read(material: RunReader, segment: Record) -> Artefact | None:
+    read = {entry.path for entry in segment.inputs}
     return next((index for index in material.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
 
@@ -174,34 +175,34 @@ def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, flo
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 
-def model_of(material: RunReader, shown: dict[str, Any], lost: list[Json], scores: list[Json]) -> ModelFacts | None:
+def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], scores: list[Json]) -> ModelFacts | None:
     """Return a model of the page as facts; None where no segment of it says how large it is."""
-    segments = [record.content for record in shown["segments"]]
+    segments: list[Record] = shown["segments"]
     if not segments or not shown["parameters"] or not shown["tokens_seen"]:
         return None
     last = segments[-1]
-    training = last["settings"].get("training", {})
+    training = last.settings.get("training", {})
     index = _index_read(material, last)
     return ModelFacts(
         name=shown["name"],
         parameters=shown["parameters"],
         active_parameters=shown["active_parameters"],
         tokens=shown["tokens_seen"],
-        architecture=last["settings"].get("architecture", {}),
+        architecture=last.settings.get("architecture", {}),
         training=training,
-        seed=last["settings"].get("seed"),
+        seed=last.settings.get("seed"),
         vocabulary_size=index.content.get("vocabulary_size") if index else None,
-        started=min(datetime.fromisoformat(segment["started"]) for segment in segments),
-        ended=max(datetime.fromisoformat(segment["ended"]) for segment in segments),
-        seconds=sum(segment["wall_seconds"] for segment in segments),
+        started=min(datetime.fromisoformat(segment.started) for segment in segments),
+        ended=max(datetime.fromisoformat(segment.ended) for segment in segments),
+        seconds=sum(segment.wall_seconds for segment in segments),
         hardware=_hardware(segments),
         lost_attempts=sum(
-            job["step"] == "pretrain.segment" and job["instance"].get("model") == shown["name"] for job in lost
+            job.step == "pretrain.segment" and job.instance.get("model") == shown["name"] for job in lost
         ),
         energy=shown["energy"],
         branch_of=shown["branch_of"],
         began_with=shown["began_with"],
-        epochs=_epochs(index, training, int(last["instance"]["step"])),
+        epochs=_epochs(index, training, int(last.instance["step"])),
         validation_loss=shown["validation_loss"],
         validation_bits_per_byte=shown["validation_bits_per_byte"],
         scores=tuple(scores),

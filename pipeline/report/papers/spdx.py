@@ -25,16 +25,16 @@ def corpora_of(material: RunReader, model: ModelFacts) -> list[str]:
     read = {
         index["tokens"]
         for segment in material.records_of("pretrain.segment", model=model.name)
-        for entry in segment.content["inputs"]
-        if (index := layout.TOKEN_INDEX.parse(entry["path"]))
+        for entry in segment.inputs
+        if (index := layout.TOKEN_INDEX.parse(entry.path))
     }
     return sorted(
         {
             documents["corpus"]
             for shard in material.records_of("tokens.shard")
-            if shard.content["instance"].get("tokens") in read
-            for entry in shard.content["inputs"]
-            if (documents := layout.FINAL_DOCUMENTS.parse(entry["path"]))
+            if shard.instance.get("tokens") in read
+            for entry in shard.inputs
+            if (documents := layout.FINAL_DOCUMENTS.parse(entry.path))
         }
     )
 
@@ -101,10 +101,10 @@ def _weights(material: RunReader, model: ModelFacts) -> list[Json]:
     outputs = [
         entry
         for record in material.records_of("pretrain.export", model=model.name)
-        for entry in record.content["outputs"]
-        if entry["path"].endswith(".safetensors")
+        for entry in record.outputs
+        if entry.path.endswith(".safetensors")
     ]
-    return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry["sha256"]} for entry in outputs]
+    return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry.sha256} for entry in outputs]
 
 
 def document(
@@ -113,7 +113,7 @@ def document(
     """Return the document; its time is that of the newest record, so that the same run gives the same bytes."""
     run: str = page["settings"].run
     made = _Document(run)
-    ended = max((record.content["ended"] for record in material.records), default="1970-01-01T00:00:00")
+    ended = max((record.ended for record in material.records), default="1970-01-01T00:00:00")
     provider = made.add("Organization", "provider", name=stated.text("provider") or f"the makers of {run}")
     tool = made.add("Tool", "polder", name="Polder")
     texts = {}

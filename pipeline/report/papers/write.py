@@ -29,7 +29,7 @@ def _papers(material: RunReader, page: Json, stated: Stated) -> tuple[list[Paper
     """Return every paper in every language, and the document of SPDX."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
     sources = sources_of(material, page["sources"], disclosure.data_categories)
-    lost = [attempt.artefact.content for attempt in lost_attempts(material)]
+    lost = [one.attempt for one in lost_attempts(material)]
     scores = {entry["model"]: entry["checkpoints"][0]["tasks"] for entry in page["evaluations"]}
     found = [model_of(material, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
     models = [model for model in found if model]
