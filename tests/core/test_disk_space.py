@@ -160,7 +160,7 @@ def test_a_data_step_says_so_and_goes_on_when_there_is_room(
         chain = Chain(tmp_path / "chain")
         chain.filter("words", {"a.jsonl": json_lines(TEXTS)})
         rules = Corpus().model_dump(include=set(FilterSettings.model_fields) & set(Corpus.model_fields))
-        chosen = FilterSettings.model_validate({**rules, "source": "words", "license": "CC0-1.0"}).model_dump_json()
+        chosen = FilterSettings.model_validate({**rules, "source": "words"}).model_dump_json()
         inputs = {"unit": [chain.folder / "words.units/0.json"], "files": [chain.folder / "raw/words/a.jsonl"]}
         outputs = {name: f"corpus/main/{name}/words.0.parquet" for name in ("documents", "removed")}
         found = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))

@@ -42,7 +42,7 @@ class Batch:
     def record(self, unit: str) -> Path:
         return self.run / "provenance/records" / f"sources.fingerprint.laws.{unit}.json"
 
-    def start(self, settings: str = '{"source": "laws"}') -> list[str]:
+    def start(self, settings: str = '{"source": "laws", "document_bytes": 20000000}') -> list[str]:
         """Run the batch; return the units that were done."""
         before = set(self.attempts())
         options = ["sources", "fingerprint", "--settings", settings]

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.__main__ import main
 from pipeline.pretrain.follow import Board, lines, models, told
+from tests.record_content import attempt_content
 
 Points = list[tuple[int, float]]
 
@@ -109,7 +110,8 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
     attempts.mkdir()
     for began, steps in (("2026-11-01", 50), ("2026-11-02", 2000)):  # a longer training since
         settings = json.dumps({"training": {"steps": steps}})
-        attempt = {"started": began, "command": ["python", "--settings", settings, "--code", "x"]}
+        command = ["python", "--settings", settings, "--code", "x"]
+        attempt = attempt_content("pretrain.segment", started=began, command=command)
         (attempts / f"pretrain.segment.base.{steps}.{began}.1.json").write_text(json.dumps(attempt))
     (attempts / "pretrain.segment.base.9.half.json").write_text("{")
     readings = run / "provenance/readings"
