@@ -21,7 +21,7 @@ SLOW = """
 import os, signal, sys, time
 from pathlib import Path
 from pipeline.core.errors import Stopped
-from pipeline.job.workers import Work, side_by_side
+from pipeline.job.workers import WorkerTask, side_by_side
 
 def stop(number, frame):
     raise Stopped("as asked")
@@ -36,7 +36,7 @@ def slow(name):
 
 signal.signal(signal.SIGTERM, stop)
 try:
-    side_by_side([Work(name, 1, lambda name=name: slow(name)) for name in "abcd"], 2)
+    side_by_side([WorkerTask(name, 1, lambda name=name: slow(name)) for name in "abcd"], 2)
 except Stopped:
     sys.exit(75)
 """
