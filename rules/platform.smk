@@ -4,7 +4,7 @@ import atexit
 
 from pipeline.slurm import job_environment, platform_check
 from pipeline.slurm.job_environment import JobModules
-from pipeline.workflow import label_edits, preflight
+from pipeline.workflow import dry_run, preflight
 from pipeline.workflow.snakemake_internals import Workflow
 
 snakemake_workflow = Workflow(workflow)
@@ -44,7 +44,7 @@ def refuse_what_is_missing():
 def say_of_the_plan():
     """Print what a dry run leaves out, behind Snakemake's table."""
     if planned := snakemake_workflow.planned_rules():
-        for sentence in label_edits.of_the_plan(dag, *planned):
+        for sentence in dry_run.report_plan(dag, *planned):
             print(sentence, file=sys.stderr)
 
 

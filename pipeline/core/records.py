@@ -327,9 +327,12 @@ def find_producers(folder: Path, paths: Iterable[str]) -> dict[str, tuple[Record
             if path in made:
                 break
             unread.remove(name)
-            if not (folder / name).is_file():
+            try:
+                record = Record.load(folder / name)
+            except InputError:
+                if (folder / name).exists():
+                    raise
                 continue  # Snakemake removes the record of a job that it starts
-            record = Record.load(folder / name)
             made |= producers([record])
             if path in made:
                 last_step = f"{record.step}."

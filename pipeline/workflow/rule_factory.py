@@ -37,11 +37,11 @@ class Rule:
 
 def shell_command(step: Step, before: str = "") -> str:
     """Return the command of a step, as Snakemake fills it in; `before` is a command that runs first, with its log."""
-    room, _, name = step.name.partition(".")
+    package, _, name = step.name.partition(".")
     is_batch = step.per.units is not None
     made = "params" if is_batch else "output"
     words = [f"{before} &&"] if before else []
-    words += ["{resources.supervisor}" if step.is_supervised else "python", f"-m pipeline {room} {name}"]
+    words += ["{resources.supervisor}" if step.is_supervised else "python", f"-m pipeline {package} {name}"]
     words += ["{params.contract:q}"]
     words += ["--units {params.units:q} --batch {output.batch:q}"] if is_batch else []
     words += ["--of={params.of}"] if step.of else []
