@@ -75,7 +75,7 @@ class _Predicate(_Read):
     runDetails: _Details | None = None
 
 
-class Statement(_Read):
+class InTotoStatement(_Read):
     """A statement of in-toto, as far as it is read again."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
@@ -123,7 +123,7 @@ class Line(NamedTuple):
 
     number: int
     sha256: str
-    statement: Statement
+    statement: InTotoStatement
     signed: bytes
     signatures: dict[str, bytes]
 
@@ -266,7 +266,7 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
         for number, text in enumerate(log, start=1):
             try:
                 found = _Envelope.model_validate_json(text)
-                statement = Statement.model_validate_json(found.payload)
+                statement = InTotoStatement.model_validate_json(found.payload)
                 if strict:
                     _refuse_other_spelling(text, found)
             except ValueError:  # pydantic's errors are of these

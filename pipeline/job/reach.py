@@ -71,7 +71,7 @@ def _walk(node: ast.AST, mentions: set[Mention]) -> Iterator[ast.AST]:
 
 
 @dataclass
-class CodeStatement:
+class Statement:
     """One statement at the top of a module: what it mentions, and what it names by strings."""
 
     node: ast.stmt
@@ -102,7 +102,7 @@ class Module:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.imports: dict[str, set[tuple[str, str | None]]] = {}  # by the name here: module, and name in it
-        self.statements: list[CodeStatement] = []
+        self.statements: list[Statement] = []
         self.binding: dict[str, list[int]] = {}
         self.always: list[int] = []
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ class Module:
             self._take(node)
 
     def _take(self, node: ast.stmt) -> None:
-        statement = CodeStatement(node)
+        statement = Statement(node)
         number = len(self.statements)
         imports_alone = True
         for one in _walk(node, statement.mentions):
@@ -171,7 +171,7 @@ class Reach:
         self.foreign: set[str] = set()
         self._found: dict[Path, set[int]] = {}
         self._touched: set[str] = set()
-        self._waiting: list[tuple[str, CodeStatement]] = []
+        self._waiting: list[tuple[str, Statement]] = []
         self._name(module, name)
         while self._waiting:
             of, statement = self._waiting.pop()
@@ -180,7 +180,7 @@ class Reach:
             for named in statement.modules:
                 self._whole(named)
 
-    def statements(self) -> Iterator[tuple[Path, list[CodeStatement]]]:
+    def statements(self) -> Iterator[tuple[Path, list[Statement]]]:
         """Yield the files, in order, each with the statements of it that are reached, in theirs."""
         for file in sorted(self._found):
             known = module_of(file)
@@ -270,7 +270,7 @@ def reach(module: str) -> Reach:
         gc.enable()
 
 
-def data_files(file: Path, statements: Iterable[CodeStatement]) -> list[Path]:
+def data_files(file: Path, statements: Iterable[Statement]) -> list[Path]:
     """Return the files at `file` that the statements name in a string constant."""
     named = {file.parent / name for statement in statements for name in statement.file_names}
     return sorted(path for path in named if path.suffix != ".py" and path.name in names_in(path.parent))
