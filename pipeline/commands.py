@@ -1,4 +1,4 @@
-"""What people ask of a configuration (`plan`, `schema`, `mirror`), of runs what no room answers alone (`trace`, …)."""
+"""What people ask of a configuration (`plan`, `schema`, `mirror`), and of runs what no package answers alone."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pipeline.job import reach, versions
 FULL_COMMIT = 40
 
 Statements = dict[str, str]
-"""The statements that a step reaches, `pipeline/room/module.py: function`, each with a hash."""
+"""The statements that a step reaches, `pipeline/package/module.py: function`, each with a hash."""
 
 
 def git(*words: str) -> bytes:

@@ -1,1 +1,1 @@
-"""What a run through Slurm needs besides its chapters; no step imports it, and none of it changes a result."""
+"""What a run through Slurm needs besides its stages; no step imports it, and none of it changes a result."""
