@@ -29,12 +29,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.sides import texts
+from pipeline.core.settings import Settings
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.tokenizer import train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index, shard, suffixes
-from pipeline.tokens.settings import MINIMUM_CHARACTERS, IndexSettings, ShardSettings, SuffixesSettings
+from pipeline.tokens.settings import MINIMUM_CHARACTERS, IndexSettings, ShardSettings
 from pipeline.tokens.text_search import TextSearch
 
 QUERY_TOKENS = 50
@@ -133,11 +134,11 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     ) as w:
         w.start("s", "nl")
         w.add((0, "s", "", ""), [300, 301])
-    suffixes.run(SuffixesSettings(), train=small, tokenizer=tokenizer, suffixes=folder / "small.suffixes.arrow")
+    suffixes.run(Settings(), train=small, tokenizer=tokenizer, suffixes=folder / "small.suffixes.arrow")
     (folder / "suffixes").mkdir()
     started = time.process_time()
     array = folder / "suffixes/0.arrow"
-    suffixes.run(SuffixesSettings(), train=folder / "train.arrow", tokenizer=tokenizer, suffixes=array)
+    suffixes.run(Settings(), train=folder / "train.arrow", tokenizer=tokenizer, suffixes=array)
     built = time.process_time() - started
     started = time.perf_counter()
     search = TextSearch(folder / "index.json", tokenizer)

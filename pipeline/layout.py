@@ -48,6 +48,10 @@ class Place(str):
         """Return the place with some wildcards filled in."""
         return Place(self.format_map(_Kept(values)))
 
+    def file(self, name: str) -> Place:
+        """Return the place of a file or folder in this folder, which its step's declaration alone names."""
+        return Place(f"{self}/{name}")
+
     def pattern(self, **values: object) -> str:
         """Return the path relative to the run with `*` for each wildcard without a value."""
         return self.format_map(defaultdict(lambda: "*", values))
@@ -102,11 +106,7 @@ ITEM_NGRAMS = Place("corpus/{corpus}/ngrams.parquet")
 CONTAMINATION = Place("corpus/{corpus}/contamination.json")
 LATER_SUITES = Place("corpus/{corpus}/later_suites.json")
 STATISTICS = Place("corpus/{corpus}/statistics.json")
-DATA_CARD = Place("corpus/{corpus}/README.md")
-CROISSANT = Place("corpus/{corpus}/croissant.json")
 DATASET = Place("corpus/{corpus}/dataset.json")
-SOURCES_TABLE = Place("corpus/{corpus}/sources.parquet")
-DATASET_PAGE = Place("corpus/{corpus}/dataset.html")
 FORGOTTEN = Place("corpus/{corpus}/forgotten.json")
 
 # Tokenizer and tokens
@@ -123,7 +123,6 @@ MODEL = Place("models/{model}")
 MILESTONE = Place("models/{model}/milestones/{step}")
 FINAL_MODEL = Place("models/{model}/final")
 METRICS = Place("models/{model}/metrics.jsonl")
-TENSORBOARD = Place("models/{model}/tensorboard")
 BASELINE_RESULTS = Place("baselines/{baseline}/results.json")
 BASELINE_ANSWERS = Place("baselines/{baseline}/items.parquet")
 EVALUATION = Place("evaluation/{model}")
@@ -140,7 +139,6 @@ MODEL_CARD = Place("report/model-card.md")
 PAPERS = Place("report/papers")
 ENERGY_ACCOUNT = Place("report/energy.json")
 KEY_FIGURES = Place("report/figures.json")
-EXPERIMENT_PAGES = Place("report/experiments")
 REMAINS = Place("report/remains.json")
 
 # Provenance; a JOB is a step and the values of its wildcards, joined by dots

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import kept_schema, read_kept, read_scores, with_scores
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.items.settings import DecontaminateSettings
 from pipeline.corpus.removal_reasons import CONTAMINATED
 
 NO_FILES: list[Path] = []
 
 
 def run(
-    settings: DecontaminateSettings,
+    settings: Settings,
     *,
     documents: Path,
     deduplicated: Path,

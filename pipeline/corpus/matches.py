@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import read_kept
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.items.item_search import ItemSearch
-from pipeline.corpus.items.settings import MatchesSettings
 
 MATCH_SCHEMA = pa.schema(
     [
@@ -24,9 +24,7 @@ MATCH_SCHEMA = pa.schema(
 )
 
 
-def run(
-    settings: MatchesSettings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path
-) -> dict[str, Any]:
+def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
     """Write a row for each document that stays and n-gram that it holds, in their order; return their numbers."""
     search = ItemSearch(pq.read_table(ngrams))
     known = read_metadata(deduplicated)

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.classifier.linear_classifier import load_classifiers
-from pipeline.corpus.classifier.settings import ScoresSettings
 from pipeline.corpus.document_streams import score_schema
 from pipeline.corpus.documents import read_metadata
 
 
-def run(settings: ScoresSettings, *, documents: Path, model: Path, scores: Path) -> dict[str, Any]:
+def run(settings: Settings, *, documents: Path, model: Path, scores: Path) -> dict[str, Any]:
     """Write a row for each document, in their order, without its text; return how many there are and have a score.
 
     A document has no `quality` where its language has no classifier.

@@ -19,10 +19,14 @@ BYTES, FLOP, PARAMETERS = "bytes of raw text", "FLOP", "parameters"
 
 
 class StepWorkload(NamedTuple):
-    """How much of what a step does, by the configuration and the raw bytes of each source; None: no such jobs."""
+    """How much of what a step does, by the configuration and the raw bytes of each source; None: no such jobs.
+
+    `of_job` is the amount of one job, where that follows from its wildcards alone.
+    """
 
     unit: str
     amount: Callable[[Config, Raw], float | None]
+    of_job: Callable[..., float] | None = None
 
 
 def _sources(config: Config, raw: Raw) -> float:
@@ -93,6 +97,14 @@ def _training(config: Config, raw: Raw) -> float | None:
     return total or None
 
 
+def segment_flops(config: Config, model: str, step: str) -> float:
+    """Return the floating-point operations of the segment of a training that ends with a step."""
+    section, last = config.models[model], int(step)
+    training = section.training
+    size = section.architecture, vocabulary(config, model)
+    return training_flops(*size, training.batches, training.segment_start(last), last)
+
+
 def _exported(config: Config, raw: Raw) -> float | None:
     return sum(_parameters(config, name) for name in config.models) or None
 
@@ -150,7 +162,7 @@ WORK: dict[str, StepWorkload] = {
     "tokens.suffixes": StepWorkload(BYTES, _sorted),
     "tokens.index": StepWorkload(BYTES, _tokens),
     "pretrain.adopt": StepWorkload(PARAMETERS, _adopted),
-    "pretrain.segment": StepWorkload(FLOP, _training),
+    "pretrain.segment": StepWorkload(FLOP, _training, segment_flops),
     "pretrain.export": StepWorkload(PARAMETERS, _exported),
     "evaluate.suites": StepWorkload(PARAMETERS, _evaluated),
     "evaluate.baselines": StepWorkload(PARAMETERS, _baselines),

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
-from pipeline.model.size import parameter_count, training_flops
+from pipeline.forecast.work import segment_flops, vocabulary
+from pipeline.model.size import parameter_count
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
 from pipeline.workflow.dag import Dag
@@ -59,7 +60,7 @@ class Requests:
         """Return the resources of a step's rule, each a value or a function of a job's wildcards and attempt."""
         need, partition = STEPS[step].need, self._partition("cpu")
         if need is None:
-            return self._segment() if step == "pretrain.segment" else self._evaluation(step)
+            return self._segment(step) if STEPS[step].is_supervised else self._evaluation(step)
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
             return int(self.held_megabytes(step, need, wildcards) * self._growth(step, wildcards, attempt).memory)
@@ -115,7 +116,7 @@ class Requests:
         """Return how many units a batch has: on one machine, as many of its cores as Snakemake gives are used."""
         return len(self.bytes_of_parts("batch", wildcards))
 
-    def _segment(self) -> dict[str, Any]:
+    def _segment(self, step: str) -> dict[str, Any]:
         """Return the resources of training: one task per device of each node where `srun` starts them, else one."""
         platform, nodes = self.config.platform, self.config.slurm.nodes
         partition, by_srun, devices = self._partition("gpu"), launcher(platform.launch) == "srun", platform.devices
@@ -136,7 +137,7 @@ class Requests:
             if partition and partition.gpus:
                 return partition.memory_megabytes
             held = self._parameters(wildcards["model"]) * STATE_BYTES / 1e6 + PROCESS_MEGABYTES
-            growth = self._growth("pretrain.segment", wildcards, attempt).memory
+            growth = self._growth(step, wildcards, attempt).memory
             return self._limited(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         def options(wildcards: Mapping[str, str]) -> str:
@@ -146,7 +147,7 @@ class Requests:
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
-            **self._processes("pretrain.segment", nodes),
+            **self._processes(step, nodes),
             **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
             **self._place(partition),
             "slurm_extra": options,
@@ -276,19 +277,11 @@ class Requests:
     def _bytes_of_source(self, source: str) -> int:
         return sum(self.config.source_units(source).sizes.values())
 
-    def _vocabulary_size(self, model: str) -> int:
-        tokens = self.config.tokens[self.config.models[model].tokens]
-        return self.config.tokenizer[tokens.tokenizer].vocabulary_size
-
     def _parameters(self, model: str) -> int:
-        return parameter_count(self.config.models[model].architecture, self._vocabulary_size(model))
+        return parameter_count(self.config.models[model].architecture, vocabulary(self.config, model))
 
     def _training_minutes(self, wildcards: Mapping[str, str], processes: int) -> int:
         """Return a time limit for a segment; where it is too short, Slurm gives the job another allocation."""
-        model, last = self.config.models[wildcards["model"]], int(wildcards["step"])
-        training, platform = model.training, self.config.platform
-        first = training.segment_start(last)
-        vocabulary_size = self._vocabulary_size(wildcards["model"])
-        flops = training_flops(model.architecture, vocabulary_size, training.batches, first, last)
+        platform, flops = self.config.platform, segment_flops(self.config, wildcards["model"], wildcards["step"])
         speed = (platform.peak_flops_per_second or UNKNOWN_FLOPS_PER_SECOND) * UTILIZATION * processes
         return 60 + int(flops / speed / 60)

@@ -90,10 +90,6 @@ class ShardSettings(Settings):
         return self
 
 
-class SuffixesSettings(Settings):
-    """Settings of tokens.suffixes: there are none."""
-
-
 class Mixture(Settings):
     """How much of each source, language, … a batch holds; without weights and epochs: of each as much as there is."""
 

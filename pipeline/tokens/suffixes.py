@@ -20,15 +20,15 @@ from pydivsufsort import divsufsort
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.settings import Settings
 from pipeline.corpus.text.numba_cache import compiled
 from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
-from pipeline.tokens.settings import SuffixesSettings
 from pipeline.tokens.shard_files import open_shard
 
 BLOCK = 64  # bytes of text whose tokens are counted together
 
 
-def run(settings: SuffixesSettings, *, train: Path, tokenizer: Path, suffixes: Path) -> dict[str, Any]:
+def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> dict[str, Any]:
     """Write the suffix array of a shard; return its tokens, the suffixes and the bytes of text that were sorted.
 
     Memory holds six bytes for each byte of the shard's text; eleven from 2 GiB on.

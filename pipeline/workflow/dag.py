@@ -28,9 +28,7 @@ class Dag(RunFiles):
         super().__init__(config)
         self._in_image = in_image
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
-        self.finished = Finished(
-            config, lambda model, step: self._planned("pretrain.segment", {"model": model, "step": str(step)})
-        )
+        self.finished = Finished(config, self._planned)
 
     def contract(self, step: str) -> Callable[[Wildcards], list[str]]:
         """Return the function of a job's wildcards that gives the options of the contract.
@@ -52,11 +50,8 @@ class Dag(RunFiles):
         Those of all batches of a source are the same, and thousands of jobs ask for them. Finished training that stays
         has those that it was made with.
         """
-        if step == "pretrain.segment" and (made := self.finished.kept(instance["model"], int(instance["step"]))):
-            return made
-        if step == "pretrain.adopt" and (made := self.finished.adopted(instance["model"])):
-            return made
-        return self._planned(step, instance)
+        kept = STEPS[step].kept
+        return (kept and kept(self, instance)) or self._planned(step, instance)
 
     def _planned(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return the same as of today, of finished training too."""
@@ -92,9 +87,8 @@ class Dag(RunFiles):
 
         def options(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
-            found = step_settings(self.config, step, instance).of_operation()
-            if step == "pretrain.segment":
-                found |= self.finished.operation(instance["model"], int(instance["step"]))
+            more = STEPS[step].operation
+            found = step_settings(self.config, step, instance).of_operation() | (more(self, instance) if more else {})
             return json.dumps(found, sort_keys=True)
 
         return options

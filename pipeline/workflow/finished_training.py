@@ -35,10 +35,10 @@ def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
 class Finished:
     """The finished segments of the models that took as many device hours as the configuration protects.
 
-    `planned` tells, by model and step, what the job of a segment would be today.
+    `planned` returns, by step and instance, what a job would be today.
     """
 
-    def __init__(self, config: Config, planned: Callable[[str, int], Versions]) -> None:
+    def __init__(self, config: Config, planned: Callable[[str, dict[str, str]], Versions]) -> None:
         self.config = config
         self._planned = planned
         self._read_once: dict[tuple[str, int], Record | None] = {}
@@ -69,14 +69,15 @@ class Finished:
         return self._read_once[model, step]
 
     def _found(self, model: str, step: int) -> Record | None:
-        job = f"segment.{model}.{step}" if step else f"adopt.{model}"
-        path = layout.RECORD.path(self.config.directory, job=f"pretrain.{job}")
+        run = self.config.directory
+        adopted = layout.RECORD.path(run, job=f"pretrain.adopt.{model}")
+        path = layout.SEGMENT_RECORD.path(run, model=model, step=step) if step else adopted
         try:
             record = Record.load(path)
         except InputError:  # none, or none that says the truth
             return None
         is_whole = {*READ} <= {entry.name for entry in record.inputs} and not record.counts.get("outcome")
-        return record if is_whole and outputs_exist(self.config.directory, record.outputs) else None
+        return record if is_whole and outputs_exist(run, record.outputs) else None
 
     @cached_property
     def _attempts(self) -> list[str]:
@@ -86,7 +87,7 @@ class Finished:
     def _device_hours(self, model: str, step: int, record: Record) -> float:
         """Return what all attempts at a segment with these settings took, or those of who had it taken over."""
         reused = record.taken_over_from and record.taken_over_from.attempt
-        beginning = ".".join((reused or f"pretrain.segment.{model}.{step}.").split(".")[:4]) + "."
+        beginning = ".".join((reused or record.name).split(".")[:4]) + "."
         folder = self.config.directory / layout.ATTEMPTS
         attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
         asked = command_settings(record.command)
@@ -152,7 +153,7 @@ class Finished:
 
     def protects(self, record: str) -> bool:
         """Return whether the record of that name is of a segment that is not thrown away unasked."""
-        return record in {f"pretrain.segment.{model}.{step}.json" for model, step in self._records}
+        return record in {f"{one.name}.json" for one in self._records.values()}
 
     def kept(self, model: str, step: int) -> Versions | None:
         """Return what a finished segment was made with, which its job is planned with as long as it stays."""
@@ -163,8 +164,8 @@ class Finished:
     def stays(self) -> list[str]:
         """Return a sentence for each model of which finished segments stay that would be made otherwise today."""
         others: dict[str, list[int]] = {}
-        for model, step in self._records:
-            if (kept := self.kept(model, step)) and kept != self._planned(model, step):
+        for (model, step), record in self._records.items():
+            if (kept := self.kept(model, step)) and kept != self._planned(record.step, record.instance):
                 others.setdefault(model, []).append(step)
         return [
             f"models.{model}: what is done up to step {max(steps)} stays as it was made, and what follows is made with "

@@ -18,7 +18,6 @@ from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_inter
 from pipeline.forecast.work import WORK
 from pipeline.job.frozen import newest
 from pipeline.layout import PLAN, RECORD
-from pipeline.model.size import training_flops
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.report.energy_section import account_run_energy
 from pipeline.report.run_reader import RunReader
@@ -80,13 +79,8 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
         whole = listed.parts_of(unit) is None
         size = sum(listed.sizes[name] if whole else listed.source.unit_bytes for name in listed.units[unit])
         return float(max(size, 1))
-    if step == "pretrain.segment":
-        name, last = instance
-        model = config.models[name]
-        first = model.training.segment_start(int(last))
-        vocabulary = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
-        return training_flops(model.architecture, vocabulary, model.training.batches, first, int(last))
-    return 1.0
+    of_job = WORK[step].of_job
+    return of_job(config, *instance) if of_job else 1.0
 
 
 def progress(config: Config, material: RunReader, account: EnergyAccounting) -> list[StepProgress]:

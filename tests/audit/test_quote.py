@@ -15,9 +15,9 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.audit.training_documents import Audit
+from pipeline.core.settings import Settings
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens import suffixes as suffixes_step
-from pipeline.tokens.settings import SuffixesSettings
 
 STEPS = 60
 
@@ -32,9 +32,7 @@ def run_directory(
     shutil.copytree(tokens["index"].parent, folder)
     (folder / "suffixes").mkdir()
     array = folder / "suffixes/0.arrow"
-    suffixes_step.run(
-        SuffixesSettings(), train=folder / "train.arrow", tokenizer=folder / "tokenizer.json", suffixes=array
-    )
+    suffixes_step.run(Settings(), train=folder / "train.arrow", tokenizer=folder / "tokenizer.json", suffixes=array)
 
     def entry(name: str, file: str) -> dict[str, object]:
         content = (folder / file).read_bytes()

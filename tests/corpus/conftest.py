@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.settings import Settings
 from pipeline.corpus import (
     decontaminate,
     deduplicate,
@@ -28,9 +29,7 @@ from pipeline.corpus import (
 )
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
 from pipeline.corpus.items.settings import (
-    DecontaminateSettings,
     FindItemsSettings,
-    MatchesSettings,
     NgramSelection,
     NgramsSettings,
 )
@@ -210,7 +209,7 @@ class Chain:
         )
         for source in sources:
             matches.run(
-                MatchesSettings(),
+                Settings(),
                 documents=self.folder / f"{source}.filtered",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 ngrams=self.folder / "ngrams",
@@ -226,7 +225,7 @@ class Chain:
         )
         return {
             source: decontaminate.run(
-                DecontaminateSettings(),
+                Settings(),
                 documents=self.folder / f"{source}.filtered",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 hits=self.folder / "contaminated" / f"{source}.0.parquet",

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
-from pipeline.corpus.classifier.settings import ScoresSettings
 from pipeline.corpus.document_streams import read_scores, score_schema, with_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 
@@ -30,7 +30,7 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, LinearClassifier
     classifier = LinearClassifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
     save_classifiers({"nl": classifier}, tmp_path / "model")
     files = {"documents": tmp_path / "documents", "model": tmp_path / "model", "scores": tmp_path / "scores"}
-    assert scores.run(ScoresSettings(), **files) == {"documents": 2500, "scored": 1250}
+    assert scores.run(Settings(), **files) == {"documents": 2500, "scored": 1250}
     return [*read_documents([tmp_path / "documents"])], tmp_path / "scores", classifier
 
 
@@ -77,7 +77,7 @@ def test_scores_reach_the_final_documents_and_the_statistics(
     save_classifiers({"nl": classifier}, tmp_path / "model")
     for source in ("s", "t"):
         files = {"documents": chain.folder / f"{source}.filtered", "scores": chain.folder / f"{source}.scores"}
-        scores.run(ScoresSettings(), model=tmp_path / "model", **files)
+        scores.run(Settings(), model=tmp_path / "model", **files)
     chain.scored = True
     chain.deduplicate(["s", "t"])
     rows = chain.rows("s.final")

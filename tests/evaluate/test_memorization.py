@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.corpus.personal_data import find, mask
 from pipeline.corpus.rules.settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
@@ -27,7 +28,6 @@ from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
-from pipeline.tokens.settings import SuffixesSettings
 from pipeline.tokens.text_search import TextSearch
 from pipeline.workflow.steps.evaluate import evaluate_samples
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
@@ -69,7 +69,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
     (folder / "tokens/suffixes").mkdir()
     for shard in sorted((folder / "tokens/train").iterdir()):
         place = folder / "tokens/suffixes" / shard.name
-        suffixes_step.run(SuffixesSettings(), train=shard, tokenizer=tokenizer, suffixes=place)
+        suffixes_step.run(Settings(), train=shard, tokenizer=tokenizer, suffixes=place)
     search = TextSearch(index, tokenizer)
     seen = {name for name, _, _ in search.reader.document_spans(0, search.reader.tokens)}
     return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])

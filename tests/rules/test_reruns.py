@@ -9,9 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
+from pipeline.config.configuration import load
 from pipeline.core.hashing import sha256_of
+from pipeline.core.yaml_files import load_yaml
 from pipeline.provenance.verify import verify
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, rewrite
+
+MICRO = "config/micro.yaml"
+
+
+def _readers_of_final_documents(corpus: str) -> dict[str, int]:
+    """Return one job of each step of the micro run that is declared to read all final documents of a corpus."""
+    dag = Dag(load(load_yaml(Path(MICRO))))
+    final = {*dag.corpus_files(layout.FINAL_DOCUMENTS, corpus)}
+    found = {}
+    for step in STEPS.values():
+        if step.per.wildcards == ("corpus",) and (corpus,) in step.per.jobs(dag.config):
+            files = [read.files(dag, {"corpus": corpus}) for read in step.inputs if callable(read.files)]
+            found |= {step.rule: 1} if any(final <= {*each} for each in files) else {}
+    return found
+
 
 # What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
 REPORT = {"report_page": 1, "provenance_crate": 1}
@@ -20,7 +40,10 @@ EVALUATION = {"evaluate_samples": 1, **SUITES}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_suffixes": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-DESCRIPTION = {"corpus_find_items": 1, "corpus_statistics": 1, "corpus_publish": 1}
+DESCRIPTION = {
+    **dict.fromkeys(("corpus_find_items", "corpus_statistics", "corpus_publish"), 1),
+    **_readers_of_final_documents("main"),
+}
 AFTER_DECONTAMINATION = {**DESCRIPTION, **TOKENIZER}
 OF_A_CORPUS = {
     **dict.fromkeys(("corpus_filter", "corpus_signatures", "corpus_deduplicate", "corpus_matches"), 4),
@@ -39,7 +62,6 @@ ONE_UNIT = {
     "corpus_decontaminate": 1,
     **AFTER_DECONTAMINATION,
 }
-MICRO = "config/micro.yaml"
 GUIDE = "path: config/corpus/nl_gids.jsonl, language: nl, license: CC0-1.0"
 
 

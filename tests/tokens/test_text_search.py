@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens import suffix_search
 from pipeline.tokens import suffixes as suffixes_step
-from pipeline.tokens.settings import SuffixesSettings
 from pipeline.tokens.text_search import TextMatch, TextSearch
 
 FRACTION = 0.2  # of tests/tokens/conftest.py
@@ -28,9 +28,7 @@ FRACTION = 0.2  # of tests/tokens/conftest.py
 def sort_suffixes(index: Path, tokenizer: Path) -> None:
     (index.parent / "suffixes").mkdir()
     for train in sorted((index.parent / "train").glob("*.arrow")):
-        suffixes_step.run(
-            SuffixesSettings(), train=train, tokenizer=tokenizer, suffixes=index.parent / "suffixes" / train.name
-        )
+        suffixes_step.run(Settings(), train=train, tokenizer=tokenizer, suffixes=index.parent / "suffixes" / train.name)
 
 
 @pytest.fixture(scope="module")

@@ -84,6 +84,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         settings = pretrain_segment(config, {"model": "base", "step": str(step)})
         record = record_content(
             "pretrain.segment",
+            instance={"model": "base", "step": str(step)},
             settings=settings.of_result(),
             operation=settings.of_operation(),
             code_version="code-of-then",
@@ -110,7 +111,7 @@ SHA256 = {
 
 
 def finished(results: Path, run: Mapping[str, Any] | None = None, **training: Any) -> Finished:
-    return Finished(configured(results, run, **training), lambda model, step: PLANNED)
+    return Finished(configured(results, run, **training), lambda step, instance: PLANNED)
 
 
 def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
@@ -125,8 +126,8 @@ def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
 
 def test_what_is_as_today_is_not_told(made: Path) -> None:
     config = configured(made)
-    versions = {step: Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40, 60)}
-    assert Finished(config, lambda _, step: versions[step]).stays() == []
+    versions = {str(step): Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40, 60)}
+    assert Finished(config, lambda _, instance: versions[instance["step"]]).stays() == []
 
 
 def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three_ways_out(made: Path) -> None:

@@ -64,7 +64,3 @@ class PerplexitySettings(Settings):
     """How many tokens are read of each document; the model is an input."""
 
     tokens: int
-
-
-class ScoresSettings(Settings):
-    """What the scores of documents depend on besides the models: nothing."""

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.corpus.classifier.settings import PerplexitySettings, ScoresSettings, Seeds
+from pipeline.corpus.classifier.settings import PerplexitySettings, Seeds
 from pipeline.corpus.settings import (
     Copies,
     Corpus,
@@ -157,8 +157,8 @@ STEPS = (
     Step(
         "corpus.filter",
         CORPUS_BATCH,
-        corpus_filter,
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}",
+        corpus_filter,
         inputs=(
             *READS_UNITS,
             Input("model", language_model, is_ancient=True),
@@ -174,8 +174,8 @@ STEPS = (
     Step(
         "corpus.quality",
         SCORED_CORPUS,
-        corpus_quality,
         "Train the classifiers of quality of the corpus {wildcards.corpus}",
+        corpus_quality,
         inputs=(Input("files", lambda run, w: [*map(str, run.config.seed_files(w["corpus"]))], is_ancient=True),),
         outputs=(Output("model", layout.QUALITY_MODEL), Output("evaluation", layout.QUALITY_EVALUATION)),
         need=Need(minutes=60, memory_megabytes=4000),
@@ -183,7 +183,6 @@ STEPS = (
     Step(
         "corpus.scores",
         SCORED_CORPUS_BATCH,
-        lambda config, i: ScoresSettings(),
         "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}",
         inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
         outputs=(Output("scores", layout.SCORES),),
@@ -192,8 +191,8 @@ STEPS = (
     Step(
         "corpus.perplexity",
         READ_CORPUS_BATCH,
-        lambda config, i: PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens),
         "Read {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus} with a model",
+        lambda config, i: PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens),
         inputs=(
             *FILTERED_BATCH,
             waits_for("index", tokens_of_reading_model, is_ancient=True),
@@ -205,8 +204,8 @@ STEPS = (
     Step(
         "corpus.signatures",
         CORPUS_BATCH,
-        lambda config, i: signatures(config, i["corpus"]),
         "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}",
+        lambda config, i: signatures(config, i["corpus"]),
         inputs=FILTERED_BATCH,
         outputs=(Output("signatures", layout.SIGNATURES),),
         need=UNIT,
@@ -215,8 +214,8 @@ STEPS = (
     Step(
         "corpus.equal_keys",
         CORPUS_SHARE,
-        corpus_equal_keys,
         "Find equal keys in the corpus {wildcards.corpus}, share {wildcards.share}",
+        corpus_equal_keys,
         inputs=(
             SOURCES_READ,
             all_batches("batches", "corpus.signatures"),
@@ -230,8 +229,8 @@ STEPS = (
     Step(
         "corpus.find_duplicates",
         CORPUS,
-        corpus_find_duplicates,
         "Find duplicates in the corpus {wildcards.corpus}",
+        corpus_find_duplicates,
         inputs=(
             SOURCES_READ,
             all_batches("batches", "corpus.signatures"),
@@ -247,8 +246,8 @@ STEPS = (
     Step(
         "corpus.deduplicate",
         CORPUS_BATCH,
-        corpus_deduplicate,
         "Decide which documents stay of {wildcards.source}, batch {wildcards.batch}",
+        corpus_deduplicate,
         inputs=(*FILTERED_BATCH, waits_for("found", layout.DUPLICATES_FOLDER), unseen("duplicates", layout.DUPLICATES)),
         outputs=(
             Output("deduplicated", layout.DEDUPLICATED),

@@ -73,8 +73,8 @@ STEPS = (
     Step(
         "corpus.statistics",
         CORPUS,
-        corpus_statistics,
         "Count the corpus {wildcards.corpus}: in = kept + removed",
+        corpus_statistics,
         inputs=(
             SOURCES_READ,
             all_batches("filtered_batches", "corpus.filter"),
@@ -93,8 +93,8 @@ STEPS = (
     Step(
         "corpus.publish",
         CORPUS,
-        corpus_publish,
         "Describe the corpus {wildcards.corpus} as a data set",
+        corpus_publish,
         inputs=(
             SOURCES_READ,
             Input("statistics", layout.STATISTICS),
@@ -102,11 +102,16 @@ STEPS = (
             all_units("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(
-            Output("card", layout.DATA_CARD),
-            Output("croissant", layout.CROISSANT),
+            Output("card", layout.CORPUS.file("README.md")),
+            Output("croissant", layout.CORPUS.file("croissant.json")),
             Output("dataset", layout.DATASET),
-            Output("sources", layout.SOURCES_TABLE),
-            Output("page", layout.DATASET_PAGE, is_target=True, shown=Shown("Data sets", {"corpus": "{corpus}"})),
+            Output("sources", layout.CORPUS.file("sources.parquet")),
+            Output(
+                "page",
+                layout.CORPUS.file("dataset.html"),
+                is_target=True,
+                shown=Shown("Data sets", {"corpus": "{corpus}"}),
+            ),
         ),
         need=Need("corpus", memory_megabytes=4000),
     ),

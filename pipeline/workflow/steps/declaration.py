@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.config.configuration import Config
+from pipeline.core.records import Versions
 from pipeline.core.settings import Settings
 from pipeline.layout import SOURCES_COMPLETE, Place
 from pipeline.workflow.run_files import RunFiles, Wildcards
@@ -159,8 +160,8 @@ class Step:
     Attributes:
         name: FOLDER.NAME.
         per: what it has one job for.
-        settings: the settings of a job, by the configuration and the job's wildcards.
         message: what Snakemake says when a job begins.
+        settings: the settings of a job, by the configuration and the job's wildcards; none where nothing is said.
         inputs: in the order of the command line.
         need: what a job asks Slurm for; None of steps that need GPUs, which `pipeline.slurm.resources` decides.
         threads: of the libraries; on a smaller machine as many as it has. A batch has those of its units.
@@ -170,6 +171,8 @@ class Step:
         private: by what name its jobs may keep the texts of what they remove.
         scratch: the folder for what is finished of a job before its end.
         parameters: what else a job depends on and its command line does not show.
+        kept: the versions that a finished job was made with and stays planned with; None where it has those of today.
+        operation: settings of a job that change no number of its result, besides those of the configuration.
         options: resources that the command line has as options.
         resources: what else Snakemake is to know of a job; a change of it reruns nothing.
         is_supervised: whether it starts processes itself, so that it stays outside of the platform's image.
@@ -183,8 +186,8 @@ class Step:
 
     name: str
     per: Per
-    settings: Callable[[Config, Wildcards], Settings]
     message: str
+    settings: Callable[[Config, Wildcards], Settings] = lambda config, i: Settings()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     need: Need | None = field(default_factory=Need)
@@ -195,6 +198,8 @@ class Step:
     private: str | None = None
     scratch: Place | Value | None = None
     parameters: Mapping[str, Value] = field(default_factory=dict)
+    kept: Callable[[RunFiles, Wildcards], Versions | None] | None = None
+    operation: Callable[[RunFiles, Wildcards], dict[str, str]] | None = None
     options: tuple[str, ...] = ()
     resources: Mapping[str, Value] = field(default_factory=dict)
     is_supervised: bool = False

@@ -10,9 +10,7 @@ from pipeline.config.evaluation_items import counted, leaving
 from pipeline.core.settings import Settings
 from pipeline.corpus.items.settings import (
     CountItemsSettings,
-    DecontaminateSettings,
     FindItemsSettings,
-    MatchesSettings,
     NgramsSettings,
     TaskFile,
 )
@@ -93,15 +91,14 @@ STEPS = (
     Step(
         "corpus.ngrams",
         CORPUS,
-        corpus_ngrams,
         "Hash the n-grams of the evaluation items for the corpus {wildcards.corpus}",
+        corpus_ngrams,
         inputs=(Input("files", lambda run, w: [str(file.path) for file in leaving(run.config, w["corpus"])]),),
         outputs=(Output("ngrams", layout.ITEM_NGRAMS),),
     ),
     Step(
         "corpus.matches",
         CORPUS_BATCH,
-        lambda config, i: MatchesSettings(),
         "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items",
         inputs=(*DEDUPLICATED_BATCH, Input("ngrams", layout.ITEM_NGRAMS)),
         outputs=(Output("matches", layout.MATCHES),),
@@ -110,8 +107,8 @@ STEPS = (
     Step(
         "corpus.find_items",
         CORPUS,
-        lambda config, i: FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"])),
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
+        lambda config, i: FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"])),
         inputs=(
             SOURCES_READ,
             Input("ngrams", layout.ITEM_NGRAMS),
@@ -127,7 +124,6 @@ STEPS = (
     Step(
         "corpus.decontaminate",
         CORPUS_BATCH,
-        lambda config, i: DecontaminateSettings(),
         "Write the final documents of {wildcards.source}, batch {wildcards.batch}",
         inputs=(
             *DEDUPLICATED_BATCH,
@@ -142,8 +138,8 @@ STEPS = (
     Step(
         "corpus.count_items",
         COUNTING_CORPUS,
-        corpus_count_items,
         "Count the items of later evaluation suites in the corpus {wildcards.corpus}",
+        corpus_count_items,
         inputs=(
             SOURCES_READ,
             Input("files", lambda run, w: [str(file.path) for file in counted(run.config, w["corpus"])]),

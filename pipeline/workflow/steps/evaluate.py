@@ -114,8 +114,8 @@ STEPS = (
     Step(
         "evaluate.suites",
         EVALUATION,
-        lambda config, i: SuitesSettings(model=i["model"], step=int(i["step"]), **_asked(config)),
         "Evaluate the model {wildcards.model} at step {wildcards.step}",
+        lambda config, i: SuitesSettings(model=i["model"], step=int(i["step"]), **_asked(config)),
         inputs=(SOURCES_READ, Input("milestone", layout.MILESTONE), TASKS, INDEX, Input("baselines", baseline_answers)),
         outputs=(Output("results", layout.RESULTS, is_target=True), Output("answers", layout.ANSWERS)),
         need=None,
@@ -126,8 +126,8 @@ STEPS = (
     Step(
         "evaluate.baselines",
         BASELINE,
-        evaluate_baselines,
         "Ask the baseline {wildcards.baseline} what the models are asked",
+        evaluate_baselines,
         inputs=(SOURCES_READ, Input("model", baseline_files), TASKS),
         outputs=(Output("results", layout.BASELINE_RESULTS), Output("answers", layout.BASELINE_ANSWERS)),
         need=None,
@@ -138,8 +138,8 @@ STEPS = (
     Step(
         "evaluate.samples",
         SEARCHED_MODEL,
-        evaluate_samples,
         "Let the model {wildcards.model} write, and look for it in the training documents",
+        evaluate_samples,
         inputs=(
             SOURCES_READ,
             INDEX,
@@ -157,8 +157,8 @@ STEPS = (
     Step(
         "evaluate.differences",
         EVALUATED_RUN,
-        evaluate_differences,
         "Compare the checkpoints on the items that they answered",
+        evaluate_differences,
         inputs=(SOURCES_READ, Input("answers", _compared_answers)),
         outputs=(Output("differences", layout.DIFFERENCES),),
     ),

@@ -96,8 +96,8 @@ STEPS = (
     Step(
         "opt_out.entries",
         RESERVING_BATCH,
-        lambda config, i: EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"]))),
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
+        lambda config, i: EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"]))),
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
         need=UNIT,
@@ -109,8 +109,8 @@ STEPS = (
     Step(
         "opt_out.reserved",
         RESERVING_CORPUS_BATCH,
-        opt_out_reserved,
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}",
+        opt_out_reserved,
         inputs=READS_UNITS,
         outputs=(Output("reserved", layout.RESERVED),),
         need=UNIT,
@@ -123,8 +123,8 @@ STEPS = (
     Step(
         "opt_out.forgotten",
         RESERVING_CORPUS,
-        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"])),
         "Search the corpus {wildcards.corpus} for what is to be forgotten",
+        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"])),
         inputs=(
             MANIFESTS_READ,
             MANIFESTS,
@@ -144,8 +144,8 @@ STEPS = (
     Step(
         "opt_out.remains",
         RESERVING_RUN,
-        opt_out_remains,
         "Search what lies below the results folder for what is to be forgotten",
+        opt_out_remains,
         inputs=(
             MANIFESTS_READ,
             waits_for("records", lambda run, w: run.records()),

@@ -39,8 +39,8 @@ STEPS = (
     Step(
         "plan.estimate",
         RUN,
-        plan_estimate,
         "Estimate compute, memory, time, energy, carbon and cost",
+        plan_estimate,
         outputs=(Output("plan", layout.PLAN, is_target=True),),
         is_local=True,
     ),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config
+from pipeline.core.records import Versions
 from pipeline.core.settings import Settings, leaves
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
@@ -83,6 +84,10 @@ def _adopted_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
     return made or run.tokens_hash(w["model"])
 
 
+def _segment_kept(run: RunFiles, w: Wildcards) -> Versions | None:
+    return run.finished.kept(w["model"], int(w["step"]))
+
+
 def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
     return run.finished.tokens_hash(w["model"], int(w["step"])) or run.tokens_hash(w["model"])
 
@@ -98,8 +103,8 @@ STEPS = (
     Step(
         "pretrain.adopt",
         ADOPTED_MODEL,
-        pretrain_adopt,
         "Take over the model that {wildcards.model} begins with",
+        pretrain_adopt,
         inputs=(
             SOURCES_READ,
             Input("index", "adopted_index", is_ancient=True),
@@ -114,29 +119,28 @@ STEPS = (
         outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),
         need=Need(minutes=60, memory_megabytes=8000),
         parameters={"tokens": _adopted_tokens_hash},
+        kept=lambda run, w: run.finished.adopted(w["model"]),
     ),
     Step(
         "pretrain.segment",
         SEGMENT,
-        pretrain_segment,
         "Train the model {wildcards.model} up to step {wildcards.step}",
+        pretrain_segment,
         inputs=(
             SOURCES_READ,
             Input("index", "tokens_index", is_ancient=True),
             TOKENIZER_OF_MODEL,
             CONFIGURATION_OF_MODEL,
             # Of a finished segment that stays, its time does not count.
-            Input(
-                "previous",
-                "previous_milestone",
-                is_ancient=lambda run, w: run.finished.kept(w["model"], int(w["step"])) is not None,
-            ),
+            Input("previous", "previous_milestone", is_ancient=lambda run, w: _segment_kept(run, w) is not None),
         ),
         outputs=(Output("milestone", layout.MILESTONE, is_folder=True, is_target=True),),
         need=None,
         threads=2,
         scratch=segment_scratch,
         parameters={"tokens": _segment_tokens_hash},
+        kept=_segment_kept,
+        operation=lambda run, w: run.finished.operation(w["model"], int(w["step"])),
         options=("operation", "launch", "platform", "staging", "recovery"),
         resources={"recovery": recovery},
         is_supervised=True,
@@ -145,13 +149,13 @@ STEPS = (
     Step(
         "pretrain.export",
         MODEL,
-        pretrain_export,
         "Export the model {wildcards.model}",
+        pretrain_export,
         inputs=(SOURCES_READ, INDEX_READ, Input("milestones", lambda run, w: run.milestones(w["model"]))),
         outputs=(
             Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
             Output("metrics", layout.METRICS),
-            Output("tensorboard", layout.TENSORBOARD, is_folder=True),
+            Output("tensorboard", layout.MODEL.file("tensorboard"), is_folder=True),
         ),
         need=Need(memory_megabytes=4000),
     ),

@@ -42,8 +42,8 @@ STEPS = (
     Step(
         "provenance.crate",
         RUN,
-        provenance_crate,
         "Describe the run as an RO-Crate",
+        provenance_crate,
         inputs=(
             RECORDS_READ,
             waits_for("page_record", _records_of_report),

@@ -99,8 +99,8 @@ STEPS = (
     Step(
         "report.page",
         RUN,
-        report_page,
         "Write the report",
+        report_page,
         inputs=(
             MANIFESTS_READ,
             RECORDS_READ,
@@ -111,7 +111,7 @@ STEPS = (
         outputs=(
             Output(
                 "experiments",
-                layout.EXPERIMENT_PAGES,
+                layout.REPORT.file("experiments"),
                 is_folder=True,
                 shown=_document("experiment {experiment}", "{experiment}.html"),
                 only_if=lambda config: bool(config.experiments),

@@ -125,8 +125,8 @@ STEPS = (
     Step(
         "sources.split",
         LARGE_FILE,
-        sources_split,
         "Cut a large file of {wildcards.source} into parts",
+        sources_split,
         inputs=(Input("file", RunFiles.large_file),),
         outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
         need=Need("file"),
@@ -135,8 +135,8 @@ STEPS = (
     Step(
         "sources.dataset",
         DATASET,
-        sources_dataset,
         "Read the data set {wildcards.source}",
+        sources_dataset,
         inputs=(Input("files", lambda run, w: [str(path) for path in run.config.files(w["source"]).values()]),),
         outputs=(Output("parts", layout.FILE_PARTS.fill(file="dataset"), is_folder=True),),
         need=Need("source"),
@@ -144,8 +144,8 @@ STEPS = (
     Step(
         "sources.listing",
         SOURCE,
-        sources_listing,
         "List the files of {wildcards.source}",
+        sources_listing,
         outputs=(Output("listing", layout.LISTING, is_folder=True),),
         reads_raw=True,
         is_local=True,
@@ -153,8 +153,8 @@ STEPS = (
     Step(
         "sources.fingerprint",
         SOURCE_BATCH,
-        sources_fingerprint,
         "Hash the raw files of {wildcards.source}, batch {wildcards.batch}",
+        sources_fingerprint,
         inputs=RAW_UNITS,
         outputs=(Output("fingerprint", layout.FINGERPRINT),),
         need=Need("batch", bytes_per_minute=QUICK, memory_megabytes=500),
@@ -164,8 +164,8 @@ STEPS = (
     Step(
         "sources.manifest",
         SOURCE,
-        sources_manifest,
         "Write the manifest of {wildcards.source}",
+        sources_manifest,
         inputs=(
             waits_for("batches", lambda run, w: run.batches("sources.fingerprint", [w["source"]])),
             waits_for("entries_batches", _entries_of),

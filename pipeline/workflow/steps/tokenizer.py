@@ -53,8 +53,8 @@ STEPS = (
     Step(
         "tokenizer.train",
         TOKENIZER,
-        tokenizer_train,
         "Train the tokenizer {wildcards.tokenizer}",
+        tokenizer_train,
         inputs=(
             SOURCES_READ,
             waits_for("batches", lambda run, w: run.corpus_batches("corpus.decontaminate", _corpus(run, w))),
@@ -69,8 +69,8 @@ STEPS = (
     Step(
         "tokenizer.fertility",
         TOKENIZER,
-        tokenizer_fertility,
         "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text",
+        tokenizer_fertility,
         inputs=(
             SOURCES_READ,
             Input("tokenizer", layout.TOKENIZER),

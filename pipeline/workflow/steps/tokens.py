@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, TokenUse
+from pipeline.tokens.settings import IndexSettings, ShardSettings, TokenUse
 from pipeline.workflow.common_settings import shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import QUICK, SOURCES_READ, Input, Need, Output, Per, Step, unseen, waits_for
@@ -64,8 +64,8 @@ STEPS = (
     Step(
         "tokens.shard",
         SHARD,
-        tokens_shard,
         "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}",
+        tokens_shard,
         inputs=(
             SOURCES_READ,
             TOKENIZER_OF_TOKENS,
@@ -80,7 +80,6 @@ STEPS = (
     Step(
         "tokens.suffixes",
         SORTED_SHARD,
-        lambda config, i: SuffixesSettings(),
         "Sort the suffixes of shard {wildcards.shard} of the token set {wildcards.tokens}",
         inputs=(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS),
         outputs=(Output("suffixes", layout.SUFFIXES),),
@@ -89,8 +88,8 @@ STEPS = (
     Step(
         "tokens.index",
         TOKENS,
-        tokens_index,
         "Index the token set {wildcards.tokens}",
+        tokens_index,
         inputs=(
             SOURCES_READ,
             Input("train", lambda run, w: _shards(run, w, TRAIN), is_short=True),
