@@ -20,8 +20,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.config.configuration import load
-from pipeline.config.evaluation_items import leaving
+from pipeline.config.configuration import leaving, load
 from pipeline.corpus.items.item_ngrams import hash_items
 from pipeline.corpus.items.item_search import Decision, ItemSearch
 from pipeline.workflow.steps import step_settings

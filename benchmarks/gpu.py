@@ -33,8 +33,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError
+from pipeline.job.attempt import checkout
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.pretrain.monitors.peak_flops import peak_flops_per_second

@@ -43,7 +43,7 @@ COMMANDS = {
     "profile": ("pipeline.pretrain.profile", "main"),
     "platform check": ("pipeline.slurm.platform_check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),
-    "environment": ("pipeline.job.environment", "main"),
+    "environment": ("pipeline.job.environments", "main"),
     "schema": ("pipeline.commands", "schema"),
 }
 

@@ -13,7 +13,7 @@ from pipeline import layout
 from pipeline.audit.rerun import Again, Outcome, Verdict, name_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.path_ranges import shorten
+from pipeline.core.paths import shorten
 from pipeline.core.records import Record, load_records
 from pipeline.job.versions import code_version
 

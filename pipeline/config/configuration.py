@@ -1,28 +1,28 @@
 """The one typed description of a run; every step receives a part of it.
 
 `load` turns the YAML of a run into a `Config`; what of it a job receives is declared in `pipeline.workflow.steps`.
-Its sections are those of `sections`, which agree by `agreement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
-from pipeline.config.error_messages import sentence
+from pipeline.config.keys import in_new_words, sentence
 from pipeline.config.platforms import described
-from pipeline.config.renamed_keys import in_new_words
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check, check_retrained
-from pipeline.core.data_folder import with_data
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
+from pipeline.core.paths import with_data
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.task_files import ItemFile, suite_items
 from pipeline.experiment.cells import CellContext, expand_experiment, experiment_page, replace_values, variant_name
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
@@ -283,3 +283,39 @@ def load(raw: Mapping[str, Any]) -> Config:
         return Config.model_validate({**content, "platform": described(str(raw.get("platform", "local")))})
     except ValidationError as error:
         raise InputError(sentence(error, Config, "configuration")) from None
+
+
+def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
+    where = f"corpus.{corpus}.decontamination"
+    try:
+        suites = config.evaluation.resolved(config.data, names)
+    except InputError as error:
+        raise InputError(f"{where}.suites: {error}") from None
+    fields = config.corpus[corpus].decontamination.fields
+    found = {file for suite in suites for file in suite_items(suite)}
+    named = [
+        replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
+        for file in found
+    ]
+    return sorted(named, key=lambda file: (file.task, file.path, file.fields or (), file.named))
+
+
+def leaving(config: Config, corpus: str) -> list[ItemFile]:
+    """Return the files of the items whose documents leave a corpus; none where that is off.
+
+    Raises:
+        InputError: there is no suite of that name, or a task or a data file is missing or wrong.
+    """
+    section = config.corpus[corpus].decontamination
+    names = config.evaluation.names if section.suites is None else section.suites
+    return _files(config, corpus, names) if section.enabled else []
+
+
+def counted(config: Config, corpus: str) -> list[ItemFile]:
+    """Return the files of the items that are evaluated and do not leave a corpus, whose documents are counted."""
+    section = config.corpus[corpus].decontamination
+    if section.suites is None or not section.enabled:
+        return []
+    known = {(file.task, file.path) for file in leaving(config, corpus)}
+    later = _files(config, corpus, [name for name in config.evaluation.names if name not in section.suites])
+    return [file for file in later if (file.task, file.path) not in known]

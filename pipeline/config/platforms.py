@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.config.error_messages import sentence
+from pipeline.config.keys import sentence
 from pipeline.core.errors import InputError
 from pipeline.core.platform_files import content
 from pipeline.core.settings import Settings

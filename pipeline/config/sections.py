@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from pipeline.config.platforms import Platform
-from pipeline.config.slurm_settings import Slurm
 from pipeline.core.settings import Settings
 from pipeline.corpus.classifier.settings import Perplexity
 from pipeline.corpus.settings import Corpus
@@ -24,6 +23,28 @@ from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import canonical
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
+
+
+class Slurm(Settings):
+    """How a run uses Slurm. None of it reaches a step, so a change reruns nothing."""
+
+    account: str | None = Field(
+        default=None, pattern=r"^[\w.-]+$", description="who pays; none takes the user's default account"
+    )
+    nodes: int = Field(default=1, ge=1, description="that a model is trained on, at most; no result depends on it")
+    evaluation_nodes: int = Field(
+        default=0, ge=0, description="whole nodes that a checkpoint is evaluated on; 0 takes one device of a node"
+    )
+    queue: int = Field(default=100, ge=1, description="most jobs in Slurm's queue at once")
+    start_minutes: int = Field(
+        default=1440, ge=1, description="how long a job may wait for its start before the run says so"
+    )
+    warning_seconds: int = Field(
+        default=300,
+        ge=10,
+        description="before its time limit a training is warned; must suffice for a step and a checkpoint",
+    )
+
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]

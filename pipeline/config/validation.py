@@ -47,7 +47,6 @@ def _licenses(config: Sections) -> None:
 
 
 def _references(config: Sections) -> None:
-    """Check that every name that a section refers to exists."""
     names = [source.name for source in config.sources]
     if len(set(names)) < len(names):
         raise ValueError(f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own")
@@ -125,7 +124,6 @@ def _perplexity(config: Sections) -> None:
 
 
 def _strata(config: Sections) -> None:
-    """Check that documents have the scores that a token set tells them apart by."""
     for name, section in config.tokens.items():
         for score in ("quality", "perplexity"):
             if section.strata.bounds(score) and not getattr(config.corpus[section.corpus], score):
@@ -209,7 +207,6 @@ def _starts(config: Sections) -> None:
 
 
 def _memorization(config: Sections) -> None:
-    """Check that a model reads as much as it has to continue."""
     wanted = config.evaluation.memorization
     for name, model in config.models.items():
         if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
@@ -221,14 +218,12 @@ def _memorization(config: Sections) -> None:
 
 
 def _categories(config: Sections) -> None:
-    """Check that what is told by source names sources of this run."""
     unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
     if unknown:
         raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
 
 
 def _energy_policies(config: Sections) -> None:
-    """Check that the platform has the energy policy that a training asks for."""
     known = config.platform.energy_policies
     for name, model in config.models.items():
         if (policy := model.training.energy_policy) is not None and policy not in known:

@@ -21,7 +21,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.core.disk_space import disk_full, is_full
 from pipeline.core.errors import InputError
-from pipeline.core.strict_json import parse_json
+from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTESTATION_LOG
 
 KEY = "PIPELINE_SIGNING_KEY"
@@ -36,8 +36,6 @@ BLOCK_BYTES = 1 << 16
 
 
 class _Read(BaseModel):
-    """Something read from JSON; what other tools add is kept out of the way."""
-
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -141,7 +139,6 @@ def resource(name: str, sha256: str, **annotations: Any) -> dict[str, Any]:
 
 
 def _last_line(log: IO[bytes]) -> bytes:
-    """Return the last line of a file without its end; nothing where the file is empty."""
     end = log.seek(0, os.SEEK_END)
     found = b""
     while end and b"\n" not in found.rstrip(b"\n"):
@@ -152,7 +149,6 @@ def _last_line(log: IO[bytes]) -> bytes:
 
 
 def _ends(log: IO[bytes], end: int) -> bool:
-    """Return whether a file of that many bytes ends with the end of a line."""
     log.seek(max(0, end - 1))
     return log.read(1) in (b"", b"\n")
 

@@ -89,7 +89,6 @@ def parse_host(host: str) -> str:
 
 
 def _parse_ipv4(host: str) -> str:
-    """Return an IPv4 address of one to four numbers, decimal, octal or hexadecimal, with four decimal ones."""
     parts = host.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         raise ValueError(f"{host!r} ends like an IPv4 address and is none")

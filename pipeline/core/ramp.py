@@ -81,7 +81,6 @@ class Batches:
         return found
 
     def _stages(self, last: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield first data step, end and sizes of each stage before a data step."""
         borders = [0, *(min(end, last) for end in self._ends), last]
         sizes = zip(self.batch_sizes, self.sequence_lengths, strict=True)
         yield from ((start, end, size) for (start, end), size in zip(pairwise(borders), sizes, strict=True))

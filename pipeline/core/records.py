@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
-from pipeline.core.json_fields import field_values
-from pipeline.core.strict_json import parse_json
+from pipeline.core.json_values import field_values, parse_json
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
 
 Versions = tuple[str, str, str]

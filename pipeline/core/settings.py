@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 def _leaf_types(annotation: Any) -> set[Any]:
@@ -63,3 +63,17 @@ def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+class Pretrained(Settings):
+    """A model that somebody has trained, from whose weights another training goes on."""
+
+    folder: str = Field(description="in the layout of Hugging Face, such as {data}/models/NAME")
+    name: str | None = Field(default=None, description="what it is called; default: the folder without {data}")
+    license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
+    url: str | None = Field(default=None, description="where it is published")
+
+    @property
+    def title(self) -> str:
+        """Return what readers are told that it is."""
+        return self.name or self.folder.removeprefix("{data}/")

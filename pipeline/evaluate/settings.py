@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.data_folder import with_data
 from pipeline.core.errors import InputError
+from pipeline.core.paths import with_data
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import PersonalData

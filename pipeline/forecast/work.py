@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pipeline.config.configuration import Config
-from pipeline.config.evaluation_items import counted
+from pipeline.config.configuration import Config, counted
 from pipeline.model.size import parameter_count, training_flops
 
 Raw = Mapping[str, float]

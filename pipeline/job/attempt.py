@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import subprocess
 import sys
 import threading
 import time
@@ -18,12 +19,64 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import attestations, platform_files
-from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
 from pipeline.core.records import Attempt, Record
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+
+# One question; of the folder that the code runs from anyway git needs no proof that it is this user's.
+STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
+
+
+def _head(folder: Path) -> str | None:
+    """Return the commit that a checkout's own files name, without git and without believing its configuration."""
+    for place in (folder, *folder.parents):
+        git = place / ".git"
+        if git.is_file():  # of a worktree
+            git = place / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        if not git.is_dir():
+            continue
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        reference, shared = head.removeprefix("ref: "), git / "commondir"
+        common = git / shared.read_text(encoding="utf-8").strip() if shared.is_file() else git
+        for base in (git, common):
+            if (base / reference).is_file():
+                return (base / reference).read_text(encoding="utf-8").strip()
+        packed = (common / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {reference}")), None)
+    return None
+
+
+def checkout() -> dict[str, Any]:
+    """Return the commit of the working directory, whether files differ from it, and `reason` where that is not known.
+
+    Versions of git before 2.38 do not let a call name a colleague's checkout as safe, and an image may have no git: the
+    commit is then read from the checkout's files, and nobody knows whether others differ.
+    """
+    folder = Path.cwd()
+    words = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-c", "core.fsmonitor=false", *STATUS]
+    try:
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=30)
+        if answer.returncode == 0:
+            header = [line.split(maxsplit=2) for line in answer.stdout.splitlines() if line.startswith("# ")]
+            oid = next(words[2] for words in header if words[1] == "branch.oid")
+            if oid == "(initial)":
+                return {"commit": None, "dirty": None, "reason": "the repository has no commit yet"}
+            return {"commit": oid, "dirty": not all(line.startswith("# ") for line in answer.stdout.splitlines())}
+        reason = (answer.stderr.splitlines() or ["git says nothing"])[0]
+    except FileNotFoundError:
+        reason = "there is no git"
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = f"git does not answer ({type(error).__name__})"
+    try:
+        commit = _head(folder)
+    except (OSError, UnicodeDecodeError) as error:
+        commit, reason = None, f"{reason}; its files cannot be read ({type(error).__name__})"
+    return {"commit": commit, "dirty": None, "reason": reason}
+
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
@@ -64,7 +117,6 @@ def code_in(folder: Path) -> dict[str, Any]:
 
 
 def _place() -> dict[str, Any]:
-    """Return the host and the job of Slurm that this is."""
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {"host": platform.node(), "slurm": slurm or None}
 
@@ -161,7 +213,6 @@ class RunningAttempt:
                 attestations.ended(self._run_directory, self.path, status, self._readings())
 
     def _readings(self) -> list[Path]:
-        """Return the files of what meters have read of this attempt, on all its nodes."""
         of_this_node = self._meter.path
         alone = os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1"
         others = [] if alone else of_this_node.parent.glob(f"{glob.escape(self.path.stem)}@*")

@@ -28,7 +28,7 @@ from pipeline.core.disk_space import disk_full, give_back, is_full, remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import sha256_of_each
 from pipeline.core.lease import Owner
-from pipeline.core.path_ranges import expand
+from pipeline.core.paths import expand
 from pipeline.core.platform_files import folder
 from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.settings import Settings, joined

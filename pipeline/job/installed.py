@@ -89,7 +89,6 @@ def applies(marker: str) -> bool:
 
 @cache
 def _lines(lock: str) -> dict[str, list[tuple[str, str | None]]]:
-    """Return the version and the marker of each line of a lock, by distribution."""
     path = LOCKS / f"{lock}.lock"
     if not path.is_file():
         raise InputError(f"the environment {lock!r} has no lock {path}: choose one of envs/*.lock in run.environment")

@@ -97,7 +97,6 @@ def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
 
 
 def _told(problem: Connection) -> Exception | None:
-    """Return what a process that has ended told of its end."""
     try:
         told: Exception = problem.recv()
     except EOFError:

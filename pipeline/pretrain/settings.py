@@ -6,8 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.core.pretrained import Pretrained
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Pretrained, Settings
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.training_settings import Training
 

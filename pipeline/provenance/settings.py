@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from pipeline.core.pretrained import Pretrained
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Pretrained, Settings
 
 
 class Timestamps(Settings):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.core.path_ranges import shorten
+from pipeline.core.paths import shorten
 from pipeline.core.records import Record, load_records
 from pipeline.provenance.crate_files import source_of
 

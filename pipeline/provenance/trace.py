@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted
-from pipeline.core.pretrained import Pretrained
 from pipeline.core.records import Attempt, FileEntry, Record, load_records, producers, read_attempts
+from pipeline.core.settings import Pretrained
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
 from pipeline.provenance.crate_files import source_of
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from pipeline.core.attestation_log import SLSA, Line
 from pipeline.core.attestations import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
+from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import Holder
-from pipeline.core.strict_json import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence import Attested, attested, difference
 from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOG, Inventory, kind_of

@@ -11,7 +11,7 @@ from pipeline.core import signing_keys
 from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Line, lines
 from pipeline.core.attestations import Checkpoint
 from pipeline.core.errors import InputError
-from pipeline.core.strict_json import parse_json
+from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
 from pipeline.provenance.heads import heads, of_run, run_names
 from pipeline.provenance.timestamps import seen

@@ -9,8 +9,7 @@ from typing import Literal
 from markupsafe import Markup
 from pydantic import Field
 
-from pipeline.core.pretrained import Pretrained
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Pretrained, Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import CarbonIntensitySeries
 from pipeline.experiment.settings import ExperimentPage

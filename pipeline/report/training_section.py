@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.pretrained import Pretrained
 from pipeline.core.records import Record
+from pipeline.core.settings import Pretrained
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.report.charts import Series, line_chart

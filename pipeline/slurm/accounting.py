@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.config.error_messages import sentence
+from pipeline.config.keys import sentence
 from pipeline.config.platforms import described
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import KEY

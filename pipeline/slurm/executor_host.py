@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.slurm_settings import Slurm
+from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct, takeover
 from pipeline.slurm.executor import plugin, snakemake_private

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.data_folder import with_data
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import name_problem
 from pipeline.core.hashing import sha256_of
+from pipeline.core.paths import with_data
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source
 

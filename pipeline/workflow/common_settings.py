@@ -9,8 +9,7 @@ from typing import Any
 
 from pipeline.config.configuration import Config
 from pipeline.core.hashing import folder_sha256, sha256_of
-from pipeline.core.pretrained import Pretrained
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignaturesSettings
 from pipeline.pretrain.settings import SegmentSettings
 

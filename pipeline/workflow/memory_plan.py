@@ -64,7 +64,6 @@ def _request(model: Planned, training: Training, kind: Any) -> TraceRequest:
 
 
 def _traced(request: TraceRequest) -> Memory | str:
-    """Trace a step; return why it could not be done where it could not."""
     try:
         return trace(request)
     except InputError as error:

@@ -187,7 +187,6 @@ def _left_to_a_cpu(training: Training) -> dict[str, str]:
 
 
 def _long(config: Config, planned: Planned) -> Iterator[str]:
-    """Yield a sentence for a training that by plan takes longer than a job may."""
     peak, utilization = config.platform.peak_flops_per_second, config.platform.model_flops_utilization
     partition = config.platform.partitions.get("gpu")
     if partition is None or peak is None or utilization is None:
@@ -236,7 +235,6 @@ def _missing_files(config: Config) -> Iterator[str]:
 
 
 def _unreadable_intensity(config: Config) -> Iterator[str]:
-    """Yield a sentence where the table of the grid's intensity over time is there and cannot be read."""
     series = config.emissions.carbon_intensity_series
     if series and Path(series.path).is_file():
         try:

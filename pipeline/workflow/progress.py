@@ -112,7 +112,6 @@ def progress(config: Config, material: RunReader, account: EnergyAccounting) -> 
 def _to_come(
     done: list[ForecastJob], figures: list[Figure], to_do: list[float], foreseen: dict[str, float]
 ) -> tuple[Range | None, Range | None, str]:
-    """Return joules and seconds of the jobs to come, and what tells them."""
     if not to_do:
         return Range(0.0, 0.0, 0.0), Range(0.0, 0.0, 0.0), "done"
     if done:

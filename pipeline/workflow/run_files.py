@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.core.path_ranges import shorten
+from pipeline.core.paths import shorten
 from pipeline.evaluate.task_files import suite_files
 from pipeline.layout import (
     BATCH,

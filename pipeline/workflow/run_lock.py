@@ -70,7 +70,6 @@ def _judge(path: Path, holder: Holder, content: bytes, say: Say) -> Verdict:
 
 
 def _beside(path: Path) -> Path:
-    """Return a name beside a lock that is this process's own."""
     return path.with_name(f".{path.name}-{platform.node()}-{os.getpid()}")
 
 
@@ -161,7 +160,6 @@ class Lock:
 
 
 def _clear_snakemake(holder: Holder, say: Say) -> None:
-    """Remove the locks that a holder's snakemake has left in its working directory."""
     for file in locks_of(holder.run, Path(holder.working_directory, LOCKS)):
         with suppress(OSError):  # a colleague's folder
             file.unlink()

@@ -22,7 +22,6 @@ WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_fold
 
 
 def _read(path: Path) -> Record | BatchRecord | None:
-    """Return a record or a batch; None where the file is none, or not there."""
     kind: type[Record] | type[BatchRecord] = BatchRecord if path.parent.name == "batches" else Record
     try:
         return kind.load(path)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, load
-from pipeline.config.renamed_keys import in_new_words
+from pipeline.config.keys import in_new_words
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import Holder
 from pipeline.core.yaml_files import load_yaml

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.configuration import Config, load
-from pipeline.config.evaluation_items import counted, leaving
+from pipeline.config.configuration import Config, counted, leaving, load
 from pipeline.core.errors import InputError
 from pipeline.evaluate.task_files import ItemFile
 from pipeline.workflow.dag import Dag

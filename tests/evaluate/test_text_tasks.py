@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
-from pipeline.config.evaluation_items import leaving
+from pipeline.config.configuration import leaving, load
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.items import TaskItem

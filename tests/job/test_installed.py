@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.job import batch, environment, environments, installed, reach, versions
+from pipeline.job import batch, environments, installed, reach, versions
 from tests.job.test_contract import left, options
 
 CACHED = (installed.folders, installed.installed, installed.closure, installed.sha256_of, installed._lines)
@@ -139,14 +139,14 @@ def test_deep_finds_changed_and_lost_files_and_editable_installs(
 ) -> None:
     for name, version in (("alpha", "1.0"), ("beta", "3.0"), ("gamma", "4.0"), ("torch", "2.13.0")):
         folder = install(site, name, version)
-    assert environment.main(["--lock", "toy", "--deep"]) == 0
+    assert environments.main(["--lock", "toy", "--deep"]) == 0
     (site / "alpha.py").write_text("x = 3\n")
     (site / "beta.py").unlink()
     (folder / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
     forget()
-    assert environment.main(["--lock", "toy"]) == 0
+    assert environments.main(["--lock", "toy"]) == 0
     capsys.readouterr()
-    assert environment.main(["--lock", "toy", "--deep"]) == 1
+    assert environments.main(["--lock", "toy", "--deep"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "alpha: alpha.py was changed after it was installed" and said[1] == "beta: beta.py is gone"
     assert said[2].startswith("torch is an editable install") and len(said) == 3

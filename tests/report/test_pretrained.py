@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.core.pretrained import Pretrained
+from pipeline.core.settings import Pretrained
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
-from pipeline.workflow.past_changes import past_changes
+from pipeline.workflow.finished_training import past_changes
 from tests.workflow.test_finished_training import ARCHITECTURE, TRAINING
 
 

@@ -13,9 +13,8 @@ from snakemake.io import is_flagged
 
 from pipeline.config.configuration import Config
 from pipeline.layout import TOKEN_INDEX
-from pipeline.workflow.checkpoint_inputs import CheckpointInputs
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.rule_factory import RuleFactory
+from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
 from pipeline.workflow.stale_records import Stale
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STAGES, STEPS

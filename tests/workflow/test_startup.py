@@ -12,8 +12,8 @@ from snakemake.exceptions import WorkflowError
 
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.workflow.checkpoint_inputs import CheckpointInputs
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.rule_factory import CheckpointInputs
 from pipeline.workflow.stale_records import Stale
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STEPS

@@ -25,7 +25,6 @@ ORDER = (sources, corpus, decontamination, data_set, tokenizer, tokens, pretrain
 
 
 def _collect() -> dict[str, Step]:
-    """Return all steps in the order in which runs, records and the report list them."""
     steps = [step for module in ORDER for step in module.STEPS]
     for step in opt_out.STEPS:
         names = [other.name for other in steps]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.configuration import Config
-from pipeline.config.evaluation_items import counted, leaving
+from pipeline.config.configuration import Config, counted, leaving
 from pipeline.core.settings import Settings
 from pipeline.corpus.items.settings import (
     CountItemsSettings,
@@ -75,7 +74,6 @@ def unit_scores(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _scored(config: Config, corpus: str) -> list[tuple[str, layout.Place]]:
-    """Return the steps that score a corpus, and the files that they write."""
     steps = {"quality": ("corpus.scores", layout.SCORES), "perplexity": ("corpus.perplexity", layout.PERPLEXITY)}
     return [step for score, step in steps.items() if getattr(config.corpus[corpus], score)]
 

@@ -33,7 +33,6 @@ def _records_of_report(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _workflow_files(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return what the crate keeps of the workflow: what Snakemake reads, and what is declared of the steps."""
     folders = (*sorted((ROOT / "rules").glob("*.smk")), *sorted((ROOT / "pipeline/workflow/steps").glob("*.py")))
     return [os.path.relpath(file) for file in (ROOT / "Snakefile", *folders)]
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.config.configuration import Config
-from pipeline.config.evaluation_items import counted
+from pipeline.config.configuration import Config, counted
 from pipeline.core.settings import Settings
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.common_settings import pretrained_models, shared
@@ -37,7 +36,6 @@ def report_page(config: Config, i: Wildcards) -> Settings:
 
 
 def _later_suites(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return what was counted of the items of later suites, of the corpora where there are some."""
     return [run.file(layout.LATER_SUITES, corpus=corpus) for corpus in run.config.corpus if counted(run.config, corpus)]
 
 

@@ -95,7 +95,6 @@ def opt_out_list(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return the other sources that have the opt-out list of a source."""
     lists = {name: run.config.source_units(name) for name in run.config.reserving()}
     places = {name: listed.place(str(listed.source.opt_out)) for name, listed in lists.items()}
     own = places.pop(w["source"], None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.pretrained import Pretrained
+from pipeline.core.settings import Pretrained
 from pipeline.report.papers.write import NAMES
 from pipeline.report.settings import Crawler, Disclosure
 from tests.report.example import HOSTILE, Run

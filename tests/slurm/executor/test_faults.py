@@ -29,7 +29,7 @@ WORKFLOW = """
 from pathlib import Path
 from pipeline.slurm import executor_host
 from pipeline.slurm.executor import job_requests
-from pipeline.config.slurm_settings import Slurm
+from pipeline.config.sections import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
 executor_host.register(Slurm(account="polder"), Path("results/storm"), ONCE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.slurm_settings import Slurm
+from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import executor_host
 from pipeline.slurm.executor import slurm_commands, snakemake_private
@@ -25,7 +25,7 @@ REGISTERED = """
 from pathlib import Path
 from pipeline.slurm import executor_host
 from pipeline.slurm.executor import slurm_executor
-from pipeline.config.slurm_settings import Slurm
+from pipeline.config.sections import Slurm
 
 slurm_executor.SlurmExecutor.pause_seconds = 2.0
 slurm_executor.SECONDS_BETWEEN_SACCT = 2.0

@@ -1,13 +1,15 @@
-"""Short names for long lists of numbered files: `a.0.parquet a.1.parquet a.2.parquet` is `a.{0..2}.parquet`.
+"""Paths as people and command lines write them: with `{data}` in them, and one short name for many numbered files.
 
-A job may read the files of ten thousand units; a command line that lists them one by one is longer than a system allows
-and no record is the better for it.
+`a.0.parquet a.1.parquet a.2.parquet` is `a.{0..2}.parquet`: a job may read the files of ten thousand units, and a
+command line that lists them one by one is longer than a system allows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
+from pipeline.core.errors import InputError
 
 _NUMBERED = re.compile(r"(.*[./])(0|[1-9][0-9]*)((?:\.[a-z]+)?)")
 _RANGE = re.compile(r"(.*)\{([0-9]+)\.\.([0-9]+)\}((?:\.[a-z]+)?)")
@@ -43,3 +45,22 @@ def expand(path: str) -> list[str]:
     if match is None:
         return [path]
     return [f"{match[1]}{number}{match[4]}" for number in range(int(match[2]), int(match[3]) + 1)]
+
+
+DATA = "{data}"
+
+
+def with_data(what: str, path: str, data: str | None) -> str:
+    """Return a path with the folder that `{data}` stands for in it; `what` names where the path was written.
+
+    Raises:
+        InputError: the path needs the folder, and none was given.
+    """
+    if DATA not in path:
+        return path
+    if data is None:
+        raise InputError(
+            f"{what}: its path {path} needs the folder: add --config data=FOLDER, or --data FOLDER to `python -m "
+            "pipeline`"
+        )
+    return path.replace(DATA, data)

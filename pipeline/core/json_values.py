@@ -1,16 +1,57 @@
-"""Typed values from JSON objects: the fields of a dataclass or named tuple, checked by their annotations.
+"""JSON that is evidence: text that means one thing to every program that reads it, and typed values from its objects.
 
-pydantic does the same in twice the time of `json.loads`, this in a fifth of it: a run has 50,000 records.
+The fields of a dataclass or named tuple are checked by their annotations. pydantic does the same in twice the time of
+`json.loads`, this in a fifth of it: a run has 50,000 records.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import math
 from collections.abc import Callable
 from functools import cache
 from operator import itemgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
+    return content
+
+
+def _finite(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text} is not a finite number")
+
+
+_DECODERS = {
+    False: json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite),
+    True: json.JSONDecoder(object_pairs_hook=_object),
+}
+
+
+def parse_json(content: bytes | str, *, allow_nan: bool = False) -> Any:
+    """Return the value of a JSON text, in UTF-8 where it is bytes.
+
+    Args:
+        content: the text.
+        allow_nan: whether NaN and infinite numbers are values, as in the counts of a record.
+
+    Raises:
+        ValueError: it is not JSON, an object has a key twice, or a number is not finite.
+    """
+    text = content.decode() if isinstance(content, bytes) else content
+    try:
+        return _DECODERS[allow_nan].decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class _Field(NamedTuple):
@@ -53,7 +94,6 @@ def field_values(kind: type, content: object) -> dict[str, Any]:
 
 
 def _field(annotation: Any) -> _Field:
-    """Return what the JSON value of a field with an annotation is."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is UnionType and parts[-1] is NoneType:
         own = _field(parts[0])
@@ -84,7 +124,6 @@ def _nested(kind: type) -> list[tuple[str, _Field]]:
 
 
 def _checked(kind: type, content: dict[str, Any], place: str) -> list[str]:
-    """Return the names of the fields that an object has."""
     for name, one in _fields(kind).items():
         if name in content and type(content[name]) not in one.types:
             raise ValueError(f"the field {place}{name} is not {one.expected}")
@@ -95,7 +134,6 @@ def _checked(kind: type, content: dict[str, Any], place: str) -> list[str]:
 
 @cache
 def _reader(kind: type) -> tuple[Callable[[Any], Any], tuple[type, ...]]:
-    """Return a function that takes the values of a named tuple out of an object, and the type of each."""
     return itemgetter(*_fields(kind)), tuple(one.types[0] for one in _fields(kind).values())
 
 

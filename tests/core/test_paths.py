@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.path_ranges import expand, shorten
+from pipeline.core.paths import expand, shorten
 
 PATHS = st.builds(
     "{}/{}.{}{}".format,

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pipeline.core.strict_json import parse_json
+from pipeline.core.json_values import parse_json
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config.renamed_keys import in_new_words
+from pipeline.config.keys import in_new_words
 from pipeline.core.errors import InputError
 from tests.conftest import Project
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.checkout import checkout
-from pipeline.job.attempt import execution_context
+from pipeline.job.attempt import checkout, execution_context
 
 NOBODY = 65534
 
