@@ -1,24 +1,119 @@
-"""One job from its command line: one step, or the same step for each unit of a batch."""
+"""One job from its command line: one step, or the same step for each unit of a batch, side by side on several cores."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import sha256_of
+from pipeline.core.parent_process import die_with_parent
 from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
-from pipeline.job import workers
 from pipeline.job.attempt import RunningAttempt
 from pipeline.job.contract import Job, files_below, given_paths
 from pipeline.job.reach import PACKAGE
+
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """One piece: what is called, what it is named in a message, and how large it is beside the others."""
+
+    name: str
+    size: int
+    call: Callable[[], None]
+
+
+def cores(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many cores this job has: by Slurm or, without it, by Snakemake, which tells a rule's `threads` so."""
+    told = environment.get("SLURM_CPUS_PER_TASK") or environment.get("OMP_NUM_THREADS") or ""
+    return int(told) if told.isdigit() and int(told) else 1
+
+
+def _run(work: WorkerTask, problem: Connection, parent: int) -> None:
+    """Do one piece in its own process: a refusal and a stop are told to the parent, all else ends in a traceback."""
+    die_with_parent()
+    if os.getppid() != parent:  # it has ended before this one was bound to it
+        os.kill(os.getpid(), signal.SIGKILL)
+    asked = signal.getsignal(signal.SIGTERM)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm and the parent ask, each of them
+        if callable(asked):
+            asked(number, frame)
+
+    if callable(asked):
+        signal.signal(signal.SIGTERM, stop)
+    # A board is not this piece's own: it would be counted once for each.
+    os.environ |= {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        work.call()
+    except (InputError, Stopped) as error:
+        problem.send(error)
+
+
+def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
+    """Do all pieces, so many at once, the largest first.
+
+    After a failure no other piece is begun, and those that are under way are finished.
+
+    Raises:
+        InputError: a piece was refused; of several the first in the order given.
+        Stopped: a piece was stopped.
+        RuntimeError: a piece failed; its traceback stands in the log.
+    """
+    context = multiprocessing.get_context("fork")
+    waiting = sorted(range(len(works)), key=lambda number: (works[number].size, -number))
+    running: dict[int, tuple[int, ForkProcess, Connection]] = {}
+    problems: dict[int, Exception] = {}
+    try:
+        while running or (waiting and not problems):
+            while waiting and not problems and len(running) < processes:
+                number = waiting.pop()
+                problem, ours = context.Pipe(duplex=False)
+                process = context.Process(target=_run, args=(works[number], ours, os.getpid()), name=works[number].name)
+                process.start()
+                ours.close()
+                running[process.sentinel] = number, process, problem
+            for sentinel in wait([*running]):
+                number, process, problem = running.pop(sentinel)  # type: ignore[arg-type]
+                process.join()
+                told = _told(problem)
+                if told is None and process.exitcode:
+                    told = RuntimeError(f"{process.name} ended with {process.exitcode}")
+                if told is not None:
+                    problems[number] = told
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever asked asks again
+        for _, process, _ in running.values():
+            process.terminate()
+        for _, process, _ in running.values():
+            process.join()
+        raise
+    for number in sorted(problems):
+        raise problems[number]
+
+
+def _told(problem: Connection) -> Exception | None:
+    try:
+        told: Exception = problem.recv()
+    except EOFError:
+        return None
+    finally:
+        problem.close()
+    return told
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -77,17 +172,17 @@ def _execute(jobs: Sequence[Job]) -> None:
     Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
     are counted for it alone; what the start of this one took is shared by all.
     """
-    processes = min(workers.cores(), len(jobs))
+    processes = min(cores(), len(jobs))
     if processes < 2:
         for job in jobs:
             job.execute()
         return
-    os.environ |= workers.ONE_THREAD
+    os.environ |= ONE_THREAD
     importlib.import_module(jobs[0].module)  # once, for all of them
     share_start(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
-    works = [workers.WorkerTask(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
-    workers.side_by_side(works, processes)
+    works = [WorkerTask(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
+    side_by_side(works, processes)
 
 
 def run_batch(name: str, options: argparse.Namespace) -> None:

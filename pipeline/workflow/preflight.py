@@ -20,7 +20,7 @@ from pipeline.pretrain.monitors import memory_fit
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
 from pipeline.pretrain.training_settings import Training
-from pipeline.workflow import personal_paths
+from pipeline.workflow import start_cache
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
 
@@ -93,7 +93,7 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
         launched: model to launch command, of the models that are to be trained.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
-    yield from personal_paths.problems(config)
+    yield from start_cache.personal_path_problems(config)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
     if slurm and config.models:

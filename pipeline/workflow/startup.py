@@ -25,7 +25,7 @@ from pipeline.job import frozen
 from pipeline.job.attempt import SNAKEMAKE
 from pipeline.job.environments import Environment
 from pipeline.provenance import evidence, seal
-from pipeline.workflow import run_lock, version_cache
+from pipeline.workflow import run_lock, start_cache
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import LOCKS, action, is_locked
 from pipeline.workflow.stale_records import Stale
@@ -104,7 +104,7 @@ class Startup:
         Raises:
             InputError: something of the configuration cannot work.
         """
-        version_cache.keep()
+        start_cache.keep_versions()
         dag = Dag(config, self._in_image(config, environments_in_image))
         if other_than_lock := dag.other_than_lock():
             self.refuse(other_than_lock)

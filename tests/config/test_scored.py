@@ -14,8 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 from pipeline.workflow.steps.corpus import reading_model, tokens_of_reading_model
-from pipeline.workflow.steps.data_set import quality_evaluation
-from pipeline.workflow.steps.decontamination import scores, unit_scores
+from pipeline.workflow.steps.data_set import quality_evaluation, scores, unit_scores
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError, Stopped
-from pipeline.job import workers
-from pipeline.job.workers import WorkerTask, side_by_side
+from pipeline.job import batch
+from pipeline.job.batch import WorkerTask, side_by_side
 
 # Four pieces of ten minutes; each writes its process's number first.
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
 from pipeline.core.errors import Stopped
-from pipeline.job.workers import WorkerTask, side_by_side
+from pipeline.job.batch import WorkerTask, side_by_side
 
 def stop(number, frame):
     raise Stopped("as asked")
@@ -147,7 +147,7 @@ def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path:
     context = multiprocessing.get_context("fork")
     work, (_, ours) = WorkerTask("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
     nobody = 2**22  # Linux has no process of that number
-    piece = context.Process(target=workers._run, args=(work, ours, nobody))
+    piece = context.Process(target=batch._run, args=(work, ours, nobody))
     piece.start()
     piece.join()
     assert piece.exitcode == -signal.SIGKILL and not (tmp_path / "a").exists()
@@ -162,6 +162,6 @@ def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
 
 
 def test_cores_are_slurm_s_or_snakemake_s() -> None:
-    assert workers.cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
-    assert workers.cores({"OMP_NUM_THREADS": "2"}) == 2
-    assert workers.cores({}) == workers.cores({"OMP_NUM_THREADS": "2,1"}) == 1
+    assert batch.cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
+    assert batch.cores({"OMP_NUM_THREADS": "2"}) == 2
+    assert batch.cores({}) == batch.cores({"OMP_NUM_THREADS": "2,1"}) == 1

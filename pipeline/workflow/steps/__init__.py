@@ -1,4 +1,4 @@
-"""The declarations of all steps, a module for each stage, and the table that is collected from them."""
+"""The declarations of all steps, by stages, and the table that is collected from them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from pipeline.workflow.run_files import Wildcards
 from pipeline.workflow.steps import (
     corpus,
     data_set,
-    decontamination,
     evaluate,
     opt_out,
-    plan,
     pretrain,
-    provenance,
     report,
     sources,
-    tokenizer,
     tokens,
 )
 from pipeline.workflow.steps.declaration import Step
 
-ORDER = (sources, corpus, decontamination, data_set, tokenizer, tokens, pretrain, evaluate, plan, report, provenance)
+ORDER = (sources, corpus, data_set, tokens, pretrain, evaluate, report)
 
 
 def _collect() -> dict[str, Step]:

@@ -1,19 +1,47 @@
-"""The step of the stage report that writes the pages and the papers."""
+"""The steps of the stages plan, report and provenance, which describe a run."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config, counted
 from pipeline.core.settings import Settings
+from pipeline.forecast.calibration import forecast_plan
+from pipeline.plan.settings import EstimateSettings
+from pipeline.pretrain.processes.launch import launcher
+from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.common_settings import pretrained_models, shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import RUN, Input, Need, Output, Shown, Step, each, unseen, waits_for
 from pipeline.workflow.steps.opt_out import MANIFESTS_READ
+
+
+def plan_estimate(config: Config, i: Wildcards) -> Settings:
+    models = {
+        name: {
+            "architecture": model.architecture,
+            "training": model.training,
+            "vocabulary_size": config.vocabulary_size(model.tokens),
+            "pretrained": config.models[config.root(name)].pretrained is not None,
+        }
+        for name, model in config.models.items()
+    }
+    # Without srun a training has the devices of one node, however many are asked for.
+    nodes = config.slurm.nodes if launcher(config.platform.launch) == "srun" else 1
+    return EstimateSettings.model_validate(
+        {
+            "models": models,
+            "platform": config.platform.model_dump() | {"nodes": nodes},
+            "energy": config.emissions.model_dump(),
+            "forecast": forecast_plan(config),
+            "not_run": config.not_run(),
+        }
+    )
 
 
 def report_page(config: Config, i: Wildcards) -> Settings:
@@ -93,7 +121,39 @@ def all_records(run: RunFiles, w: Wildcards) -> list[str]:
 
 RECORDS_READ = waits_for("of_jobs", lambda run, w: run.records())
 
+
+ROOT = Path(__file__).parents[3]
+
+
+def provenance_crate(config: Config, i: Wildcards) -> Settings:
+    return CrateSettings(
+        run=config.run.name,
+        provider=config.run.provider,
+        provider_url=config.run.provider_url,
+        contact=config.run.contact,
+        pretrained=pretrained_models(config),
+    )
+
+
+def _records_of_report(run: RunFiles, w: Wildcards) -> list[str]:
+    steps = ["opt_out.remains"] * bool(remains(run, w)) + ["report.page"]
+    return [run.record_of(step) for step in steps]
+
+
+def _workflow_files(run: RunFiles, w: Wildcards) -> list[str]:
+    folders = (*sorted((ROOT / "rules").glob("*.smk")), *sorted((ROOT / "pipeline/workflow/steps").glob("*.py")))
+    return [os.path.relpath(file) for file in (ROOT / "Snakefile", *folders)]
+
+
 STEPS = (
+    Step(
+        "plan.estimate",
+        RUN,
+        "Estimate compute, memory, time, energy, carbon and cost",
+        plan_estimate,
+        outputs=(Output("plan", layout.PLAN, is_target=True),),
+        is_local=True,
+    ),
     Step(
         "report.page",
         RUN,
@@ -127,5 +187,30 @@ STEPS = (
         # What the cluster's meters know of the jobs so far. A meter that does not answer is told in the report and
         # stops nothing; a configuration of meters that has no sense does.
         before=lambda run: f"python -m pipeline accounting {run} > {{log}} 2>&1",
+    ),
+    Step(
+        "provenance.crate",
+        RUN,
+        "Describe the run as an RO-Crate",
+        provenance_crate,
+        inputs=(
+            RECORDS_READ,
+            waits_for("page_record", _records_of_report),
+            waits_for("page", layout.REPORT_PAGE),
+            waits_for("energy", layout.ENERGY_ACCOUNT),
+            unseen(
+                "files", all_records, words="{params.files:q} {input.page_record:q} {input.page:q} {input.energy:q}"
+            ),
+            Input("workflow", _workflow_files, is_ancient=True),  # a comment in a rule reruns nothing
+        ),
+        outputs=(
+            Output("crate", layout.CRATE, is_target=True),
+            Output("readme", layout.RUN_README),
+            Output("prov", layout.PROV),
+            Output("kept", layout.WORKFLOW_FILES, is_folder=True),
+        ),
+        need=Need(minutes=60, memory_megabytes=4000),
+        # The evidence is attested first, so that the crate names a line of the log that covers it.
+        before=lambda run: f"python -m pipeline provenance attest {run} 2> {{log}}",
     ),
 )

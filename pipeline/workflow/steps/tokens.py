@@ -1,15 +1,56 @@
-"""The steps of the stage tokens."""
+"""The steps of the stages tokenizer and tokens."""
 
 from __future__ import annotations
 
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.tokens.settings import IndexSettings, ShardSettings, TokenUse
+from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
+from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens, TokenUse
 from pipeline.workflow.common_settings import shared
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import QUICK, SOURCES_READ, Input, Need, Output, Per, Step, unseen, waits_for
 
+TOKENIZER = Per(("tokenizer",), lambda c: [(name,) for name in c.tokenizer])
+
+
+def _held_out(config: Config, tokenizer: str) -> float:
+    """The held-out share is that of the token sets of its corpus, so that a tokenizer never trains on validation text.
+
+    All tokenizers of a corpus have the same, so that they are compared on the same text. Another corpus has other
+    clusters and holds out others: tokens by the tokenizer of another corpus may hold out what that one has read.
+    """
+    corpus = config.tokenizer[tokenizer].corpus
+    users = [t.validation_fraction for t in config.tokens.values() if tokenizer == t.tokenizer or corpus == t.corpus]
+    return max(users, default=Tokens().validation_fraction)
+
+
+def tokenizer_train(config: Config, i: Wildcards) -> Settings:
+    name = i["tokenizer"]
+    return TrainSettings(
+        validation_fraction=_held_out(config, name),
+        markers=config.markers(name),
+        **shared(TrainSettings, config.tokenizer[name]),
+    )
+
+
+def tokenizer_fertility(config: Config, i: Wildcards) -> Settings:
+    section = config.tokenizer[i["tokenizer"]]
+    return FertilitySettings(
+        validation_fraction=_held_out(config, i["tokenizer"]),
+        parallel=sorted(section.parallel),
+        **{key: value for key, value in shared(FertilitySettings, section).items() if key != "parallel"},
+    )
+
+
+def _corpus(run: RunFiles, w: Wildcards) -> str:
+    section = run.config.tokens[w["tokens"]] if "tokens" in w else run.config.tokenizer[w["tokenizer"]]
+    return section.corpus
+
+
+DOCUMENTS = unseen("documents", lambda run, w: run.corpus_files(layout.FINAL_DOCUMENTS, _corpus(run, w)))
+# Nothing is made of a corpus that lost documents, or more files than it may.
+COUNTED = waits_for("counted", lambda run, w: run.file(layout.STATISTICS, corpus=_corpus(run, w)), is_ancient=True)
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
     ("tokens", "shard"), lambda c: [(name, str(n)) for name, section in c.tokens.items() for n in range(section.shards)]
@@ -47,10 +88,6 @@ def _documents_made(run: RunFiles, w: Wildcards) -> str | list[str]:
     return run.corpus_batches("corpus.decontaminate", section.corpus)
 
 
-def _corpus(run: RunFiles, w: Wildcards) -> str:
-    return run.config.tokens[w["tokens"]].corpus
-
-
 def _shards(run: RunFiles, w: Wildcards, place: layout.Place) -> list[str]:
     shards = range(run.config.tokens[w["tokens"]].shards)
     return [run.file(place, tokens=w["tokens"], shard=shard) for shard in shards]
@@ -62,6 +99,37 @@ TOKENIZER_OF_TOKENS = Input(
 
 STEPS = (
     Step(
+        "tokenizer.train",
+        TOKENIZER,
+        "Train the tokenizer {wildcards.tokenizer}",
+        tokenizer_train,
+        inputs=(
+            SOURCES_READ,
+            waits_for("batches", lambda run, w: run.corpus_batches("corpus.decontaminate", _corpus(run, w))),
+            COUNTED,
+            DOCUMENTS,
+        ),
+        outputs=(Output("tokenizer", layout.TOKENIZER), Output("configuration", layout.TOKENIZER_CONFIGURATION)),
+        need=Need("tokenizer", 60, memory_megabytes=4000, memory_bytes_per_byte=1.0, cpus=8),
+        threads=8,
+    ),
+    Step(
+        "tokenizer.fertility",
+        TOKENIZER,
+        "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text",
+        tokenizer_fertility,
+        inputs=(
+            SOURCES_READ,
+            Input("tokenizer", layout.TOKENIZER),
+            # It stands for the documents that the tokenizer was trained on.
+            waits_for("trained", lambda run, w: run.record_of("tokenizer.train", w["tokenizer"])),
+            DOCUMENTS,
+            Input("parallel", lambda run, w: [*map(str, run.config.parallel_files(w["tokenizer"]))]),
+        ),
+        outputs=(Output("fertility", layout.FERTILITY, is_target=True),),
+        need=Need("tokenizer", memory_megabytes=1500),
+    ),
+    Step(
         "tokens.shard",
         SHARD,
         "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}",
@@ -70,8 +138,8 @@ STEPS = (
             SOURCES_READ,
             TOKENIZER_OF_TOKENS,
             waits_for("batches", _documents_made),
-            waits_for("counted", lambda run, w: run.file(layout.STATISTICS, corpus=_corpus(run, w)), is_ancient=True),
-            unseen("documents", lambda run, w: run.corpus_files(layout.FINAL_DOCUMENTS, _corpus(run, w))),
+            COUNTED,
+            DOCUMENTS,
         ),
         outputs=(Output("train", TRAIN), Output("validation", VALIDATION)),
         need=Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=4.0),

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.workflow import version_cache
+from pipeline.workflow import start_cache
+from pipeline.workflow.start_cache import VERSIONS_FILE
 from pipeline.workflow.steps import STEPS
-from pipeline.workflow.version_cache import FILE
 from tests.conftest import ROOT, rewrite
 
 KEEP = """
 import json, sys
 from pipeline.job import reach, versions
-from pipeline.workflow import version_cache
+from pipeline.workflow import start_cache
 from pipeline.workflow.steps import STEPS
 
 if len(sys.argv) > 1:
     reach.Reach = None  # whoever follows a name now fails
-version_cache.keep()
+start_cache.keep_versions()
 modules = [f"pipeline.{step}" for step in STEPS]
 print(json.dumps({one: [versions.code_version(one), sorted(versions.imported(one))] for one in modules}))
 """
@@ -46,7 +46,7 @@ def kept(folder: Path, *only: str, check: bool = True) -> dict[str, list[object]
 
 def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) -> None:
     worked_out = kept(copy)
-    assert (copy / FILE).is_file() and len(worked_out) > 30
+    assert (copy / VERSIONS_FILE).is_file() and len(worked_out) > 30
     assert kept(copy, "only") == worked_out
     rewrite(copy / "pipeline/corpus/filter.py")
     assert kept(copy, "only", check=False) == {}, "no name was followed, though the code is another"
@@ -60,25 +60,25 @@ def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) ->
 @pytest.fixture
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
     """Return what is worked out from now on: of each step the same, which takes no time."""
-    monkeypatch.setattr(version_cache, "package_sha256", lambda: "a")
-    monkeypatch.setattr(version_cache.versions, "code_version", lambda _: "0")
-    monkeypatch.setattr(version_cache.versions, "imported", lambda _: {"torch", "numpy"})
+    monkeypatch.setattr(start_cache, "package_sha256", lambda: "a")
+    monkeypatch.setattr(start_cache.versions, "code_version", lambda _: "0")
+    monkeypatch.setattr(start_cache.versions, "imported", lambda _: {"torch", "numpy"})
     return {f"pipeline.{step}": ["0", ["numpy", "torch"]] for step in STEPS}
 
 
 def test_a_link_to_nothing_among_the_code_stops_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package := tmp_path / "pipeline").mkdir()
     (package / ".#dag.py").symlink_to("somebody@somewhere.1234")
-    monkeypatch.setattr(version_cache, "PACKAGE", package)
-    version_cache.keep(tmp_path / "kept.json")
+    monkeypatch.setattr(start_cache, "PACKAGE", package)
+    start_cache.keep_versions(tmp_path / "kept.json")
     assert not (tmp_path / "kept.json").exists()
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
-        monkeypatch.setattr(version_cache, "package_sha256", iter(hashes).__next__)
-        version_cache.keep(tmp_path / "kept.json")
+        monkeypatch.setattr(start_cache, "package_sha256", iter(hashes).__next__)
+        start_cache.keep_versions(tmp_path / "kept.json")
         assert (tmp_path / "kept.json").exists() == is_kept
 
 
@@ -89,12 +89,12 @@ def test_a_file_that_says_nothing_is_written_again(
     worked_out: dict[str, list[object]], tmp_path: Path, content: str
 ) -> None:
     (file := tmp_path / "kept.json").write_text(content)
-    version_cache.keep(file)
+    start_cache.keep_versions(file)
     assert json.loads(file.read_text()) == {"package": "a", "modules": worked_out}
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_where_it_cannot_be_written_nothing_stops(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("no folder")
-    version_cache.keep(tmp_path / "folder" / "kept.json")
+    start_cache.keep_versions(tmp_path / "folder" / "kept.json")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
