@@ -60,17 +60,15 @@ def _references(config: Sections) -> None:
         if value not in section:
             raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
     for name, corpus in config.corpus.items():
-        for source in corpus.exclude_sources:
-            if source not in names:
-                raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+        for key, named in (
+            ("exclude_sources", corpus.exclude_sources),
+            ("deduplication.prefer", corpus.deduplication.prefer),
+            ("decontamination.cannot_hold_items", corpus.decontamination.cannot_hold_items),
+        ):
+            if unknown := [source for source in named if source not in names]:
+                raise ValueError(f"corpus.{name}.{key}: there is no source {unknown[0]!r}")
         if not config.corpus_sources(name):
             raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
-        for source in corpus.deduplication.prefer:
-            if source not in names:
-                raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
-        for source in corpus.decontamination.cannot_hold_items:
-            if source not in names:
-                raise ValueError(f"corpus.{name}.decontamination.cannot_hold_items: there is no source {source!r}")
         for source_name in config.corpus_sources(name):
             try:
                 corpus.rules_for(config.source(source_name))

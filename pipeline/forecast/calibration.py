@@ -17,7 +17,7 @@ from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Attempt, Record
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
-from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
+from pipeline.forecast.work import BYTES, WORK, Raw
 from pipeline.plan.settings import (
     CalibrationRun,
     ForecastPlan,
@@ -174,7 +174,7 @@ def _trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredT
             planned = ModelPlan(
                 architecture=model.architecture,
                 training=TrainingPlan.model_validate(model.training),
-                vocabulary_size=vocabulary(config, name),
+                vocabulary_size=config.vocabulary_size(model.tokens),
             )
             found[name] = MeasuredTraining(model=planned, processes=processes, step_seconds=seconds)
     return found

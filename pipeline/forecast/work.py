@@ -80,19 +80,15 @@ def _sorted(config: Config, raw: Raw) -> float | None:
     return sum(_corpus(config, raw, section.corpus) for section in config.tokens.values() if section.suffixes) or None
 
 
-def vocabulary(config: Config, model: str) -> int:
-    return config.tokenizer[config.tokens[config.models[model].tokens].tokenizer].vocabulary_size
-
-
 def _parameters(config: Config, model: str) -> float:
-    return parameter_count(config.models[model].architecture, vocabulary(config, model))
+    return parameter_count(config.models[model].architecture, config.vocabulary_size(config.models[model].tokens))
 
 
 def _training(config: Config, raw: Raw) -> float | None:
     total = 0.0
-    for name, model in config.models.items():
-        t = model.training
-        total += training_flops(model.architecture, vocabulary(config, name), t.batches, t.first_step, t.steps)
+    for model in config.models.values():
+        size, t = (model.architecture, config.vocabulary_size(model.tokens)), model.training
+        total += training_flops(*size, t.batches, t.first_step, t.steps)
     return total or None
 
 
@@ -100,7 +96,7 @@ def segment_flops(config: Config, model: str, step: str) -> float:
     """Return the floating-point operations of the segment of a training that ends with a step."""
     section, last = config.models[model], int(step)
     training = section.training
-    size = section.architecture, vocabulary(config, model)
+    size = section.architecture, config.vocabulary_size(section.tokens)
     return training_flops(*size, training.batches, training.segment_start(last), last)
 
 

@@ -144,29 +144,23 @@ class Job:
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
         self.partial = {name: lease.partial(path) for name, path in self.outputs.items()}
         keywords |= self.partial
-        if "launch" in parameters:
-            keywords["launch"] = self.arguments.launch
-        if "scratch" in parameters and self.arguments.scratch:
-            keywords["scratch"] = Path(self.arguments.scratch)
-        if "versions" in parameters:
-            keywords["versions"] = [self.code_version, self.environment_version]
-        if "owner" in parameters:
-            keywords["owner"] = self.owner
-        if "recovery_folder" in parameters and self.arguments.recovery:
-            keywords["recovery_folder"] = Path(folder(self.arguments.recovery, account=None))
-        if "staging" in parameters and self.arguments.staging:
-            keywords["staging"] = Path(folder(self.arguments.staging, account=None))
-        if "platform" in parameters:
-            keywords["platform"] = self.arguments.platform
-        for name in ("raw", "private"):
-            if name in parameters:
-                keywords[name] = Path(getattr(self.arguments, name))
+        given = self.arguments
+        offered = {
+            "launch": given.launch,
+            "platform": given.platform,
+            "versions": [self.code_version, self.environment_version],
+            "owner": self.owner,
+            **{name: Path(path) for name in ("scratch", "raw", "private") if (path := getattr(given, name))},
+        }
+        for name, template in (("recovery_folder", given.recovery), ("staging", given.staging)):
+            if name in parameters and template:
+                offered[name] = Path(folder(template, account=None))
+        keywords |= {name: value for name, value in offered.items() if name in parameters}
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
-        needed = {name for name, given in parameters.items() if given.default is inspect.Parameter.empty} - {first}
-        missing = needed - set(keywords)
-        if missing:
+        needed = {name for name, one in parameters.items() if one.default is inspect.Parameter.empty} - {first}
+        if missing := needed - set(keywords):
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords
 

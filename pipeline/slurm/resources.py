@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
-from pipeline.forecast.work import segment_flops, vocabulary
+from pipeline.forecast.work import segment_flops
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
@@ -278,7 +278,8 @@ class Requests:
         return sum(self.config.source_units(source).sizes.values())
 
     def _parameters(self, model: str) -> int:
-        return parameter_count(self.config.models[model].architecture, vocabulary(self.config, model))
+        section = self.config.models[model]
+        return parameter_count(section.architecture, self.config.vocabulary_size(section.tokens))
 
     def _training_minutes(self, wildcards: Mapping[str, str], processes: int) -> int:
         """Return a time limit for a segment; where it is too short, Slurm gives the job another allocation."""

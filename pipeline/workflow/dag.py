@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
 from pipeline.job.environments import Environment
-from pipeline.layout import BATCH, LOG, RECORD
+from pipeline.layout import BATCH, RECORD
 from pipeline.workflow.finished_training import Finished
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS, step_settings
@@ -127,10 +127,6 @@ class Dag(RunFiles):
     def record(self, step: str) -> str:
         """Return the record's path of a step, with its wildcards; of a unit, whose number %unit stands for."""
         return self.file(RECORD, job=STEPS[step].job.replace("{batch}", "%unit"))
-
-    def log(self, step: str) -> str:
-        """Return the log's path of a step, with its wildcards."""
-        return self.file(LOG, job=STEPS[step].job)
 
     def batch(self, step: str) -> str:
         """Return the path of what a batch of a step wrote, with its wildcards; the units' records are their own."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.paths import shorten
-from pipeline.layout import LISTING, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, Place
+from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, Place
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
@@ -19,20 +19,20 @@ from pipeline.workflow.steps.declaration import Files, Input, Output, Step, Valu
 from pipeline.workflow.steps.pretrain import milestone_before
 
 
+@dataclass(frozen=True)
 class CheckpointInputs:
     """Input functions of the wildcards of a job, for what is known behind a checkpoint of Snakemake alone.
 
     What is before such a checkpoint decides by its content, not by its time, whether the steps after it run again.
 
-    Args:
+    Attributes:
         checkpoints: Snakemake's object of that name.
     """
 
-    def __init__(self, dag: Dag, stale: Stale, checkpoints: Any, startup: Startup) -> None:
-        self.dag = dag
-        self.stale = stale
-        self.checkpoints = checkpoints
-        self.startup = startup
+    dag: Dag
+    stale: Stale
+    checkpoints: Any
+    startup: Startup
 
     def all_sources(self) -> list[str]:
         """Return what the checkpoint `sources_complete` waits for."""
@@ -104,7 +104,8 @@ def shell_command(step: Step, before: str = "") -> str:
     words += ["{params.contract:q}"]
     words += ["--units {params.units:q} --batch {output.batch:q}"] if is_batch else []
     words += ["--of={params.of}"] if step.of else []
-    words += [f"--{name}={{params.{name}:q}}" for name in ("raw", "scratch") if name in _own_parameters(step)]
+    words += ["--raw={params.raw:q}"] if step.reads_raw else []
+    words += ["--scratch={params.scratch:q}"] if step.scratch is not None else []
     words += [f"--{name}={{resources.{name}:q}}" for name in step.options]
     words += [f"--input {one.name} {_words(one)}" for one in step.inputs if one.is_read]
     words += [f"--output {one.name} {{{made}.{one.name}:q}}" for one in step.outputs]
@@ -113,19 +114,16 @@ def shell_command(step: Step, before: str = "") -> str:
     return " ".join(words)
 
 
-def _own_parameters(step: Step) -> list[str]:
-    return ["raw"] * step.reads_raw + ["scratch"] * (step.scratch is not None)
-
-
 def _words(read: Input) -> str:
     from_input = read.is_seen and not read.is_short
     return read.words or f"{{{'input' if from_input else 'params'}.{read.name}:q}}"
 
 
+@dataclass(frozen=True)
 class RuleFactory:
     """Makes the rules of one run.
 
-    Args:
+    Attributes:
         dag: the jobs of the run.
         resources_of: what the jobs of a step ask for.
         units_of_batch: how many units a batch has: on one machine, as many of its cores as there are get used.
@@ -133,19 +131,11 @@ class RuleFactory:
         supervisor: the program that starts the processes of a training, known when all rules are read.
     """
 
-    def __init__(
-        self,
-        dag: Dag,
-        resources_of: Callable[[str], Mapping[str, Any]],
-        units_of_batch: Directive,
-        behind: CheckpointInputs,
-        supervisor: Callable[[], str],
-    ) -> None:
-        self.dag = dag
-        self._resources_of = resources_of
-        self._units_of_batch = units_of_batch
-        self._behind = behind
-        self._supervisor = supervisor
+    dag: Dag
+    resources_of: Callable[[str], Mapping[str, Any]]
+    units_of_batch: Directive
+    behind: CheckpointInputs
+    supervisor: Callable[[], str]
 
     def rule(self, step: Step) -> Rule:
         """Return the directives of a step's rule."""
@@ -156,8 +146,8 @@ class RuleFactory:
             name=step.rule,
             inputs=self._inputs(step),
             outputs={"batch": self.dag.batch(step.name)} if is_batch else made | {"record": self.dag.record(step.name)},
-            log=self.dag.log(step.name),
-            threads=self._units_of_batch if is_batch else step.threads,
+            log=self.dag.file(LOG, job=step.job),
+            threads=self.units_of_batch if is_batch else step.threads,
             resources=self._resources(step),
             params=self._params(step),
             constraints=step.constraints,
@@ -186,7 +176,7 @@ class RuleFactory:
 
     def _files(self, step: Step, read: Input) -> Directive:
         if isinstance(read.files, str):
-            method: Callable[[Step, Wildcards], Any] = getattr(self._behind, read.files)
+            method: Callable[[Step, Wildcards], Any] = getattr(self.behind, read.files)
             return lambda wildcards: method(step, dict(wildcards.items()))
         assert callable(read.files), f"{step.name}: Snakemake is to know the input {read.name}, which names no files"
         return self._value(read.files)
@@ -203,11 +193,11 @@ class RuleFactory:
         return report(path, patterns=[*shown.patterns], category=shown.category, labels=dict(shown.labels))
 
     def _resources(self, step: Step) -> dict[str, Any]:
-        found = dict(self._resources_of(step.name)) | {name: self._value(of) for name, of in step.resources.items()}
+        found = dict(self.resources_of(step.name)) | {name: self._value(of) for name, of in step.resources.items()}
         if "operation" in step.options:
             found["operation"] = self.dag.operation(step.name)
         if step.is_supervised:
-            found["supervisor"] = lambda wildcards: self._supervisor()
+            found["supervisor"] = lambda wildcards: self.supervisor()
         return found
 
     def _params(self, step: Step) -> dict[str, Any]:

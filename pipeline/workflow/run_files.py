@@ -95,21 +95,21 @@ class RunFiles(ABC):
         """Return what all batches of a step of a corpus wrote."""
         return self.batches(step, self.config.corpus_sources(corpus), corpus)
 
-    def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (source, unit) of the sources, in the order in which every step reads them."""
-        return [(source, unit) for source in sources for unit in self.config.units(source)]
-
     def corpus_files(self, place: Place, corpus: str) -> list[str]:
         """Return the files of all units of a corpus, in one of its folders."""
-        return self._unit_files(place, corpus, self.config.corpus_sources(corpus))
+        return self.unit_files(place.fill(corpus=corpus), self.config.corpus_sources(corpus))
 
     def reserved_files(self, place: Place, corpus: str) -> list[str]:
         """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
-        return self._unit_files(place, corpus, self.config.reserving())
+        return self.unit_files(place.fill(corpus=corpus), self.config.reserving())
 
-    def _unit_files(self, place: Place, corpus: str, sources: Iterable[str]) -> list[str]:
-        folder = place.fill(corpus=corpus)
-        return [self.file(folder, source=source, unit=unit) for source, unit in self.units(sources)]
+    def unit_files(self, place: Place, sources: Iterable[str]) -> list[str]:
+        """Return the files of all units of some sources, in the order in which every step reads them."""
+        return [self.file(place, source=source, unit=unit) for source in sources for unit in self.config.units(source)]
+
+    def shards(self, place: Place, tokens: str) -> list[str]:
+        """Return the files of all shards of a token set."""
+        return [self.file(place, tokens=tokens, shard=shard) for shard in range(self.config.tokens[tokens].shards)]
 
     def batch_units(self, wildcards: Wildcards) -> list[str]:
         """Return the units of a batch: their files of the listing, in few words."""

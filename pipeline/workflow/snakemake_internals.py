@@ -55,13 +55,8 @@ def remembered(memory: Path, name: str) -> bool:
     return file_of(memory, name).exists()
 
 
-def is_locked(run: str, locks: Path) -> bool:
-    """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
-    return bool(locks_of(run, locks))
-
-
 def locks_of(run: str, locks: Path) -> list[Path]:
-    """Return the lock files of Snakemake that name files of this run."""
+    """Return the lock files that name files of this run, of a snakemake that runs or has left them behind."""
     found = []
     for file in locks.glob("*.lock"):
         with suppress(OSError):  # its snakemake has just ended

@@ -7,6 +7,7 @@ every file that exists; the truth then lies in the records. A stale record is de
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import layout
@@ -29,12 +30,12 @@ def _read(path: Path) -> Record | BatchRecord | None:
         return None
 
 
+@dataclass(frozen=True)
 class Stale:
     """The stale records of a run, whose paths are below the working directory."""
 
-    def __init__(self, dag: Dag, memory: Path) -> None:
-        self.dag = dag
-        self.memory = memory
+    dag: Dag
+    memory: Path
 
     def unfit(self) -> list[Path]:
         """Return the forgotten records that do not fit the configuration, code and environment."""

@@ -27,7 +27,7 @@ from pipeline.job.environments import Environment
 from pipeline.provenance import evidence, seal
 from pipeline.workflow import run_lock, start_cache
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.snakemake_internals import LOCKS, action, is_locked
+from pipeline.workflow.snakemake_internals import LOCKS, action, locks_of
 from pipeline.workflow.stale_records import Stale
 
 Say = Callable[[str], None]
@@ -201,7 +201,7 @@ class Startup:
             InputError: the evidence of what is deleted cannot be written.
         """
         # Neither does a start that Snakemake is about to refuse, because its own lock is there.
-        self._keeps = not self.executes or is_locked(dag.run, Path(LOCKS))
+        self._keeps = not self.executes or bool(locks_of(dag.run, Path(LOCKS)))
         no_more = stale.of_units_no_more() if self.is_main_process else []
         if no_more:
             self.say(

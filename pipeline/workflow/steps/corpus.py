@@ -152,6 +152,12 @@ def this_batch(step: str) -> Input:
 
 
 FILTERED_BATCH = (SOURCES_READ, this_batch("corpus.filter"), unseen("documents", layout.FILTERED))
+SIGNED_CORPUS = (
+    SOURCES_READ,
+    all_batches("batches", "corpus.signatures"),
+    RESERVED_BATCHES,
+    all_units("signatures", layout.SIGNATURES),
+)
 
 STEPS = (
     Step(
@@ -216,13 +222,7 @@ STEPS = (
         CORPUS_SHARE,
         "Find equal keys in the corpus {wildcards.corpus}, share {wildcards.share}",
         corpus_equal_keys,
-        inputs=(
-            SOURCES_READ,
-            all_batches("batches", "corpus.signatures"),
-            RESERVED_BATCHES,
-            all_units("signatures", layout.SIGNATURES),
-            RESERVED_UNITS,
-        ),
+        inputs=(*SIGNED_CORPUS, RESERVED_UNITS),
         outputs=(Output("pairs", layout.EQUAL_KEYS),),
         need=Need("corpus", 60, memory_megabytes=1500),
     ),
@@ -232,10 +232,7 @@ STEPS = (
         "Find duplicates in the corpus {wildcards.corpus}",
         corpus_find_duplicates,
         inputs=(
-            SOURCES_READ,
-            all_batches("batches", "corpus.signatures"),
-            RESERVED_BATCHES,
-            all_units("signatures", layout.SIGNATURES),
+            *SIGNED_CORPUS,
             all_units("documents", layout.FILTERED),
             RESERVED_UNITS,
             Input("pairs", equal_keys, is_short=True),

@@ -96,8 +96,7 @@ def baseline_answers(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _suffixes(run: RunFiles, w: Wildcards) -> list[str]:
-    tokens = run.config.models[w["model"]].tokens
-    return [run.file(layout.SUFFIXES, tokens=tokens, shard=shard) for shard in range(run.config.tokens[tokens].shards)]
+    return run.shards(layout.SUFFIXES, run.config.models[w["model"]].tokens)
 
 
 def _compared_answers(run: RunFiles, w: Wildcards) -> list[str]:
@@ -144,7 +143,12 @@ STEPS = (
             SOURCES_READ,
             INDEX,
             TOKENIZER_OF_MODEL,
-            Input("suffixes", _suffixes, is_short=True, is_ancient=True),
+            Input(
+                "suffixes",
+                lambda run, w: run.shards(layout.SUFFIXES, run.config.models[w["model"]].tokens),
+                is_short=True,
+                is_ancient=True,
+            ),
             Input("final", layout.FINAL_MODEL),
             Input(
                 "harmful", lambda run, w: [*map(str, run.config.harmful_files_of_model(w["model"]))], is_ancient=True

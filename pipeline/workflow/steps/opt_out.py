@@ -70,12 +70,8 @@ def _removed_of_all(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _all_shards(run: RunFiles, w: Wildcards) -> list[str]:
-    return [
-        run.file(layout.TOKEN_SHARD, tokens=tokens, split=split, shard=shard)
-        for tokens, section in run.config.tokens.items()
-        for split in ("train", "validation")
-        for shard in range(section.shards)
-    ]
+    places = [layout.TOKEN_SHARD.fill(split=split) for split in ("train", "validation")]
+    return [name for tokens in run.config.tokens for place in places for name in run.shards(place, tokens)]
 
 
 RESERVED_BATCHES = waits_for(

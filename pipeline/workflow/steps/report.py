@@ -106,10 +106,6 @@ ARTEFACTS = (
 )
 
 
-def _artefacts(run: RunFiles, w: Wildcards) -> list[str]:
-    return [path for files in ARTEFACTS for path in files(run, w)]
-
-
 def _document(label: str, *patterns: str) -> Shown:
     return Shown("Report", {"document": label}, patterns)
 
@@ -163,7 +159,7 @@ STEPS = (
             MANIFESTS_READ,
             RECORDS_READ,
             unseen("records", all_records),
-            Input("files", _artefacts),
+            Input("files", lambda run, w: [path for files in ARTEFACTS for path in files(run, w)]),
             Input("carbon_intensity", _carbon_intensity),
         ),
         outputs=(

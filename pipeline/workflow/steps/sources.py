@@ -107,17 +107,7 @@ def _entries_of(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def _own_entries(run: RunFiles, w: Wildcards) -> list[str]:
-    units = run.units([w["source"]] if opt_out_list(run, w) else [])
-    return [run.file(layout.OPT_OUT_ENTRIES, source=source, unit=unit) for source, unit in units]
-
-
-def _shared_entries(run: RunFiles, w: Wildcards) -> list[str]:
-    units = run.units(_with_same_list(run, w))
-    return [run.file(layout.OPT_OUT_ENTRIES, source=source, unit=unit) for source, unit in units]
-
-
-def _fingerprints(run: RunFiles, w: Wildcards) -> list[str]:
-    return [run.file(layout.FINGERPRINT, source=source, unit=unit) for source, unit in run.units([w["source"]])]
+    return run.unit_files(layout.OPT_OUT_ENTRIES, [w["source"]] if opt_out_list(run, w) else [])
 
 
 STEPS = (
@@ -168,9 +158,9 @@ STEPS = (
         inputs=(
             waits_for("batches", lambda run, w: run.batches("sources.fingerprint", [w["source"]])),
             waits_for("entries_batches", _entries_of),
-            unseen("fingerprints", _fingerprints),
+            unseen("fingerprints", lambda run, w: run.unit_files(layout.FINGERPRINT, [w["source"]])),
             unseen("entries", _own_entries),
-            unseen("shared", _shared_entries),
+            unseen("shared", lambda run, w: run.unit_files(layout.OPT_OUT_ENTRIES, _with_same_list(run, w))),
             Input("opt_out", opt_out_list),
         ),
         outputs=(

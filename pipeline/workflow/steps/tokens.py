@@ -88,9 +88,8 @@ def _documents_made(run: RunFiles, w: Wildcards) -> str | list[str]:
     return run.corpus_batches("corpus.decontaminate", section.corpus)
 
 
-def _shards(run: RunFiles, w: Wildcards, place: layout.Place) -> list[str]:
-    shards = range(run.config.tokens[w["tokens"]].shards)
-    return [run.file(place, tokens=w["tokens"], shard=shard) for shard in shards]
+def _suffixes(run: RunFiles, w: Wildcards) -> list[str]:
+    return run.shards(layout.SUFFIXES, w["tokens"]) if run.config.tokens[w["tokens"]].suffixes else []
 
 
 TOKENIZER_OF_TOKENS = Input(
@@ -160,14 +159,11 @@ STEPS = (
         tokens_index,
         inputs=(
             SOURCES_READ,
-            Input("train", lambda run, w: _shards(run, w, TRAIN), is_short=True),
-            Input("validation", lambda run, w: _shards(run, w, VALIDATION), is_short=True),
+            Input("train", lambda run, w: run.shards(TRAIN, w["tokens"]), is_short=True),
+            Input("validation", lambda run, w: run.shards(VALIDATION, w["tokens"]), is_short=True),
             # Behind this Snakemake checkpoint nothing of the tokens is made any more, so that equal bytes stop what
             # follows.
-            waits_for(
-                "suffixes",
-                lambda run, w: _shards(run, w, layout.SUFFIXES) if run.config.tokens[w["tokens"]].suffixes else [],
-            ),
+            waits_for("suffixes", _suffixes),
         ),
         outputs=(Output("index", layout.TOKEN_INDEX, is_target=True),),
         need=Need("tokens", bytes_per_minute=QUICK),
