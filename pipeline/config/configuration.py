@@ -27,7 +27,7 @@ from pipeline.experiment.cells import CellContext, expand_experiment, experiment
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch import processes_per_node, world_size
-from pipeline.pretrain.settings import Model
+from pipeline.pretrain.settings import Model, SegmentSettings
 from pipeline.sources.units import SourceUnits
 
 
@@ -118,6 +118,22 @@ class Config(Sections):
 
     def _cells(self) -> Iterator[Cell]:
         return (cell for page in self._experiments.values() for cell in page.cells)
+
+    def segment_settings(self, model: str, last_step: int) -> SegmentSettings:
+        """Return the settings of the segment of a training that ends with a step.
+
+        Its start is known by the first step and by the milestone that is read, whatever the other model is called.
+        """
+        section = self.models[model]
+        return SegmentSettings(
+            architecture=section.architecture,
+            training=section.training.model_copy(update={"start": None}),
+            seed=self.model_seed(model),
+            first_step=section.training.segment_start(last_step),
+            last_step=last_step,
+            records_outcome=model in self.cells(),
+            energy_options=self.platform.energy_policies.get(section.training.energy_policy or ""),
+        )
 
     def parallel_files(self, tokenizer: str) -> list[str]:
         """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""

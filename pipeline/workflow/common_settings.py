@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from pipeline.config.configuration import Config
 from pipeline.core.hashing import folder_sha256, sha256_of
 from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignaturesSettings
-from pipeline.pretrain.settings import SegmentSettings
 
 
 def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -55,16 +53,3 @@ def harmful(config: Config, corpus: str) -> list[str]:
 def pretrained_models(config: Config) -> dict[str, Pretrained]:
     """Return what models of the run began with, by their names."""
     return {name: model.pretrained for name, model in config.models.items() if model.pretrained}
-
-
-def pretrain_segment(config: Config, i: Mapping[str, str]) -> SegmentSettings:
-    model, last = config.models[i["model"]], int(i["step"])
-    # Where it starts is told by the step and by the milestone that is read, whatever the other model is called.
-    training = model.training.model_copy(update={"start": None})
-    return SegmentSettings(
-        first_step=model.training.segment_start(last),
-        last_step=last,
-        records_outcome=i["model"] in config.cells(),
-        energy_options=config.platform.energy_policies.get(training.energy_policy or ""),
-        **shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"]), "training": training},
-    )

@@ -15,7 +15,7 @@ from pipeline.job.environments import Environment
 from pipeline.layout import BATCH, RECORD
 from pipeline.workflow.finished_training import Finished
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps import REPORTED, STAGES, STEPS, step_settings
+from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 
 
 class Dag(RunFiles):
@@ -57,7 +57,7 @@ class Dag(RunFiles):
         """Return the same as of today, of finished training too."""
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
-            settings = step_settings(self.config, step, instance).of_result()
+            settings = STEPS[step].settings(self.config, instance).of_result()
             module = f"pipeline.{step}"
             self._versions[key] = (
                 json.dumps(settings, sort_keys=True, ensure_ascii=False),
@@ -88,7 +88,7 @@ class Dag(RunFiles):
         def options(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
             more = STEPS[step].operation
-            found = step_settings(self.config, step, instance).of_operation() | (more(self, instance) if more else {})
+            found = STEPS[step].settings(self.config, instance).of_operation() | (more(self, instance) if more else {})
             return json.dumps(found, sort_keys=True)
 
         return options

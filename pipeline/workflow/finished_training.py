@@ -29,7 +29,6 @@ from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED, Training
-from pipeline.workflow.common_settings import pretrain_segment
 
 FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
@@ -181,7 +180,7 @@ class Finished:
         """Of each protected segment which settings concern steps that are done, and are others today."""
         found = {}
         for (model, step), record in self._records.items():
-            today = pretrain_segment(self.config, {"model": model, "step": str(step)})
+            today = self.config.segment_settings(model, step)
             try:
                 made = SegmentSettings.model_validate(record.settings)
             except ValidationError as error:

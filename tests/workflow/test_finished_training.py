@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import Config, load
-from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.finished_training import Finished
 from tests.record_content import attempt_content, entries, record_content
@@ -81,7 +80,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         weights = run / f"models/base/milestones/{step}/model.safetensors"
         weights.parent.mkdir(parents=True)
         weights.write_bytes(b"weights")
-        settings = pretrain_segment(config, {"model": "base", "step": str(step)})
+        settings = config.segment_settings("base", step)
         record = record_content(
             "pretrain.segment",
             instance={"model": "base", "step": str(step)},

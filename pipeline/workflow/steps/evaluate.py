@@ -16,7 +16,7 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
-from pipeline.workflow.common_settings import harmful, pretrain_segment
+from pipeline.workflow.common_settings import harmful
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step
 from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL
@@ -69,7 +69,7 @@ def evaluate_differences(config: Config, i: Wildcards) -> Settings:
     """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
     groups: dict[str, dict[int, str]] = {}
     for name, model in sorted(config.compared_models().items()):
-        trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
+        trained = config.segment_settings(name, model.training.steps).of_result()
         seed = trained.pop("seed")
         start, taken = model.training.start, config.models[config.root(name)].pretrained
         began = [start.step if start else None, taken.folder if taken else None]

@@ -10,7 +10,6 @@ from pipeline.core.records import Versions
 from pipeline.core.settings import Settings, leaves
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
-from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.run_files import RunFiles, Wildcards, short_hash
 from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step, waits_for
 
@@ -30,7 +29,7 @@ def pretrain_adopt(config: Config, i: Wildcards) -> Settings:
 
 def pretrain_export(config: Config, i: Wildcards) -> Settings:
     model = config.models[i["model"]]
-    trained = pretrain_segment(config, {**i, "step": str(model.training.steps)}).of_result()
+    trained = config.segment_settings(i["model"], model.training.steps).of_result()
     vocabulary_size = config.vocabulary_size(model.tokens)
     told = {
         name: value
@@ -125,7 +124,7 @@ STEPS = (
         "pretrain.segment",
         SEGMENT,
         "Train the model {wildcards.model} up to step {wildcards.step}",
-        pretrain_segment,
+        lambda config, i: config.segment_settings(i["model"], int(i["step"])),
         inputs=(
             SOURCES_READ,
             Input("index", "tokens_index", is_ancient=True),
