@@ -1,8 +1,7 @@
 """The rules of the steps, each made from its declaration in pipeline/workflow/steps."""
 
 from pipeline.slurm.resources import Requests
-from pipeline.workflow.rule_factory import CheckpointInputs
-from pipeline.workflow.rule_factory import RuleFactory
+from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS
 
 

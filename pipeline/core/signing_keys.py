@@ -9,29 +9,16 @@ from pathlib import Path
 from typing import Literal
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    ECDSA,
-    SECP256R1,
-    EllipticCurvePrivateKey,
-    EllipticCurvePublicKey,
-    generate_private_key,
-)
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
 
 from pipeline.core.errors import InputError
 
 Algorithm = Literal["p256", "ed25519"]
-PrivateKey = EllipticCurvePrivateKey | Ed25519PrivateKey
-PublicKey = EllipticCurvePublicKey | Ed25519PublicKey
+PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
+PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
 
 
 def generate(path: Path, algorithm: Algorithm) -> Path:
@@ -40,9 +27,10 @@ def generate(path: Path, algorithm: Algorithm) -> Path:
     Raises:
         InputError: one of the files is there already, or cannot be written.
     """
-    key: PrivateKey = generate_private_key(SECP256R1()) if algorithm == "p256" else Ed25519PrivateKey.generate()
+    key: PrivateKey = ec.generate_private_key(ec.SECP256R1()) if algorithm == "p256" else Ed25519PrivateKey.generate()
     public = path.with_name(f"{path.name}.pub")
-    private_text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    plain = serialization.NoEncryption()
+    private_text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     for file, mode, text in ((path, 0o600, private_text), (public, 0o644, public_text(key.public_key()))):
         try:
             with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as written:
@@ -56,12 +44,13 @@ def generate(path: Path, algorithm: Algorithm) -> Path:
 
 def public_text(key: PublicKey) -> bytes:
     """Return a public key as PEM."""
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def key_sha256(key: PublicKey) -> str:
     """Return what a key is called: the SHA-256 of its SubjectPublicKeyInfo in DER, in hexadecimal digits."""
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def algorithm(key: PublicKey) -> Algorithm:
@@ -88,7 +77,7 @@ def private(path: Path) -> PrivateKey:
             f"provenance.key: others may read the signing key {path.name}: take that right from them (chmod 600)"
         )
     try:
-        key: object = load_pem_private_key(text, password=None)
+        key: object = serialization.load_pem_private_key(text, password=None)
     except TypeError:
         raise InputError(
             f"provenance.key: {path.name} has a passphrase, which no job can type: use a key without"
@@ -98,7 +87,7 @@ def private(path: Path) -> PrivateKey:
     except UnsupportedAlgorithm:
         key = None
     if isinstance(key, Ed25519PrivateKey) or (
-        isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1)
+        isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
     ):
         return key
     raise InputError(f"provenance.key: {path.name} is neither a P-256 nor an Ed25519 key: make one with keygen")
@@ -111,7 +100,7 @@ def public(path: Path) -> PublicKey:
         InputError: it is missing, no PEM, or of another kind.
     """
     try:
-        key: object = load_pem_public_key(path.read_bytes())
+        key: object = serialization.load_pem_public_key(path.read_bytes())
     except OSError as error:
         raise InputError(f"the public key {path} cannot be read: {error.strerror}") from None
     except ValueError:
@@ -119,7 +108,7 @@ def public(path: Path) -> PublicKey:
     except UnsupportedAlgorithm:
         key = None
     if isinstance(key, Ed25519PublicKey) or (
-        isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1)
+        isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
     ):
         return key
     raise InputError(f"{path} is neither a P-256 nor an Ed25519 key")
@@ -127,7 +116,7 @@ def public(path: Path) -> PublicKey:
 
 def sign(key: PrivateKey, message: bytes) -> bytes:
     """Return the signature of a message: 64 bytes for Ed25519, DER for P-256."""
-    return key.sign(message) if isinstance(key, Ed25519PrivateKey) else key.sign(message, ECDSA(SHA256()))
+    return key.sign(message) if isinstance(key, Ed25519PrivateKey) else key.sign(message, ec.ECDSA(SHA256()))
 
 
 def verifies(key: PublicKey, signature: bytes, message: bytes) -> bool:
@@ -136,7 +125,7 @@ def verifies(key: PublicKey, signature: bytes, message: bytes) -> bool:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, message)
         else:
-            key.verify(signature, message, ECDSA(SHA256()))
+            key.verify(signature, message, ec.ECDSA(SHA256()))
     except InvalidSignature:
         return False
     return True

@@ -1,9 +1,4 @@
-"""The contract of a step: validate, measure, run, hash, record.
-
-A step is a function of its inputs, settings, code and environment. This module runs one step of one chapter,
-writes its outputs under temporary names that it renames at the end, and leaves a record of what happened. Every try
-leaves an attempt as well, so that a failed or killed job stays visible.
-"""
+"""The contract of a step: validate, measure, run, hash, record; see "A step is a function" in docs/architecture.md."""
 
 from __future__ import annotations
 

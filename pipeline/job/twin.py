@@ -1,8 +1,4 @@
-"""A job's twin: one that was done under another name, and so gave what this one would give.
-
-Two corpora may be filtered alike, and a model may get another name. Where step, settings, code, environment and every
-byte that is read are the same, what the twin wrote is taken over instead of being made again.
-"""
+"""A job's twin: one of the same step, settings, code, environment and input bytes that was done under another name."""
 
 from __future__ import annotations
 

@@ -10,19 +10,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.paths import shorten
 from pipeline.evaluate.task_files import suite_files
-from pipeline.layout import (
-    BATCH,
-    MANIFEST,
-    MILESTONE,
-    RECORD,
-    TOKEN_INDEX,
-    TOKENIZER_CONFIGURATION,
-    UNIT_LISTING,
-    Place,
-)
+from pipeline.layout import Place
 from pipeline.workflow.finished_training import Finished, hash_of_tokens
 
 Wildcards = Mapping[str, str]
@@ -80,11 +72,11 @@ class RunFiles(ABC):
 
     def record_of(self, *job: str) -> str:
         """Return the record of a job, such as `("corpus.ngrams", "main")`."""
-        return self.file(RECORD, job=".".join(job))
+        return self.file(layout.RECORD, job=".".join(job))
 
     def batch_of(self, *job: str) -> str:
         """Return what a batch wrote, such as `("corpus.filter", "main", "laws", "0")`."""
-        return self.file(BATCH, job=".".join(job))
+        return self.file(layout.BATCH, job=".".join(job))
 
     def batches(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
         """Return what all batches of a step wrote, of some sources."""
@@ -114,7 +106,7 @@ class RunFiles(ABC):
     def batch_units(self, wildcards: Wildcards) -> list[str]:
         """Return the units of a batch: their files of the listing, in few words."""
         units = self.config.batches(wildcards["source"])[wildcards["batch"]]
-        return shorten(self.file(UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units)
+        return shorten(self.file(layout.UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units)
 
     def raw_folder(self, wildcards: Wildcards) -> str:
         """Return the folder that the names of a source's raw files are relative to."""
@@ -134,7 +126,7 @@ class RunFiles(ABC):
     def batch_hash(self, wildcards: Wildcards) -> str | None:
         """Return one hash of what the units of a batch depend on, by the source's manifest; None before it exists."""
         source = wildcards["source"]
-        manifest = Path(self.file(MANIFEST, source=source))
+        manifest = Path(self.file(layout.MANIFEST, source=source))
         if not manifest.is_file():
             return None
         known = _unit_hashes(manifest, manifest.stat().st_mtime_ns)
@@ -151,7 +143,7 @@ class RunFiles(ABC):
 
     def milestone(self, model: str, step: int | str) -> str:
         """Return the folder of a milestone."""
-        return self.file(MILESTONE, model=model, step=step)
+        return self.file(layout.MILESTONE, model=model, step=step)
 
     def milestones(self, model: str) -> list[str]:
         """Return all milestones of a model, the last one last."""
@@ -159,7 +151,7 @@ class RunFiles(ABC):
 
     def token_index(self, model: str) -> str:
         """Return the index of the tokens that a model is trained on."""
-        return self.file(TOKEN_INDEX, tokens=self.config.models[model].tokens)
+        return self.file(layout.TOKEN_INDEX, tokens=self.config.models[model].tokens)
 
     def of_tokenizer(self, place: Place, model: str) -> str:
         """Return a file of the tokenizer of a model."""
@@ -167,7 +159,7 @@ class RunFiles(ABC):
 
     def tokens_hash(self, model: str) -> str | None:
         """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
-        paths = [Path(self.token_index(model)), Path(self.of_tokenizer(TOKENIZER_CONFIGURATION, model))]
+        paths = [Path(self.token_index(model)), Path(self.of_tokenizer(layout.TOKENIZER_CONFIGURATION, model))]
         if not all(path.is_file() for path in paths):
             return None
         return hash_of_tokens(*(hashlib.sha256(path.read_bytes()).digest() for path in paths))

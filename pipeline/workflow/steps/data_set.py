@@ -10,12 +10,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config, counted, leaving
 from pipeline.core.settings import Settings
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.items.settings import (
-    CountItemsSettings,
-    FindItemsSettings,
-    NgramsSettings,
-    TaskFile,
-)
+from pipeline.corpus.items.settings import CountItemsSettings, FindItemsSettings, NgramsSettings, TaskFile
 from pipeline.corpus.settings import Copies, Corpus, DescribedSource, StatisticsSettings
 from pipeline.evaluate.task_files import ItemFile
 from pipeline.report.settings import Stated
