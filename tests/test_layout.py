@@ -71,6 +71,12 @@ def test_a_missing_value_is_an_error() -> None:
         layout.MILESTONE.path(Path("run"), step=8)
 
 
+def test_a_file_of_a_folder_has_the_wildcards_of_the_folder() -> None:
+    place = layout.CORPUS.file("lengths.json")
+    assert place == "corpus/{corpus}/lengths.json" and place.name(corpus="main") == "corpus/main/lengths.json"
+    assert place.parse("corpus/main/lengths.json") == {"corpus": "main"}
+
+
 def test_places_are_found_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:
     for name in ("b/8", "a/8", "a/16", "a/.partial-24", ".hidden/8"):
         (tmp_path / "models" / name.replace("/", "/milestones/")).mkdir(parents=True)

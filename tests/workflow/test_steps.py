@@ -6,11 +6,13 @@ import importlib
 import inspect
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_type_hints
 
 import pytest
 import yaml
 
+from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.work import WORK
 from pipeline.workflow.dag import Dag
@@ -117,6 +119,30 @@ def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
     assert names <= found.keys() and found["seed"] == 7 and isinstance(found["parameters"], int)
     assert told(keep_checkpoints=9, validation_every=1) == found, "what only watches a training is none of them"
     assert told(learning_rate=0.5) == {**found, "training.learning_rate": 0.5}
+
+
+def test_a_job_of_finished_training_is_planned_as_it_was_made() -> None:
+    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    segment, made = {"model": "base", "step": "4"}, ("{}", "code of then", "environment of then")
+    today = dag.versions("pretrain.segment", segment)
+    kept = SimpleNamespace(
+        kept=lambda model, step: made if (model, step) == ("base", 4) else None,
+        adopted=lambda model: made if model == "base" else None,
+        operation=lambda model, step: {"index_sha256": f"of {model} before {step}"},
+    )
+    dag.finished = kept  # type: ignore[assignment]
+    assert dag.versions("pretrain.segment", segment) == made != today
+    assert dag.versions("pretrain.adopt", {"model": "base"}) == made
+    assert dag.versions("pretrain.segment", {**segment, "step": "8"})[1:] == today[1:]
+    assert json.loads(dag.operation("pretrain.segment")(segment))["index_sha256"] == "of base before 4"
+
+
+def test_the_files_of_shards_and_of_the_units_of_a_source_are_in_order() -> None:
+    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    assert dag.shards(layout.SUFFIXES, "main") == [f"results/micro/tokens/main/suffixes/{n}.arrow" for n in (0, 1)]
+    units = [Path(file).name for file in dag.corpus_files(layout.FILTERED, "main")]
+    assert units == ["en_guide.0.parquet", "nl_brieven.0.parquet", "nl_brieven.1.parquet", "nl_gids.0.parquet"]
+    assert dag.unit_files(layout.FINGERPRINT, ["nl_gids"]) == ["results/micro/sources/nl_gids/fingerprints/0.json"]
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
