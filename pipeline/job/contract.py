@@ -140,17 +140,19 @@ class Job:
         self.partial = {name: lease.partial(path) for name, path in self.outputs.items()}
         keywords |= self.partial
         given = self.arguments
-        offered = {
-            "launch": given.launch,
-            "platform": given.platform,
-            "versions": [self.code_version, self.environment_version],
-            "owner": self.owner,
-            **{name: Path(path) for name in ("scratch", "raw", "private") if (path := getattr(given, name))},
+        keywords |= {
+            name: value
+            for name, value in (("launch", given.launch), ("platform", given.platform), ("owner", self.owner))
+            if name in parameters
         }
-        for name, template in (("recovery_folder", given.recovery), ("staging", given.staging)):
-            if name in parameters and template:
-                offered[name] = Path(folder(template, account=None))
-        keywords |= {name: value for name, value in offered.items() if name in parameters}
+        if "versions" in parameters:
+            keywords["versions"] = [self.code_version, self.environment_version]
+        for name in {"scratch", "raw", "private"} & parameters.keys():
+            if path := getattr(given, name):
+                keywords[name] = Path(path)
+        for name, template in (("recovery_folder", "recovery"), ("staging", "staging")):
+            if name in parameters and (path := getattr(given, template)):
+                keywords[name] = Path(folder(path, account=None))
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all

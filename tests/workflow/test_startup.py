@@ -53,7 +53,7 @@ def test_a_process_of_a_job_says_and_deletes_nothing(tmp_path: Path) -> None:
 def test_a_source_without_files_is_refused_before_anything_is_done(
     everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.workflow.start_cache.keep", lambda: None)
+    monkeypatch.setattr("pipeline.workflow.start_cache.keep_versions", lambda: None)
     raw = everything.written() | {"data": str(tmp_path)}
     with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
         Said().startup("-n").plan(everything, lambda config: None)
@@ -68,7 +68,7 @@ def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
     def answers_nothing(config: Config) -> None:
         raise InputError("no image")
 
-    monkeypatch.setattr("pipeline.workflow.start_cache.keep", lambda: None)
+    monkeypatch.setattr("pipeline.workflow.start_cache.keep_versions", lambda: None)
     models = everything.model_copy(update={"models": {}, "experiments": {}})
     said = Said()
     said.startup("-n").plan(models, answers_nothing)
