@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sys
@@ -295,7 +294,7 @@ def descendants(process: int) -> Iterator[int]:
         children = _children_of(process)
     for child in children:
         yield child
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             yield from descendants(child)
 
 
@@ -304,7 +303,7 @@ def _children() -> list[psutil.Process]:
     found: list[psutil.Process] = []
     try:
         for number in descendants(os.getpid()):
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 found.append(psutil.Process(number))
     except OSError:
         return [*psutil.Process().children(recursive=True)]
@@ -319,7 +318,7 @@ def cpu_seconds_of_process_tree() -> float:
     finished = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in finished)
     for child in _children():
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             times = child.cpu_times()
             seconds += times.user + times.system + times.children_user + times.children_system
     return seconds
@@ -329,7 +328,7 @@ def memory_bytes_of_process_tree() -> int:
     """Resident memory now, summed over this process and its running descendants (pages they share count in each)."""
     resident: int = psutil.Process().memory_info().rss
     for child in _children():
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             resident += child.memory_info().rss
     return resident
 

@@ -75,7 +75,6 @@ def memory_needed(documents: int) -> int:
 
 
 def _stored(table: pa.Table) -> int:
-    """Return the bytes of a table as Parquet."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", row_group_size=ROWS_PER_GROUP)
     return int(sink.getvalue().size)

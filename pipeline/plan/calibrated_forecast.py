@@ -39,7 +39,8 @@ def calibrated_forecast(plan: ForecastPlan, platform: str) -> dict[str, Any]:
             if planned.amount is None:
                 raise InputError(planned.refused or "its work is not known before the run")
             rows = _rows(plan, step)
-            fitted[step], work[step] = _fit(rows), planned.amount
+            fitted[step] = Forecast.fit([(row.work, row.seconds, row.joules) for row in rows])
+            work[step] = planned.amount
             ends[step] = _account_ends(rows)
             steps[step] = told | _prediction_json(fitted[step].predict(planned.amount), ends[step])
         except InputError as error:
@@ -69,10 +70,6 @@ def _rows(plan: ForecastPlan, step: str) -> list[StepCost]:
             raise InputError(row.refused)
         rows.append(row)
     return rows
-
-
-def _fit(rows: Iterable[StepCost]) -> Forecast:
-    return Forecast.fit([(row.work, row.seconds, row.joules) for row in rows])
 
 
 def _account_ends(rows: Iterable[StepCost]) -> tuple[float, float]:
@@ -116,7 +113,6 @@ def _chain(
 
 
 def _notes(plan: ForecastPlan, platform: str) -> list[str]:
-    """Return what a reader must know of the calibration runs."""
     return [
         f"{run.folder} ran on the platform {run.platform}, this run is planned for {platform}: the forecast is of a "
         f"run on {run.platform}."

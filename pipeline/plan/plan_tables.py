@@ -100,7 +100,6 @@ def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
 
 
 def _range(key: str, values: dict[str, Any]) -> tuple[str, str]:
-    """Return a figure and its interval."""
     low, high = (format_quantity(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
     return format_quantity(key, values[key]), f"{low} to {high}"
 
@@ -126,7 +125,6 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def _sizes(plan: dict[str, Any]) -> list[str]:
-    """Return a line for each size and number of tokens."""
     if not plan["sizes"]:
         return []
     platform = plan["platform"]

@@ -156,7 +156,6 @@ def time_notes(
 
 
 def _published(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
-    """Return the line of published trainings."""
     least, most, own = (planned[key] for key in ("published_least_seconds", "published_most_seconds", "seconds"))
     trainings = [
         f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {one.tokens:.3g} tokens, "

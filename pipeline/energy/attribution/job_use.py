@@ -114,19 +114,14 @@ class Uses:
     def add_line(self, job: int, line: MeterInterval) -> int:
         """Add what a meter said; return its row."""
         number, seconds = len(self.job), line.ended - line.started
-        self._add(job, line.started, line.ended, line.job_cpu_seconds / seconds, number, line)
+        self.add(job, line.started, line.ended, line.job_cpu_seconds / seconds, number, line)
         if not line.is_shared_start:
             self.node_cpu[-1] = max(line.node_cpu_seconds, line.job_cpu_seconds) / seconds
         self.processors = max(self.processors, line.processors)
         return number
 
-    def add_silence(
-        self, job: int, started: float, ended: float, cpu: float, like: int, line: MeterInterval | None
-    ) -> None:
-        """Add a time in which no meter spoke for the job."""
-        self._add(job, started, ended, cpu, like, line)
-
-    def _add(self, job: int, started: float, ended: float, cpu: float, like: int, line: MeterInterval | None) -> None:
+    def add(self, job: int, started: float, ended: float, cpu: float, like: int, line: MeterInterval | None) -> None:
+        """Add a time in which a job was there; `line` is the one that tells of it, or that it is taken to be like."""
         self.job.append(job)
         self.started.append(started)
         self.ended.append(ended)
@@ -198,14 +193,14 @@ def add_lines(
         if before is not None and gap and not before.is_shared_start:
             busy = before.job_cpu_seconds + line.job_cpu_seconds
             cpu = busy / (before.ended - before.started + line.ended - line.started)
-            uses.add_silence(job, before.ended, line.started, cpu, len(uses.job) - 1, before)
+            uses.add(job, before.ended, line.started, cpu, len(uses.job) - 1, before)
             sentence = f"{node}: the meter of {JOBS} was silent: not measured by it, taken as busy as before and after"
             problems.add(sentence, line.started - before.ended, job=name)
         uses.add_line(job, line)
         before = line
     if before is not None and last_seen is not None and SILENT_SECONDS < last_seen - before.ended < LONGEST_SECONDS:
         cpu = before.job_cpu_seconds / (before.ended - before.started)
-        uses.add_silence(job, before.ended, last_seen, cpu, len(uses.job) - 1, before)
+        uses.add(job, before.ended, last_seen, cpu, len(uses.job) - 1, before)
         sentence = f"{node}: what the meter of {JOBS} saw last was lost with it: taken as busy as before"
         problems.add(sentence, last_seen - before.ended, job=name)
 

@@ -174,7 +174,7 @@ def _add(
 ) -> None:
     silent = [number for number in mine if not jobs[number].intervals]
     if whole and silent:
-        uses.add_silence(silent[0], *span, UNKNOWN_CPU, -1, None)
+        uses.add(silent[0], *span, UNKNOWN_CPU, -1, None)
         return
     known = [number for number in mine if jobs[number].intervals] or mine
 
@@ -190,4 +190,4 @@ def _add(
     cpu = sum(line.job_cpu_seconds for line in here) / seconds if seconds else UNKNOWN_CPU
     line: MeterInterval | None = min(here, key=lambda line: abs(line.started - span[1])) if here else None
     like = min(rows.get(nearest, ()), key=lambda row: abs(uses.started[row] - span[1]), default=-1)
-    uses.add_silence(nearest, *span, cpu, like, line)
+    uses.add(nearest, *span, cpu, like, line)

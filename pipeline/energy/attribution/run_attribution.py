@@ -173,12 +173,8 @@ class RunAttribution:
             "snakemake": of(lambda job: job.fate == "snakemake"),
             "steps": {step: of(having(step)) for step in steps},
             "jobs": {
-                job.name: {
-                    **told(by_job.get(job.name, ())),
-                    "step": job.step,
-                    "instance": job.instance,
-                    "fate": job.fate,
-                }
+                job.name: told(by_job.get(job.name, ()))
+                | {"step": job.step, "instance": job.instance, "fate": job.fate}
                 for job in jobs
             },
             "components": {name: told(some) for name, some in self._by("component").items()},

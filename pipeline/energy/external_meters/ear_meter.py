@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.meter_tables import (
@@ -303,15 +303,13 @@ def _contradictions(rows: list[_Powers], name: str) -> Iterator[str]:
 
 
 def _external_reading(start: float, end: float, powers: _Powers) -> ExternalReading:
-    """Return what a row says of an interval."""
-    method: Literal["power"] = "power"
     readings = [
         Reading(
             component=component,
             part=part,
             joules=None if watts is None else watts * (end - start),
             label="measured",
-            method=method,
+            method="power",
             meter=METER,
             plugin=powers.plugin,
             problem=problem,

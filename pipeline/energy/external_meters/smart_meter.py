@@ -96,17 +96,14 @@ def _too_much(watts: float, meter: SmartMeter) -> str | None:
 
 
 def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Reading:
-    method: dict[bool, str] = {True: "power", False: "counter"}
-    return Reading.model_validate(
-        {
-            "component": "node",
-            "joules": joules,
-            "label": "measured",
-            "method": method[meter.is_power],
-            "meter": "smart_meter",
-            "plugin": Path(meter.path).name,
-            "problem": problem,
-        }
+    return Reading(
+        component="node",
+        joules=joules,
+        label="measured",
+        method="power" if meter.is_power else "counter",
+        meter="smart_meter",
+        plugin=Path(meter.path).name,
+        problem=problem,
     )
 
 
