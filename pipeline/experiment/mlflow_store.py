@@ -17,7 +17,7 @@ from pipeline import layout
 from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
-from pipeline.core.records import Record, load_records
+from pipeline.core.records import Record, is_segment_of, load_records
 from pipeline.provenance.figures import ReportFigure
 
 VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
@@ -57,7 +57,7 @@ def models_of(folder: Path, settings: Mapping[str, str], figures: Mapping[str, R
     for export in records:
         if export.step == "pretrain.export":
             name = export.instance["model"]
-            own = [one for one in records if one.step == "pretrain.segment" and one.instance["model"] == name]
+            own = [one for one in records if is_segment_of(name, one.step, one.instance)]
             segments = sorted(own, key=lambda record: int(record.instance["step"]))
             yield _model(folder, export, segments, settings, figures)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, counted, printable
-from pipeline.core.records import Record, load_records
+from pipeline.core.records import SEGMENT, Record, load_records
 from pipeline.experiment.mlflow_store import check_installed, keep, models_of
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
@@ -91,7 +91,7 @@ def last_segments(folder: Path) -> dict[str, Record]:
     """The record of the last segment of each model of a run, by the model's name, in order."""
     last: dict[str, Record] = {}
     for record in load_records(folder):
-        if record.step == "pretrain.segment":
+        if record.step == SEGMENT:
             model = str(record.instance["model"])
             last[model] = max(last.get(model, record), record, key=lambda one: int(one.instance["step"]))
     return dict(sorted(last.items()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import SEGMENT, Attempt, Record
 from pipeline.report.run_reader import RunReader
 
 JobFile = TypeVar("JobFile", bound=Record | Attempt)
@@ -91,13 +91,10 @@ def _in_time(jobs: Iterable[JobFile]) -> list[JobFile]:
 
 def _devices(material: RunReader) -> Callable[[Record | Attempt], int | None]:
     """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
-    processes = {
-        record.instance["model"]: record.counts.get("world_size")
-        for record in _in_time(material.records_of("pretrain.segment"))
-    }
+    processes = {record.instance["model"]: record.counts.get("world_size") for record in _in_time(material.segments())}
 
     def devices(job: Record | Attempt) -> int | None:
-        if job.step != "pretrain.segment":
+        if job.step != SEGMENT:
             return int(job.step in ("evaluate.suites", "evaluate.baselines"))
         own: int | None = job.counts.get("world_size") if isinstance(job, Record) else None
         return own or processes.get(job.instance["model"])

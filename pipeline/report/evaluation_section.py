@@ -134,7 +134,7 @@ def _charts(
 
 def _energy_up_to(step: int, model: str, material: RunReader, account: EnergyAccounting) -> Figure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
-    records = {int(one.instance["step"]): one for one in material.records_of("pretrain.segment", model=model)}
+    records = {int(one.instance["step"]): one for one in material.segments(model=model)}
     names = dict.fromkeys(record.computed_by for end, record in records.items() if end <= step)
     figures = [account.of_attempt(name) for name in names]
     if branch := branch_of(model, [records[end] for end in sorted(records)]):

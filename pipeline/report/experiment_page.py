@@ -65,7 +65,7 @@ def experiment(
 
 def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
-    records = material.records_of("pretrain.segment", model=cell.name)
+    records = material.segments(model=cell.name)
     counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
     metrics = next((one for one in material.metrics if one.name == cell.name), None)

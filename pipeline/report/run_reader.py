@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymous
-from pipeline.core.records import Attempt, Record, read_each
+from pipeline.core.records import SEGMENT, Attempt, Record, read_each
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import Place
 
@@ -102,6 +102,10 @@ class RunReader:
         return [
             record for record in self.records if record.step == step and instance.items() <= record.instance.items()
         ]
+
+    def segments(self, **instance: str) -> list[Record]:
+        """Return the records of the trainings' segments, in the order of their files' names."""
+        return self.records_of(SEGMENT, **instance)
 
     def without_models(self, names: Collection[str]) -> RunReader:
         """Return the same run without the artefacts of some models; records and attempts are still those of all."""

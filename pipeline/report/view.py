@@ -64,7 +64,7 @@ def _median(values: list[float]) -> float | None:
 
 def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, gettext: Callable[[str], str]) -> Json:
     """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
-    segments = material.records_of("pretrain.segment", model=metrics.name)
+    segments = material.segments(model=metrics.name)
     segments.sort(key=lambda record: int(record.instance["step"]))
     last = segments[-1] if segments else None
     counts = last.counts if last else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import Attempt, Record, is_segment_of
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report.jobs_section import gpus_of, processor_of
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -196,9 +196,7 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         ended=max(datetime.fromisoformat(segment.ended) for segment in segments),
         seconds=sum(segment.wall_seconds for segment in segments),
         hardware=_hardware(segments),
-        lost_attempts=sum(
-            job.step == "pretrain.segment" and job.instance.get("model") == shown["name"] for job in lost
-        ),
+        lost_attempts=sum(is_segment_of(shown["name"], job.step, job.instance) for job in lost),
         energy=shown["energy"],
         branch_of=shown["branch_of"],
         began_with=shown["began_with"],
