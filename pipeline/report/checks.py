@@ -24,69 +24,44 @@ class Check:
     link: str
 
 
+def _equal(sentence: str, of: dict[str, str], link: str, left: int, *right: int) -> Check:
+    """Return whether a number is the sum of others."""
+    figures = f"{left:,} = {' + '.join(f'{part:,}' for part in right)}"
+    return Check(sentence, of, figures, left == sum(right), link)
+
+
 def _stage_checks(name: str, of: dict[str, str], part: Json, link: str) -> Iterator[Check]:
     before = part["documents_in"]
     for step in part["stages"]:
+        read, of_step = step["in"], of | {"step": step["stage"]}
         removed = sum(step["removed"].values())
-        yield Check(
-            name + ": in = kept + removed, step {step}",
-            of | {"step": step["stage"]},
-            f"{step['in']:,} = {step['kept']:,} + {removed:,}",
-            step["in"] == step["kept"] + removed,
-            link,
-        )
-        yield Check(
-            name + ": what goes into {step} came out before it",
-            of | {"step": step["stage"]},
-            f"{before:,} = {step['in']:,}",
-            before == step["in"],
-            link,
-        )
+        yield _equal(name + ": in = kept + removed, step {step}", of_step, link, read, step["kept"], removed)
+        yield _equal(name + ": what goes into {step} came out before it", of_step, link, before, read)
         before = step["kept"]
-    yield Check(
-        name + ": documents out = kept by the last stage",
-        of,
-        f"{part['documents_out']:,} = {before:,}",
-        part["documents_out"] == before,
-        link,
-    )
+    yield _equal(name + ": documents out = kept by the last stage", of, link, part["documents_out"], before)
 
 
 def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
     content, link = statistics.content, statistics.link
-    corpus = content["corpus"]
-    for source, part in sorted(content["sources"].items()):
-        yield from _stage_checks("corpus {corpus}, source {source}", {"corpus": corpus, "source": source}, part, link)
+    of, sources = {"corpus": content["corpus"]}, content["sources"]
+    for source, part in sorted(sources.items()):
+        name, of_source = "corpus {corpus}, source {source}", of | {"source": source}
+        yield from _stage_checks(name, of_source, part, link)
         if "read_bytes" in part:
-            damaged = sum(row["bytes"] for row in part["quarantined"])
-            yield Check(
-                "corpus {corpus}, source {source}: bytes on disk = read + in damaged files",
-                {"corpus": corpus, "source": source},
-                f"{part['raw_bytes']:,} = {part['read_bytes']:,} + {damaged:,}",
-                part["raw_bytes"] == part["read_bytes"] + damaged,
-                link,
-            )
-    yield from _stage_checks("corpus {corpus}, all sources", {"corpus": corpus}, content["totals"], link)
+            damaged, what = sum(row["bytes"] for row in part["quarantined"]), "bytes on disk = read + in damaged files"
+            yield _equal(f"{name}: {what}", of_source, link, part["raw_bytes"], part["read_bytes"], damaged)
+    yield from _stage_checks("corpus {corpus}, all sources", of, content["totals"], link)
     for key in ("documents_in", "documents_out", "bytes_in", "bytes_out"):
-        total = content["totals"][key]
-        parts = sum(part[key] for part in content["sources"].values())
-        yield Check(
-            f"corpus {{corpus}}: {key.replace('_', ' ')} = sum over sources",
-            {"corpus": corpus},
-            f"{total:,} = {parts:,}",
-            total == parts,
-            link,
-        )
+        what, parts = f"corpus {{corpus}}: {key.replace('_', ' ')} = sum over sources", sources.values()
+        yield _equal(what, of, link, content["totals"][key], sum(part[key] for part in parts))
 
 
 def _source_checks(manifest: Artefact) -> Iterator[Check]:
-    files = [file for unit in manifest.content.get("units", {}).values() for file in unit["files"]]
-    total, parts, of = manifest.content["bytes"], sum(file["bytes"] for file in files), {"source": manifest.name}
-    figures = f"{total:,} = {parts:,}"
-    yield Check("source {source}: bytes = sum over files", of, figures, total == parts, manifest.link)
-    total = manifest.content["files"]
-    figures = f"{total:,} = {len(files):,}"
-    yield Check("source {source}: number of files", of, figures, total == len(files), manifest.link)
+    content, of = manifest.content, {"source": manifest.name}
+    files = [file for unit in content.get("units", {}).values() for file in unit["files"]]
+    size = sum(file["bytes"] for file in files)
+    yield _equal("source {source}: bytes = sum over files", of, manifest.link, content["bytes"], size)
+    yield _equal("source {source}: number of files", of, manifest.link, content["files"], len(files))
 
 
 def _chain_check(material: RunReader) -> Check:
@@ -94,55 +69,43 @@ def _chain_check(material: RunReader) -> Check:
     written = {entry.path: entry.sha256 for record in material.records for entry in record.outputs}
     read = [entry for record in material.records for entry in record.inputs if entry.path in written]
     same = sum(entry.sha256 == written[entry.path] for entry in read)
-    return Check(
-        "records: every input has the sha256 that the job which wrote it recorded",
-        {},
-        f"{same:,} = {len(read):,}",
-        same == len(read),
-        f"../{layout.RECORDS}",
-    )
+    what = "records: every input has the sha256 that the job which wrote it recorded"
+    return _equal(what, {}, f"../{layout.RECORDS}", same, len(read))
 
 
 def _token_checks(material: RunReader, index: Artefact) -> Iterator[Check]:
     of, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
-            total, parts = content[split][key], sum(shard[key] for shard in content[split]["shards"])
-            what = f"token set {{tokens}}, {split}: {key} = sum over shards"
-            yield Check(what, of, f"{total:,} = {parts:,}", total == parts, index.link)
-    shards = material.records_of("tokens.shard", tokens=index.name)
-    paths = {entry.path for record in shards for entry in record.inputs}
+            what, shards = f"token set {{tokens}}, {split}: {key} = sum over shards", content[split]["shards"]
+            yield _equal(what, of, index.link, content[split][key], sum(shard[key] for shard in shards))
+    records = material.records_of("tokens.shard", tokens=index.name)
+    paths = {entry.path for record in records for entry in record.inputs}
     documents = content["train"]["documents"] + content["validation"]["documents"]
     for statistics in material.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
         if any(path.startswith(f"{layout.CORPUS.name(corpus=corpus)}/") for path in paths):
-            what, figures = (
-                "token set {tokens}: documents = documents out of corpus {corpus}",
-                f"{documents:,} = {out:,}",
-            )
-            yield Check(what, of | {"corpus": corpus}, figures, documents == out, index.link)
+            what = "token set {tokens}: documents = documents out of corpus {corpus}"
+            yield _equal(what, of | {"corpus": corpus}, index.link, documents, out)
 
 
 def _forgetting_checks(material: RunReader, proof: Artefact) -> Iterator[Check]:
     """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
-    corpus, before, after = proof.content["corpus"], proof.content["before"], proof.content["after"]
+    content, link, of = proof.content, proof.link, {"corpus": proof.content["corpus"]}
     for statistics in material.statistics:
-        if statistics.content["corpus"] != corpus:
+        if statistics.content["corpus"] != content["corpus"]:
             continue
-        read = {name: part for name, part in proof.content["sources"].items() if name in statistics.content["sources"]}
-        counted = {"filter": sum(part["documents"] for part in read.values()), "deduplicate": before["copies"]}
-        for step in statistics.content["totals"]["stages"]:
-            if step["stage"] in counted:
-                removed, known = step["removed"].get("opt_out", 0), counted[step["stage"]]
+        totals, known = statistics.content["totals"], statistics.content["sources"]
+        listed = sum(part["documents"] for name, part in content["sources"].items() if name in known)
+        counted = {"filter": listed, "deduplicate": content["before"]["copies"]}
+        for step in totals["stages"]:
+            if (stage := step["stage"]) in counted:
                 what = "corpus {corpus}: removed as opt_out by {step} = what the lists name"
-                of = {"corpus": corpus, "step": step["stage"]}
-                yield Check(what, of, f"{removed:,} = {known:,}", removed == known, proof.link)
-        searched, out = proof.content["searched"]["documents"], statistics.content["totals"]["documents_out"]
+                yield _equal(what, of | {"step": stage}, link, step["removed"].get("opt_out", 0), counted[stage])
         what = "corpus {corpus}: documents searched for what is forgotten = documents out"
-        yield Check(what, {"corpus": corpus}, f"{searched:,} = {out:,}", searched == out, proof.link)
-    found = after["documents"] + after["copies"]
-    what = "corpus {corpus}: nothing that is forgotten is found"
-    yield Check(what, {"corpus": corpus}, f"{found:,} = 0", found == 0, proof.link)
+        yield _equal(what, of, link, content["searched"]["documents"], totals["documents_out"])
+    found = content["after"]["documents"] + content["after"]["copies"]
+    yield _equal("corpus {corpus}: nothing that is forgotten is found", of, link, found, 0)
 
 
 def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:

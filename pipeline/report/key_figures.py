@@ -16,6 +16,7 @@ from pipeline.core.markup import number, size
 from pipeline.core.records import Record
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report import amounts
+from pipeline.report.checks import Check
 from pipeline.report.footprint import Footprint
 from pipeline.report.run_reader import Artefact, Json, RunReader
 
@@ -52,15 +53,8 @@ class KeyFigure:
 
     def as_json(self) -> Json:
         """Return the figure as `report/figures.json` has it."""
-        return {
-            "figure": self.figure,
-            "label": self.label,
-            "value": self.value,
-            "unit": self.unit,
-            "how": self.how,
-            "from": [*self.paths],
-            "command": self.command,
-        }
+        keys = ("figure", "label", "value", "unit", "how")
+        return {key: getattr(self, key) for key in keys} | {"from": [*self.paths], "command": self.command}
 
 
 def _path(artefact: Artefact | Record) -> str:
@@ -91,6 +85,20 @@ class _Proofs:
         ]
 
 
+MODEL_FIGURES = {
+    "tokens_seen": ("tokens that {name} saw", "tokens", "counted"),
+    "steps": ("training steps of {name}", "steps", "counted"),
+    "validation_loss": ("validation loss of {name}, last", "nats per token", "computed"),
+    "validation_bits_per_byte": ("validation bits per byte of {name}, last", "bits per byte", "computed"),
+}
+CORPUS_FIGURES = {
+    "documents_in": ("documents read for corpus {name}", "documents"),
+    "documents_out": ("documents of corpus {name}", "documents"),
+    "bytes_out": ("text of corpus {name}", "bytes"),
+}
+"""By the key of a model, and of the totals of a corpus: the label and the unit, and how it is known."""
+
+
 def _models(proofs: _Proofs, material: RunReader, models: Sequence[Json]) -> list[KeyFigure]:
     found = []
     for model, metrics in zip(models, material.metrics, strict=True):
@@ -101,27 +109,10 @@ def _models(proofs: _Proofs, material: RunReader, models: Sequence[Json]) -> lis
                 label = f"parameters of {name} that a token uses"
                 rows.append((f"model.{name}.active_parameters", label, active, "parameters", "counted"))
             found += proofs.of(model["segments"][-1], rows)
-        bits = "validation_bits_per_byte"
+        of_metrics = MODEL_FIGURES.items()
         found += proofs.of(
             metrics,
-            [
-                (f"model.{name}.tokens_seen", f"tokens that {name} saw", model["tokens_seen"], "tokens", "counted"),
-                (f"model.{name}.steps", f"training steps of {name}", model["steps"], "steps", "counted"),
-                (
-                    f"model.{name}.validation_loss",
-                    f"validation loss of {name}, last",
-                    model["validation_loss"],
-                    "nats per token",
-                    "computed",
-                ),
-                (
-                    f"model.{name}.{bits}",
-                    f"validation bits per byte of {name}, last",
-                    model[bits],
-                    "bits per byte",
-                    "computed",
-                ),
-            ],
+            [(f"model.{name}.{key}", label.format(name=name), model[key], *how) for key, (label, *how) in of_metrics],
         )
     return found
 
@@ -130,43 +121,30 @@ def _data(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
     found = []
     for statistics in material.statistics:
         name, totals = statistics.content["corpus"], statistics.content["totals"]
-        rows = [
-            (f"corpus.{name}.documents_in", f"documents read for corpus {name}", "documents_in", "documents"),
-            (f"corpus.{name}.documents_out", f"documents of corpus {name}", "documents_out", "documents"),
-            (f"corpus.{name}.bytes_out", f"text of corpus {name}", "bytes_out", "bytes"),
+        of_corpus = [
+            (f"corpus.{name}.{key}", label.format(name=name), totals[key], unit, "counted")
+            for key, (label, unit) in CORPUS_FIGURES.items()
         ]
-        found += proofs.of(statistics, [(key, told, totals[field], unit, "counted") for key, told, field, unit in rows])
+        found += proofs.of(statistics, of_corpus)
     for index in material.indexes:
-        splits = [
-            (
-                f"tokens.{index.name}.{split}",
-                f"{split} tokens of token set {index.name}",
-                index.content[split]["tokens"],
-            )
-            for split in ("train", "validation")
-        ]
-        found += proofs.of(index, [(key, told, value, "tokens", "counted") for key, told, value in splits])
+        name = index.name
+        splits = [(split, index.content[split]["tokens"]) for split in ("train", "validation")]
+        rows = [(f"tokens.{name}.{split}", f"{split} tokens of token set {name}", count) for split, count in splits]
+        found += proofs.of(index, [(*row, "tokens", "counted") for row in rows])
     return found
 
 
 def _scores(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
-    return [
-        figure
-        for results in material.evaluation
-        for figure in proofs.of(
-            results,
-            [
-                (
-                    f"score.{results.content['model']}.{results.content['step']}.{task['task']}.{task['metric']}",
-                    f"{task['metric']} of {results.content['model']}, step {results.content['step']}: {task['task']}",
-                    task["value"],
-                    task["metric"],
-                    "computed",
-                )
-                for task in results.content["tasks"]
-            ],
-        )
-    ]
+    found = []
+    for results in material.evaluation:
+        model, step = results.content["model"], results.content["step"]
+        rows = []
+        for task in results.content["tasks"]:
+            name, metric = task["task"], task["metric"]
+            label = f"{metric} of {model}, step {step}: {name}"
+            rows.append((f"score.{model}.{step}.{name}.{metric}", label, task["value"], metric, "computed"))
+        found += proofs.of(results, rows)
+    return found
 
 
 def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
@@ -199,18 +177,16 @@ def key_figures(material: RunReader, content: Json) -> dict[str, KeyFigure]:
     proofs = _Proofs(material.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
     lost = tuple(one.attempt.file for one in energy.attempts) or (ATTEMPTS,)
+
+    def paths_of(some: Sequence[Check]) -> tuple[str, ...]:
+        return tuple(sorted({check.link.removeprefix("../") for check in some})) or (RECORDS,)
+
     counted = [
         ("run.jobs", "jobs with a record", len(material.records), "jobs", (RECORDS,)),
         ("run.attempts_lost", "attempts whose result was lost", len(energy.attempts), "attempts", lost),
         ("run.unreadable", "files that cannot be read", len(material.unreadable), "files", (RECORDS, ATTEMPTS)),
-        ("checks.total", "conservation checks", len(checks), "checks", tuple(sorted({_of(check) for check in checks}))),
-        (
-            "checks.failed",
-            "conservation checks that fail",
-            len(failed),
-            "checks",
-            tuple(sorted({_of(c) for c in failed})),
-        ),
+        ("checks.total", "conservation checks", len(checks), "checks", paths_of(checks)),
+        ("checks.failed", "conservation checks that fail", len(failed), "checks", paths_of(failed)),
     ]
     found = [
         *_models(proofs, material, content["models"]),
@@ -218,12 +194,8 @@ def key_figures(material: RunReader, content: Json) -> dict[str, KeyFigure]:
         *_spent(energy, content["models"]),
         *_scores(proofs, material),
         *(
-            KeyFigure(name, label, number(value), value, unit, "counted", paths or (RECORDS,), REPORT)
+            KeyFigure(name, label, number(value), value, unit, "counted", paths, REPORT)
             for name, label, value, unit, paths in counted
         ),
     ]
     return {figure.figure: figure for figure in found}
-
-
-def _of(check: Any) -> str:
-    return str(check.link).removeprefix("../")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
 from typing import Any
 
 from pipeline import layout
@@ -270,34 +270,13 @@ class Answers(ModelAnswers):
 
 ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
 REMOVED = ("removed_for_reservation", "removed_as_harmful")
-ANSWERS: dict[str, Callable[[Answers], Answer]] = {
-    "names": Answers.names,
-    "dependence": Answers.dependence,
-    "architecture": Answers.architecture,
-    "parameters": Answers.parameters,
-    "modality": Answers.modality,
-    "files": Answers.files,
-    "hardware": Answers.hardware,
-    "authenticity": Answers.authenticity,
-    "text_only": Answers.text_only,
-    "design": Answers.design,
-    "compute": Answers.compute,
-    "compute_method": Answers.compute_method,
-    "time": Answers.time,
-    "energy": Answers.energy,
-    "energy_method": Answers.energy_method,
-    "data_kinds": Answers.data_kinds,
-    "amount": Answers.amount,
-    "languages": Answers.languages,
-    "read_last": Answers.read_last,
-    "curation": Answers.curation,
-    "personal_data": Answers.personal_data,
-    "tests": Answers.tests,
-    "flags": Answers.flags,
-    "opt_out": Answers.opt_out,
-    "evidence": Answers.evidence,
-    "domains": Answers.domains,
+ANSWERS = {
+    name: method
+    for kind in (ModelAnswers, Answers)
+    for name, method in vars(kind).items()
+    if inspect.isfunction(method) and [*inspect.signature(method).parameters] == ["self"] and name[0] != "_"
 }
+"""By the words of forms: the methods that need no more than the run."""
 TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
 
 
