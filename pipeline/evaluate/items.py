@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.evaluate.corpus_level import Statistics, statistics_of
-from pipeline.evaluate.intervals import is_right_or_wrong
+from pipeline.evaluate.intervals import Statistics, is_right_or_wrong, statistics_of
 from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.text_metrics import GRADED
 

@@ -15,10 +15,10 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.evaluate.intervals import ANYWHERE, SUMMED, ScoreInterval, has_value, interval, is_right_or_wrong
 from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
-from pipeline.evaluate.item_sampling import not_asked
 from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_outcomes import blame_task
+from pipeline.evaluate.tasks import not_asked
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
 from pipeline.evaluate.verdict import (
     SLOR,

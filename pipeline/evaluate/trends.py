@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import number_clusters
-from pipeline.evaluate.corpus_level import METRICS, merits, sums
+from pipeline.evaluate.intervals import METRICS, merits, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value

@@ -31,8 +31,7 @@ from pipeline.energy.energy_accounting import (
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
 from pipeline.report.amounts import format_period
-from pipeline.report.attempts import standing_attempts
-from pipeline.report.run_reader import UNCOUNTED, Json, RunReader
+from pipeline.report.run_reader import UNCOUNTED, Json, RunReader, standing_attempts
 from pipeline.report.settings import PageSettings
 
 SNAKEMAKE: Literal["snakemake"] = "snakemake"

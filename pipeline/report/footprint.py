@@ -11,8 +11,7 @@ from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Fi
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
 from pipeline.report.amounts import Amount, amount_of, format_period
-from pipeline.report.attempts import Consumption, LostAttempt, Use, measure_consumption
-from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, Use, measure_consumption
 from pipeline.report.settings import PageSettings
 
 # What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands

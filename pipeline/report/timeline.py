@@ -17,11 +17,10 @@ from markupsafe import Markup
 from pipeline.core.markup import number
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
-from pipeline.report.attempts import standing_attempts
 from pipeline.report.charts import POINTS, format_ticks, round_ticks
 from pipeline.report.energy_section import unix_seconds
 from pipeline.report.footprint import COMPONENTS
-from pipeline.report.run_reader import RunReader
+from pipeline.report.run_reader import RunReader, standing_attempts
 
 WIDTH, LEFT, RIGHT, TOP = 1120, 214, 14, 12
 PANEL, ROW, SPACE = 150, 20, 26  # heights: of a node's power, of a step, between them

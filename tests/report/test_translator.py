@@ -14,7 +14,7 @@ from babel.messages.pofile import read_po
 from pipeline.report import translator as module
 from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
 from pipeline.report.papers import answers, model_answers
-from pipeline.report.papers.forms import read_forms
+from pipeline.report.papers.write import read_forms
 from pipeline.report.training_section import FIGURES, PLANNED_ROWS
 from pipeline.report.translator import translator
 from tests.report.test_page import made, outline

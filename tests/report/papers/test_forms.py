@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.report.papers.answers import ANSWERS, is_answer, is_table
-from pipeline.report.papers.forms import SectionForm, read_forms
+from pipeline.report.papers.write import SectionForm, read_forms
 from pipeline.report.settings import NOT_ASKED, Disclosure
 
 
