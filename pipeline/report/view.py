@@ -13,7 +13,6 @@ from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
-from pipeline.report.checks import conservation_checks
 from pipeline.report.data_section import (
     compare_tokenizers,
     corpus,
@@ -36,6 +35,7 @@ from pipeline.report.evaluation_section import (
 )
 from pipeline.report.footprint import footprint
 from pipeline.report.jobs_section import efficiency, libraries, library_differences, machines
+from pipeline.report.key_figures import conservation_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.report.training_section import compare_with_plan
