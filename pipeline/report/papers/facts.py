@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pipeline import layout
@@ -79,6 +79,11 @@ class ModelFacts:
     def records(self) -> str:
         """The records of its segments in the run."""
         return layout.SEGMENT_RECORD.pattern(model=self.name)
+
+    @property
+    def duration(self) -> timedelta:
+        """The time of the jobs of its segments, in whole seconds."""
+        return timedelta(seconds=round(self.seconds))
 
 
 def category(source: Json) -> Category:

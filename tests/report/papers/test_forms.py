@@ -13,7 +13,7 @@ from pipeline.report.settings import NOT_ASKED, Disclosure
 def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() -> None:
     sections = [section for form in read_forms().values() for section in form.sections.values()]
     named = {name for section in sections for name in section.points.values()}
-    assert ANSWERS.keys() <= named
+    assert named >= ANSWERS
     asked = {f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_ASKED}
     in_the_model_card = {"disclosure.languages", "disclosure.limitations"}
     assert asked - in_the_model_card | {"run.provider", "run.contact"} <= named
