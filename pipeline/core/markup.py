@@ -83,7 +83,7 @@ def passage(text: str, isolated: bool = True) -> Markup:
     return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
 
 
-def element(name: str, *content: object, **attributes: object) -> Markup:
+def element(name: str, *content: str, **attributes: object) -> Markup:
     """Return an element of HTML or SVG with escaped content and attributes; without content it closes itself.
 
     An attribute is named as in Python: `class_`, `text_anchor`.

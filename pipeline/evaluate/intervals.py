@@ -102,7 +102,9 @@ def interval(
         nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
         of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
         least = float(of_perplexity)
-        return _score("mean", nats.of(_exp if of_perplexity else _in_bits), unit_K, (least, math.inf))
+        return _score(
+            "mean", nats.of(_exp if of_perplexity else lambda nats: nats / math.log(2)), unit_K, (least, math.inf)
+        )
     if count < 2:
         return ScoreInterval(value)
     statistics = statistics or statistics_of(aggregation, values)
@@ -116,10 +118,6 @@ def interval(
 
 def _exp(nats: float) -> float:
     return math.exp(nats) if nats < 709 else math.inf
-
-
-def _in_bits(nats: float) -> float:
-    return nats / math.log(2)
 
 
 def _score(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:

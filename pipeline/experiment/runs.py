@@ -10,14 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import layout
 from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, counted, printable
+from pipeline.core.formatting import aligned, counted, printable, shorten
 from pipeline.core.records import SEGMENT, Record, is_segment_of, load_records
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
@@ -139,15 +138,14 @@ def runs_table(runs: Mapping[str, RunSummary]) -> list[str]:
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1 and key != "run.name"]
     figures = {name: figure for run in runs.values() for name, figure in run.figures.items()}
     rows = [["", *runs], ["jobs", *(run.state for run in runs.values())]]
-    rows += [[key, *(_shown(run.settings.get(key, NOTHING)) for run in runs.values())] for key in differing]
+    rows += [
+        [key, *(shorten(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
+        for key in differing
+    ]
     rows += [
         [_label(figure), *(_cell(run.figures.get(name)) for run in runs.values())] for name, figure in figures.items()
     ]
     return aligned([[printable(cell) for cell in row] for row in rows])
-
-
-def _shown(setting: str) -> str:
-    return setting if len(setting) <= SHOWN_CHARACTERS else f"{setting[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _label(figure: ReportFigure) -> str:
@@ -214,7 +212,7 @@ def _model(
     figures: Mapping[str, ReportFigure],
 ) -> LoggedModel:
     name, last = str(export.instance["model"]), (segments or [export])[-1]
-    start, end = _milliseconds((segments or [export])[0].started), _milliseconds(export.ended)
+    start, end = int(1000 * (segments or [export])[0].started_seconds), int(1000 * export.ended_seconds)
     path = layout.METRICS.path(folder, model=name)
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -269,13 +267,9 @@ def _figures(
             yield f"energy_joules_{figure.how}", float(figure.value), end, last_step
 
 
-def _milliseconds(time: str) -> int:
-    return int(datetime.fromisoformat(time).timestamp() * 1000)
-
-
 def _text(value: Any) -> str:
-    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= VALUE_CHARACTERS else f"{text[: VALUE_CHARACTERS - 1]}…"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return shorten(printable(text), VALUE_CHARACTERS)
 
 
 def _key(name: str) -> str:

@@ -14,6 +14,7 @@ from itertools import cycle, pairwise
 
 from markupsafe import Markup
 
+from pipeline.core.formatting import shorten
 from pipeline.core.markup import element, number
 from pipeline.core.records import Record
 
@@ -136,7 +137,7 @@ def legend(keys: Sequence[tuple[str, str]]) -> Markup:
     return Markup(" ").join(element("span", element("i", "", class_=kind), name, class_="key") for kind, name in keys)
 
 
-def figure(label: str, svg: Markup, caption: object) -> Markup:
+def figure(label: str, svg: Markup, caption: str) -> Markup:
     """Return a drawing that scrolls where the screen is narrow, with its caption below."""
     scroll = element("div", svg, class_="scroll", role="region", tabindex=0, aria_label=label)
     return element("figure", scroll, element("figcaption", caption))
@@ -293,11 +294,6 @@ def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str],
         parts.append(element("text", count, x=f"{x:.1f}", y=y + 31, text_anchor="middle"))
     box, told = {"viewBox": f"0 0 {width:.0f} {height}", "width": f"{width:.0f}"}, _in_words(graph, jobs, label)
     return figure(label, element("svg", *parts, class_="chart dag", **box, role="img", aria_label=told), caption)
-
-
-def shorten(text: str, most: int) -> str:
-    """Return a text of at most so many characters, the last of them an ellipsis where it is longer."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _in_words(graph: Edges, jobs: Mapping[str, int], label: str) -> str:

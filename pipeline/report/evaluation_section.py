@@ -233,16 +233,16 @@ def samples(material: RunReader) -> list[Json]:
             "held_out": file.content["held_out"] | {"share": share(file.content["held_out"])},
             "memorization": file.content.get("memorization"),
             "rows": [
-                row | {"pieces": marked(row["continuation"], row["parts"]), "share": share(_counted(row))}
+                row
+                | {
+                    "pieces": marked(row["continuation"], row["parts"]),
+                    "share": share(row | {"characters": len(row["continuation"])}),
+                }
                 for row in file.content["samples"]
             ],
         }
         for file in material.samples
     ]
-
-
-def _counted(row: Json) -> Json:
-    return {"characters": len(row["continuation"]), "copied_characters": row["copied_characters"]}
 
 
 def evaluations(material: RunReader, account: EnergyAccounting, gettext: Callable[[str], str]) -> list[Json]:

@@ -43,7 +43,8 @@ def experiment(
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
     rows = _comparisons(material, combinations, page)
-    key = "score" if page.metrics or page.texts_differ else _loss_key(cells)
+    loss = "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
+    key = "score" if page.metrics or page.texts_differ else loss
     _best(combinations, key, page.alpha)
     return {
         "name": name,
@@ -108,11 +109,6 @@ def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: Energy
 def _score(tasks: list[Json], page: ExperimentPage) -> Json | None:
     """Return the row of the metric that tells the best, which is the first that is named."""
     return next((task for task in tasks if page.metrics[:1] == [f"{task['task']}/{task['metric']}"]), None)
-
-
-def _loss_key(cells: list[Json]) -> str:
-    """Return which loss tells the best where no metric is named: that of the validation, where there is one."""
-    return "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
 
 
 def _merit(cell: Json, key: str, axis: str) -> float | None:

@@ -57,10 +57,6 @@ class KeyFigure:
         return {key: getattr(self, key) for key in keys} | {"from": [*self.paths], "command": self.command}
 
 
-def _path(artefact: Artefact | Record) -> str:
-    return artefact.file if isinstance(artefact, Record) else artefact.link.removeprefix("../")
-
-
 def _how(figure: Figure) -> str:
     """Return how an energy is known; what is partly estimated is estimated."""
     return figure.label if figure.label in ("measured", "stated") else "estimated"
@@ -74,7 +70,7 @@ class _Proofs:
 
     def of(self, artefact: Artefact | Record, rows: Iterable[tuple[str, str, Any, str, str]]) -> list[KeyFigure]:
         """Return a figure for each row (name, label, value, unit, how) whose value is known."""
-        path = _path(artefact)
+        path = artefact.file if isinstance(artefact, Record) else artefact.link.removeprefix("../")
         record = self.writers.get(path)
         paths = (path, record.file) if record else (path,)
         command = shlex.join(record.command) if record else ""

@@ -18,7 +18,7 @@ from pipeline.layout import Place
 
 Json = dict[str, Any]
 UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written
-JobFile = TypeVar("JobFile", Record, Attempt)
+JobFile = TypeVar("JobFile", bound=Record | Attempt)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ class RunReader:
     def segments(self, **instance: str) -> list[Record]:
         """Return the records of the trainings' segments, in the order of their files' names."""
         return self.records_of(SEGMENT, **instance)
+
+    def index_read(self, segments: Iterable[Record]) -> Artefact | None:
+        """Return the index of the tokens that segments read; None where that is not known."""
+        read = {entry.path for segment in segments for entry in segment.inputs}
+        return next((index for index in self.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
     def without_models(self, names: Collection[str]) -> RunReader:
         """Return the same run without the artefacts of some models; records and attempts are still those of all."""

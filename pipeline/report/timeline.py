@@ -14,10 +14,11 @@ from math import ceil
 
 from markupsafe import Markup
 
+from pipeline.core.formatting import shorten
 from pipeline.core.markup import element, number
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
-from pipeline.report.charts import LETTERS, POINTS, figure, format_ticks, join_points, legend, round_ticks, shorten
+from pipeline.report.charts import LETTERS, POINTS, figure, format_ticks, join_points, legend, round_ticks
 from pipeline.report.energy_section import unix_seconds
 from pipeline.report.footprint import COMPONENTS
 from pipeline.report.run_reader import RunReader, standing_attempts

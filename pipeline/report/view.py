@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from pipeline import layout
 from pipeline.core.records import Record
 from pipeline.core.settings import joined
 from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
@@ -72,7 +71,8 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.settings, last.operation) if last else {}
-    index, seed = _index_read(material, segments), recorded.get("seed")
+    read, seed = material.index_read(segments), recorded.get("seed")
+    index = read.content if read else {}
     energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
@@ -143,12 +143,6 @@ def plan(content: Json) -> Json:
     ]
     assumed = flattened({key: content[key] for key in ("platform", "energy") if key in content})
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
-
-
-def _index_read(material: RunReader, segments: list[Record]) -> Json:
-    """Return the index of the tokens that a model read; nothing where that is not known."""
-    read = {entry.path for record in segments for entry in record.inputs}
-    return next((i.content for i in material.indexes if layout.TOKEN_INDEX.name(tokens=i.name) in read), {})
 
 
 def context(

@@ -159,20 +159,12 @@ def _hardware(segments: list[Record]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for segment in segments:
         counts = segment.counts
-        kinds = Counter(_kind(node) for node in (counts.get("nodes") or {}).values())
+        each = ([processor_of(node), gpus_of(node)] for node in (counts.get("nodes") or {}).values())
+        kinds = Counter(" / ".join(filter(None, parts)) for parts in each)
         nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
         layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"
         found[f"{layout} ({nodes})" if nodes else layout] = None
     return tuple(found)
-
-
-def _kind(node: Json) -> str:
-    return " / ".join(filter(None, [processor_of(node), gpus_of(node)]))
-
-
-def _index_read(material: RunReader, segment: Record) -> Artefact | None:
-    read = {entry.path for entry in segment.inputs}
-    return next((index for index in material.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
 
 def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
@@ -187,7 +179,7 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         return None
     last = segments[-1]
     training = last.settings.get("training", {})
-    index = _index_read(material, last)
+    index = material.index_read([last])
     return ModelFacts(
         name=shown["name"],
         parameters=shown["parameters"],
