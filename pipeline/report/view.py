@@ -72,7 +72,7 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.settings, last.operation) if last else {}
     read, seed = material.index_read(segments), recorded.get("seed")
-    index = read.content if read else {}
+    index, training = read.content if read else {}, recorded.get("training") or {}
     energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
@@ -91,42 +91,32 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
         "parameters": parameters if isinstance(parameters, int) else None,
         "active_parameters": counts.get("active_parameters") or parameters,
         "steps": _last(steps, "step"),
-        "tokens_seen": _last(steps, "tokens_seen"),
+        **{key: _last(steps, key) for key in ("tokens_seen", "loss", "validation_bits_per_byte")},
+        **{key: _median(values(key)) for key in ("tokens_per_second", "model_flops_utilization", "device_utilization")},
         "branch_of": branch,
         "own_steps": max(counted - before, 0),
         "own_tokens": (_last(steps, "tokens_seen") or 0) * max(counted - before, 0) // max(counted, 1),
-        "loss": _last(steps, "loss"),
         "validation_loss": validated.get("validation_loss"),
-        "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
-        "tokens_per_second": _median(values("tokens_per_second")),
-        "model_flops_utilization": _median(values("model_flops_utilization")),
-        "device_utilization": _median(values("device_utilization")),
         "memory_bytes": max(values("memory_bytes"), default=None),
         "seed": seed,
         "settings": [("seed", str(seed))] * (seed is not None)
         + flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
         "energy": energy,
-        "strategy": (recorded.get("training") or {}).get("strategy"),
+        **{key: training.get(key) for key in ("strategy", "sequence_length", "recomputation")},
         "trivial": training_section.compare_with_baselines(validated, index.get("vocabulary_size"), held_out),
         "held_out": held_out,
-        "sequence_length": (recorded.get("training") or {}).get("sequence_length"),
-        "mask_documents": ((recorded.get("training") or {}).get("sampling") or {}).get("mask_documents"),
-        "read_times": count_reads(index, recorded.get("training") or {}, int(last.instance["step"]))
-        if last and index
-        else [],
+        "mask_documents": (training.get("sampling") or {}).get("mask_documents"),
+        "read_times": count_reads(index, training, int(last.instance["step"])) if last and index else [],
         "without_held_out": training_section.without_held_out(index) if index else [],
         "charts": training_section.training_charts(steps, energy.label, gettext),
         "figures": training_section.training_figures(steps),
         "validation": training_section.last_validation(steps),
         "energy_label": energy.label if values("energy_joules") else None,
-        "device": counts.get("device"),
-        "peak_flops_per_second": counts.get("peak_flops_per_second"),
+        **{key: counts.get(key) for key in ("device", "peak_flops_per_second", "deterministic")},
         "libraries": libraries(segments),
         "processes": counts.get("world_size"),
-        "deterministic": counts.get("deterministic"),
         "interruptions": training_section.interruptions(segments),
-        "recomputation": (recorded.get("training") or {}).get("recomputation"),
     }
     return shown | {"planned": compare_with_plan(material, account, shown, steps, estimate or {})}
 

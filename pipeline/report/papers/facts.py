@@ -20,6 +20,9 @@ LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
+SHOWN = ("name", "parameters", "active_parameters", "energy", "branch_of", "began_with", "validation_loss")
+SHOWN += ("validation_bits_per_byte",)
+"""What the papers say of a model as the page does."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +184,7 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
     training = last.settings.get("training", {})
     index = material.index_read([last])
     return ModelFacts(
-        name=shown["name"],
-        parameters=shown["parameters"],
-        active_parameters=shown["active_parameters"],
+        **{name: shown[name] for name in SHOWN},
         tokens=shown["tokens_seen"],
         architecture=last.settings.get("architecture", {}),
         training=training,
@@ -194,11 +195,6 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         seconds=sum(segment.wall_seconds for segment in segments),
         hardware=_hardware(segments),
         lost_attempts=sum(is_segment_of(shown["name"], job.step, job.instance) for job in lost),
-        energy=shown["energy"],
-        branch_of=shown["branch_of"],
-        began_with=shown["began_with"],
         epochs=_epochs(index, training, int(last.instance["step"])),
-        validation_loss=shown["validation_loss"],
-        validation_bits_per_byte=shown["validation_bits_per_byte"],
         scores=tuple(scores),
     )
