@@ -22,6 +22,8 @@ from pipeline.evaluate.text_metrics import GRADED
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
+Score = tuple[str, str, str]
+"""Suite, task and metric."""
 Key = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
 BITS, ANSWER_BITS = "bits_per_byte", "answer_bits_per_byte"

@@ -9,14 +9,12 @@ from markupsafe import Markup
 
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.evaluate.answer_comparison import compare_contaminated
-from pipeline.evaluate.items import read_answers
+from pipeline.evaluate.items import Score, read_answers
 from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import branch_of
 
-Score = tuple[str, str, str]
-"""Suite, task and metric."""
 SAYS, NOT_BETTER, NOT_COMPARED, NOTHING = (
     "says something",
     "grows, but is not better than every baseline",
