@@ -20,8 +20,10 @@ LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
-SHOWN = ("name", "parameters", "active_parameters", "energy", "branch_of", "began_with", "validation_loss")
-SHOWN += ("validation_bits_per_byte",)
+SHOWN = (
+    *("name", "parameters", "active_parameters", "energy", "branch_of", "began_with"),
+    *("validation_loss", "validation_bits_per_byte"),
+)
 """What the papers say of a model as the page does."""
 
 
