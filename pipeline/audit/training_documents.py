@@ -20,7 +20,7 @@ import numpy as np
 from pipeline import layout
 from pipeline.audit.document_lineage import why
 from pipeline.core.errors import InputError
-from pipeline.core.records import load_records
+from pipeline.core.records import SEGMENT, load_records
 from pipeline.core.settings import joined
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
@@ -40,7 +40,7 @@ class Audit:
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
         self.model = model
-        records = [record for record in load_records(run_directory) if record.step == "pretrain.segment"]
+        records = [record for record in load_records(run_directory) if record.step == SEGMENT]
         found = [record for record in records if record.instance["model"] == model]
         if not found:
             names = sorted({str(record.instance["model"]) for record in records})

@@ -54,6 +54,11 @@ def visible(text: str) -> str:
     return NOT_ASCII.sub(lambda match: escaped(match[0]) if is_hidden(match[0]) else match[0], text)
 
 
+def shorten(text: str, most: int) -> str:
+    """Return a text of at most so many characters, the last of them an ellipsis where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def printable(text: str) -> str:
     """Return a text on one line, in which line ends and hidden characters of names are escaped."""
     return "".join(escaped(c) if is_hidden(c) or not c.isprintable() else c for c in text)

@@ -83,6 +83,16 @@ def passage(text: str, isolated: bool = True) -> Markup:
     return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
 
 
+def element(name: str, *content: str, **attributes: object) -> Markup:
+    """Return an element of HTML or SVG with escaped content and attributes; without content it closes itself.
+
+    An attribute is named as in Python: `class_`, `text_anchor`.
+    """
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    inner = Markup("").join(content)
+    return Markup(f"<{name}{written}>{inner}</{name}>" if content else f"<{name}{written}/>")
+
+
 def address(value: object) -> object:
     """Return a plain http(s) address as a Markdown link, other text as it is, and what is missing as not stated."""
     url = safe_url(value)

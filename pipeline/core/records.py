@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import combinations
@@ -21,6 +21,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_values import field_values, parse_json
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
 
+SEGMENT = "pretrain.segment"
+"""The step that trains a model from one milestone to the next."""
 Versions = tuple[str, str, str]
 """The settings of a job as JSON, its code version and its environment version."""
 
@@ -226,6 +228,11 @@ class BatchRecord(_PlannedFile):
 
 
 Kind = TypeVar("Kind", bound=_JobFile)
+
+
+def is_segment_of(model: str, step: str, instance: Mapping[str, str]) -> bool:
+    """Return whether a job of this step and instance trains a segment of a model."""
+    return step == SEGMENT and instance.get("model") == model
 
 
 def command_settings(command: list[str]) -> str | None:

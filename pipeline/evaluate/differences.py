@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import effective, number_clusters, ratio, simulated_coverage
-from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, sums
+from pipeline.evaluate.intervals import METRICS, interval_of_difference, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings

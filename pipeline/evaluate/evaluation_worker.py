@@ -1,4 +1,4 @@
-"""One process of an evaluation, started by pipeline.evaluate.evaluation_processes as `python -m MODULE ARGUMENTS.json`.
+"""One process of an evaluation, started by pipeline.evaluate.suites as `python -m MODULE ARGUMENTS.json`.
 
 The meter of a node runs before torch is loaded, which takes seconds of all its processors.
 """

@@ -1,4 +1,8 @@
-"""Compute the 95 % interval of a score: how far it would move with other items of the same kind."""
+"""Compute the 95 % interval of a score: how far it would move with other items of the same kind.
+
+A corpus-level metric, such as chrF or BLEU, is one figure of all items. The statistics of an item are those of
+sacreBLEU and add up, so that resamples of items or of clusters need no text.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.core.confidence_intervals import Ratio, effective, number_clusters, ratio, share, simulated_coverage
-from pipeline.evaluate.corpus_level import (
-    METRICS,
-    Statistics,
-    interval_of_function,
-    interval_of_sums,
-    statistics_of,
-    sums,
+from pipeline.core.confidence_intervals import (
+    Ratio,
+    drawn_units,
+    effective,
+    number_clusters,
+    ratio,
+    reach_of_t,
+    share,
+    simulated_coverage,
+    sums_of_resamples,
 )
 
 # Aggregations of lm-eval that are made of what each item gives by itself.
@@ -85,41 +92,255 @@ def interval(
         known = [each if is_there else 0.0 for each, is_there in zip(values, is_known, strict=True)]
         if is_right_or_wrong(known) and any(is_known):
             known_K = summed(is_known)
-            return _interval("share", share(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0])
+            return _score("share", share(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0])
         of_known, known_K = mean(known, is_known)
-        return (
-            _interval("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else ScoreInterval(of_known.value)
-        )
+        return _score("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else ScoreInterval(of_known.value)
     if kind == "perplexity":
         nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
-        return _interval("mean", nats.of(_exp), unit_K, (1.0, math.inf))
+        return _score("mean", nats.of(_exp), unit_K, (1.0, math.inf))
     if kind in ("weighted_perplexity", "bits_per_byte"):
         nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
         of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
         least = float(of_perplexity)
-        return _interval("mean", nats.of(_exp if of_perplexity else _in_bits), unit_K, (least, math.inf))
+        return _score(
+            "mean", nats.of(_exp if of_perplexity else lambda nats: nats / math.log(2)), unit_K, (least, math.inf)
+        )
     if count < 2:
         return ScoreInterval(value)
     statistics = statistics or statistics_of(aggregation, values)
     if statistics:
         metric, sum_KS = METRICS[statistics[0].aggregation], sums(statistics, cluster_I)
         score = Ratio(float(metric.score(sum_KS.sum(axis=0))), *interval_of_sums(metric, sum_KS))
-        return _interval("corpus-level", score, sum_KS[:, metric.size], bounds)
+        return _score("corpus-level", score, sum_KS[:, metric.size], bounds)
     ends = interval_of_function(aggregation, values, cluster_I) or (None, None)
-    return _interval("function", Ratio(value, *ends), size_K, bounds)
+    return _score("function", Ratio(value, *ends), size_K, bounds)
 
 
 def _exp(nats: float) -> float:
     return math.exp(nats) if nats < 709 else math.inf
 
 
-def _in_bits(nats: float) -> float:
-    return nats / math.log(2)
-
-
-def _interval(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
+def _score(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
     """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
     if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
         return ScoreInterval(score.value)
     coverage = simulated_coverage(kind, effective(size_K))
     return ScoreInterval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)
+
+
+Floats = NDArray[np.float64]
+Aggregation = Callable[..., Any]
+DRAWN_OF_FUNCTIONS = 199  # resamples of a metric that has to be computed again from all of its items
+MOST_LEFT_OUT = 100  # clusters that are left out of such a metric one by one
+
+
+class Statistics(NamedTuple):
+    """What an item adds to a corpus-level metric: `aggregation` names the function of lm-eval that it belongs to."""
+
+    aggregation: str
+    values: tuple[float, ...]
+
+
+class CorpusMetric(NamedTuple):
+    """How a metric follows from statistics of items.
+
+    Attributes:
+        of_items: the statistics, (items, S), from what lm-eval logs of each item.
+        score: the metric of sums of statistics, (…, S) to (…).
+        size: the place of the statistic that counts how large an item is.
+        higher_is_better: whether more is better.
+        bounds: between which the metric lies.
+    """
+
+    of_items: Callable[[Sequence[Any]], Floats]
+    score: Callable[[Floats], Floats]
+    size: int
+    higher_is_better: bool = True
+    bounds: tuple[float, float] = (0.0, 100.0)
+
+
+def _share(over: Floats, under: Floats) -> Floats:
+    """Return a quotient; 0 where nothing is divided by nothing."""
+    return np.divide(over, under, out=np.zeros(np.broadcast_shapes(over.shape, under.shape)), where=under != 0)
+
+
+def bleu(sum_XS: Floats) -> Floats:
+    """Return BLEU, smoothed by `exp`, of the lengths of text and reference, matches and n-grams of 4 orders."""
+    length, wanted, match_XN, total_XN = sum_XS[..., 0], sum_XS[..., 1], sum_XS[..., 2:6], sum_XS[..., 6:10]
+    # Each order without a match counts as half of a match, the next one as a quarter, and so on.
+    halved_XN = np.cumsum(np.logical_and(match_XN == 0, total_XN > 0), axis=-1)
+    precision_XN = _share(np.where(match_XN > 0, match_XN, 0.5**halved_XN), total_XN)
+    is_scored = np.logical_and(np.any(match_XN > 0, axis=-1), np.all(total_XN > 0, axis=-1))
+    logarithm = np.log(np.where(np.expand_dims(is_scored, -1), precision_XN, 1.0)).mean(axis=-1)
+    brevity = np.minimum(0.0, 1 - _share(wanted, length))
+    return np.where(is_scored, 100 * np.exp(brevity + logarithm), 0.0)
+
+
+def chrf(sum_XS: Floats) -> Floats:
+    """Return chrF2 or chrF2++, of n-grams of text, of reference and common ones, for each order."""
+    text_XN, reference_XN, match_XN = sum_XS[..., 0::3], sum_XS[..., 1::3], sum_XS[..., 2::3]
+    counted_XN = (text_XN > 0) & (reference_XN > 0)
+    orders = counted_XN.sum(axis=-1)
+    precision, recall = (
+        _share((_share(match_XN, each_XN) * counted_XN).sum(axis=-1), orders) for each_XN in (text_XN, reference_XN)
+    )
+    return 100 * _share(5 * precision * recall, 4 * precision + recall)
+
+
+def ter(sum_XS: Floats) -> Floats:
+    """Return the translation edit rate, of edits and the length of the reference."""
+    edits, length = sum_XS[..., 0], sum_XS[..., 1]
+    return 100 * np.where(length > 0, _share(edits, length), np.sign(edits))
+
+
+def f1(sum_XS: Floats) -> Floats:
+    """Return F1 of two classes, of the numbers of items, of those in the class, called so, and rightly called so."""
+    return _share(2 * sum_XS[..., 3], sum_XS[..., 1] + sum_XS[..., 2])
+
+
+def correlation(sum_XS: Floats) -> Floats:
+    """Return Matthews' correlation of two classes, of the same sums."""
+    items, real, called, right = np.moveaxis(sum_XS, -1, 0)
+    return _share(items * right - real * called, np.sqrt(real * (items - real) * called * (items - called)))
+
+
+def _of_texts(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
+    """Return what gives the statistics of a metric of sacreBLEU, of pairs of references and text."""
+
+    def of_items(pairs: Sequence[Any]) -> Floats:
+        import sacrebleu
+        from lm_eval.api.metrics import _sacreformat
+
+        references, texts = _sacreformat([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        metric = getattr(sacrebleu, name)(**settings)
+        return np.array(metric._extract_corpus_statistics(texts, references), dtype=np.float64)
+
+    return of_items
+
+
+def _classes_of_items(pairs: Sequence[Any]) -> Floats:
+    """Return 1, the class, what it is called, and whether it is rightly called so, of classes 0 and 1."""
+    class_I2 = np.array(pairs, dtype=np.float64)
+    if class_I2.ndim != 2 or not np.isin(class_I2, (0, 1)).all():
+        raise ValueError("more than two classes")
+    return np.column_stack([np.ones(len(class_I2)), class_I2, class_I2.prod(axis=1)])
+
+
+METRICS = {
+    "bleu": CorpusMetric(_of_texts("BLEU", force=True), bleu, size=1),
+    "chrf": CorpusMetric(_of_texts("CHRF"), chrf, size=1),
+    "chrfpp": CorpusMetric(_of_texts("CHRF", word_order=2), chrf, size=1),
+    "ter": CorpusMetric(_of_texts("TER"), ter, size=1, higher_is_better=False, bounds=(0.0, np.inf)),
+    "f1_score": CorpusMetric(_classes_of_items, f1, size=0, bounds=(0.0, 1.0)),
+    "matthews_corrcoef": CorpusMetric(_classes_of_items, correlation, size=0, bounds=(-1.0, 1.0)),
+}
+"""By the names of lm-eval's functions."""
+
+
+def statistics_of(aggregation: Aggregation, values: Sequence[Any]) -> list[Statistics] | None:
+    """Return what each item adds to a metric; None of a metric that no statistics are known of.
+
+    None, too, where the statistics do not give the metric that lm-eval gives, such as of more than two classes.
+    """
+    from lm_eval.api import metrics
+
+    name = getattr(aggregation, "__name__", "")
+    if name not in METRICS or getattr(metrics, name) is not aggregation:
+        return None
+    try:
+        found_IS = METRICS[name].of_items(values)
+    except (ValueError, TypeError):
+        return None
+    if not np.isclose(METRICS[name].score(found_IS.sum(axis=0)), aggregation(values), rtol=1e-9, atol=1e-9):
+        return None
+    return [Statistics(name, tuple(row)) for row in found_IS.tolist()]
+
+
+def sums(statistics: Sequence[Statistics | None], cluster_I: NDArray[np.int64]) -> Floats:
+    """Return the sums of each cluster, (clusters, S); items without statistics add nothing."""
+    rows = [(cluster, one.values) for cluster, one in zip(cluster_I.tolist(), statistics, strict=True) if one]
+    sum_KS = np.zeros((int(cluster_I.max()) + 1, len(rows[0][1])))
+    np.add.at(sum_KS, [cluster for cluster, _ in rows], np.array([values for _, values in rows]))
+    return sum_KS
+
+
+def _percentiles(score_B: Floats, clusters: float) -> tuple[float, float]:
+    """Return the 95 % interval of the scores of resamples.
+
+    The percentiles are expanded to the reach of Student's t, for resamples of few clusters vary too little (Hesterberg,
+    The American Statistician 69, 2015, section 5.3).
+    """
+    from scipy.special import ndtr
+
+    clusters = max(clusters, 2.0)
+    tail = float(ndtr(-reach_of_t(clusters - 1) * np.sqrt(clusters / (clusters - 1))))
+    low, high = np.quantile(score_B, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def interval_of_sums(metric: CorpusMetric, sum_KS: Floats) -> tuple[float, float]:
+    """Return the interval of a metric by drawing clusters again and again.
+
+    It has the percentiles of the metric of each resample, and the studentised bootstrap's of the linearised metric,
+    which `ratio` gives: of each side that one that reaches further. With few clusters the percentiles alone hold the
+    truth too rarely.
+    """
+    found = _combine(metric.score(sums_of_resamples(sum_KS)), merits(metric, sum_KS), sum_KS[:, metric.size])
+    return max(found[0], metric.bounds[0]), min(found[1], metric.bounds[1])
+
+
+def interval_of_difference(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
+    """Return the same of the difference of two models, of which each resample has the same clusters."""
+    score_B, other_B = (metric.score(sums_of_resamples(each_KS)) for each_KS in (one_KS, other_KS))
+    merit_K, other_K = (merits(metric, each_KS) for each_KS in (one_KS, other_KS))
+    return _combine(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
+
+
+def _combine(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
+    """Return the interval of a metric by its values of resamples, by what clusters add to it and by their sizes."""
+    low, high = _percentiles(score_B, effective(size_K))
+    value = float(merit_K.mean())
+    found = ratio(value * size_K + (merit_K - value) * size_K.mean(), size_K)
+    return (low, high) if found.low is None or found.high is None else (min(low, found.low), max(high, found.high))
+
+
+def interval_of_function(
+    aggregation: Aggregation, values: Sequence[Any], cluster_I: NDArray[np.int64]
+) -> tuple[float, float] | None:
+    """Return the interval of any function of all items, computed again for each resample; None where it fails.
+
+    Of up to MOST_LEFT_OUT clusters it is that of `interval_of_sums`, of more the percentiles alone.
+    """
+    members = [np.flatnonzero(cluster_I == cluster).tolist() for cluster in range(int(cluster_I.max()) + 1)]
+    count, size_K = len(members), np.array([float(len(places)) for places in members])
+
+    def value(times_K: Sequence[int]) -> float:
+        drawn = [place for times, places in zip(times_K, members, strict=True) for place in places * times]
+        return float(aggregation([values[place] for place in drawn]))
+
+    times_BK = drawn_units(np.random.default_rng(0), count, DRAWN_OF_FUNCTIONS).astype(int)
+    times_KK = 1 - np.eye(count, dtype=int) if count <= MOST_LEFT_OUT else np.empty((0, count), dtype=int)
+    try:
+        score_B, without_K = (np.array([*map(value, times.tolist())]) for times in (times_BK, times_KK))
+        whole = value([1] * count)
+    except (ArithmeticError, ValueError, TypeError, LookupError):
+        return None
+    if not np.isfinite([whole, *score_B, *without_K]).all():
+        return None
+    if not len(without_K):
+        return _percentiles(score_B, effective(size_K))
+    return _combine(score_B, _jackknifed(whole, without_K), size_K)
+
+
+def merits(metric: CorpusMetric, sum_KS: Floats) -> Floats:
+    """Return what each cluster adds to a metric, (clusters,), whose mean is the metric: by the jackknife."""
+    total_S = sum_KS.sum(axis=0)
+    return _jackknifed(float(metric.score(total_S)), metric.score(total_S - sum_KS))
+
+
+def _jackknifed(whole: float, without_K: Floats) -> Floats:
+    """Return θ + (K - 1) (mean of θ₋ - θ₋), with θ₋ the metric without a cluster.
+
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 11.5.
+    """
+    return np.asarray(whole + (len(without_K) - 1) * (without_K.mean() - without_K))

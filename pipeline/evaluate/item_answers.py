@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.corpus_level import Statistics, statistics_of
+from pipeline.evaluate.intervals import Statistics, statistics_of
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Key, RuleScores, TaskItem, read_answers
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED

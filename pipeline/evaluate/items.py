@@ -15,14 +15,15 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.evaluate.corpus_level import Statistics, statistics_of
-from pipeline.evaluate.intervals import is_right_or_wrong
+from pipeline.evaluate.intervals import Statistics, is_right_or_wrong, statistics_of
 from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.text_metrics import GRADED
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
+Score = tuple[str, str, str]
+"""Suite, task and metric."""
 Key = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
 BITS, ANSWER_BITS = "bits_per_byte", "answer_bits_per_byte"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,9 +17,8 @@ from pipeline import layout
 from pipeline.core.disk_space import remove
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
-from pipeline.evaluate.evaluation_processes import run_processes
+from pipeline.core.parent_process import die_with_parent
 from pipeline.evaluate.item_answers import read_baselines
-from pipeline.evaluate.item_sampling import not_asked, print_not_asked, sample_items, too_long
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.mirror import Mirrors
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
@@ -34,15 +34,16 @@ from pipeline.evaluate.task_outcomes import (
     exchange,
 )
 from pipeline.evaluate.task_scores import add_baselines, measure
-from pipeline.evaluate.tasks import TaskSource, task_sources
+from pipeline.evaluate.tasks import TaskSource, not_asked, print_not_asked, sample_items, task_sources, too_long
 from pipeline.pretrain import outcome
-from pipeline.pretrain.processes.launch import set_variables, world_size
+from pipeline.pretrain.processes.launch import command, launcher, set_variables, world_size
 
 if TYPE_CHECKING:
     import torch
     from lm_eval.api.task import Task
 
     from pipeline.evaluate.scorer import Scorer
+
 
 Result = TypeVar("Result")
 WATCHING = ("pipeline.energy",)  # changes no answer
@@ -333,3 +334,41 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
+
+
+WORKER = "pipeline.evaluate.evaluation_worker"
+
+
+def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:
+    """Evaluate in the processes that a launch command starts; return what the first one counts.
+
+    Each answers a share of the batches and gets the answers of the others. Batches do not depend on how many processes
+    there are, so neither do the answers.
+
+    Args:
+        launch: the command.
+        given: the keyword arguments of `pipeline.evaluate.suites.evaluate`, in the types of JSON.
+        beside: a file in a folder that all nodes see.
+
+    Raises:
+        InputError: the command cannot be started, or a process refused its input.
+        RuntimeError: the processes ended otherwise before they were done.
+    """
+    # A next start removes what is named like this, where this one is killed.
+    prefix, suffix = f".partial-{os.getpid()}.", f"-{beside.name.rpartition('-')[2]}"
+    with tempfile.TemporaryDirectory(dir=beside.parent, prefix=prefix, suffix=suffix) as folder:
+        file, outcome = Path(folder, "arguments.json"), Path(folder, "outcome.json")
+        arguments = {"given": given, "outcome": str(outcome.absolute()), "launcher": launcher(launch)}
+        file.write_text(json.dumps(arguments), encoding="utf-8")
+        words = command(launch, WORKER, [str(file.absolute())])
+        try:
+            ended = subprocess.run(words, preexec_fn=die_with_parent, check=False)
+        except OSError as error:
+            told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
+            raise InputError(told) from None
+        if not outcome.exists():
+            raise RuntimeError(f"the evaluation ended with exit code {ended.returncode} before it was done")
+        found: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
+    if "refused" in found:
+        raise InputError(found["refused"])
+    return found

@@ -15,10 +15,10 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.evaluate.intervals import ANYWHERE, SUMMED, ScoreInterval, has_value, interval, is_right_or_wrong
 from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
-from pipeline.evaluate.item_sampling import not_asked
 from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_outcomes import blame_task
+from pipeline.evaluate.tasks import not_asked
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
 from pipeline.evaluate.verdict import (
     SLOR,
@@ -172,7 +172,8 @@ def _log_probabilities(
 
 def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
     """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
-    if not one.items or not one.rows or any(not item.right or _has_context(item) for item in one.items):
+    contexts = [context for item in one.items for context, _ in item.texts]
+    if not one.items or not one.rows or any(contexts) or not all(item.right for item in one.items):
         return None
     for item in one.items:
         scores = scaled(item, SLOR, item.log_probabilities)
@@ -200,10 +201,6 @@ def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
 
 def _ends_alike(item: TaskItem) -> bool:
     return len({text for _, text in item.texts}) == 1
-
-
-def _has_context(item: TaskItem) -> bool:
-    return any(context for context, _ in item.texts)
 
 
 def add_baselines(

@@ -195,11 +195,6 @@ def _is_found(numbers: Set[str], words: Set[str], passages: Sequence[Set[str]]) 
     return any(numbers <= passage and len(words & passage) >= FOUND * len(words) for passage in passages)
 
 
-def _passages(fields: Fields) -> list[str]:
-    """Return what an item is answered from."""
-    return list(fields["passages"]) if "passages" in fields else [fields["text"]]
-
-
 def _cited(text: str, fields: Fields, abstention: str) -> dict[str, float]:
     """Return 1 or 0 by metric: the answer is right, the right passage is named and no other, rightly (not) abstained.
 
@@ -231,7 +226,8 @@ def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -
         elif metric in OF_ALL:
             found[metric] = (fields["references"], text)
         elif metric == CLAIMS:
-            found[metric] = claims_found(text, _passages(fields), metadata.get("abstention"))
+            passages = fields["passages"] if "passages" in fields else [fields["text"]]
+            found[metric] = claims_found(text, passages, metadata.get("abstention"))
         else:
             found[metric] = _cited(text, fields, metadata["abstention"])[metric]
     return found

@@ -7,7 +7,7 @@ follow the training, and what tells checkpoints apart is large beside what moves
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import number_clusters
-from pipeline.evaluate.corpus_level import METRICS, merits, sums
+from pipeline.evaluate.intervals import METRICS, merits, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
+from pipeline.evaluate.items import ANSWER_BITS, BITS, Key, Score
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
 
 FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
@@ -130,66 +130,53 @@ def trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
 
 
 def _of_model(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
-    steps = [one.step for one in found]
-    for metric in sorted(set.intersection(*(set(one.right) for one in found))):
-        answers = [one.right[metric] for one in found]
-        for task, keys in _tasks(set.intersection(*map(set, answers))):
-            merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
-            yield _row(found[0], steps, task, metric, keys, merits_IC, np.ones(len(keys)))
-    for metric in sorted(set.intersection(*(set(one.likely) for one in found))):
-        texts = [one.likely[metric] for one in found]
-        for task, keys in _tasks(set.intersection(*map(set, texts))):
-            bits_IC = np.array([[each[key][0] for each in texts] for key in keys]) / math.log(2)
-            sizes = np.array([texts[0][key][1] for key in keys], dtype=np.float64)
-            yield _row(found[0], steps, task, metric, keys, bits_IC, sizes)
-    for metric in sorted(set.intersection(*(set(one.statistics) for one in found))):
-        added = [one.statistics[metric] for one in found]
-        for task, keys in _tasks(set.intersection(*map(set, added))):
-            kind = METRICS[added[0][keys[0]].aggregation]
-            group_I = number_clusters(found[0].clusters.get(key, key) for key in keys)
-            sum_CKS = [sums([each[key] for key in keys], group_I) for each in added]
-            sign = 1 if kind.higher_is_better else -1
-            merits_KC = sign * np.stack([merits(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
-            values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
-            row = _of_row(found[0].model, steps, task, metric, values, len(keys), sign > 0)
-            yield row | trend(steps, merits_KC, np.ones(len(merits_KC)))
+    for task, keys, answers in _answered([one.right for one in found]):
+        merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
+        yield _row(found, task, keys, merits_IC, np.ones(len(keys)))
+    for task, keys, answers in _answered([one.likely for one in found]):
+        bits_IC = np.array([[each[key][0] for each in answers] for key in keys]) / math.log(2)
+        yield _row(found, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64))
+    for task, keys, answers in _answered([one.statistics for one in found]):
+        kind, group_I = METRICS[answers[0][keys[0]].aggregation], _groups(found, keys)
+        sum_CKS = [sums([each[key] for key in keys], group_I) for each in answers]
+        sign = 1 if kind.higher_is_better else -1
+        merits_KC = sign * np.stack([merits(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
+        values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
+        yield _trend_row(found, task, values, len(keys), sign > 0, merits_KC, np.ones(len(merits_KC)))
 
 
-def _tasks(common: set[Key]) -> Iterator[tuple[tuple[str, str], list[Key]]]:
-    for task in sorted({key[:2] for key in common}):
-        yield task, sorted(key for key in common if key[:2] == task)
+def _answered(sides: Sequence[Mapping[str, Mapping[Key, Any]]]) -> Iterator[tuple[Score, list[Key], list[Any]]]:
+    """Yield each score that all checkpoints have, the items that all of them answered, and the answers of each."""
+    for metric in sorted(set.intersection(*map(set, sides))):
+        answers = [side[metric] for side in sides]
+        common: set[Key] = set.intersection(*map(set, answers))
+        for suite, task in sorted({key[:2] for key in common}):
+            yield (suite, task, metric), sorted(key for key in common if key[:2] == (suite, task)), answers
+
+
+def _groups(found: Sequence[EvaluatedCheckpoint], keys: Sequence[Key]) -> NDArray[np.int64]:
+    return number_clusters(found[0].clusters.get(key, key) for key in keys)
 
 
 def _row(
-    one: EvaluatedCheckpoint,
-    steps: list[int],
-    task: tuple[str, str],
-    metric: str,
-    keys: list[Key],
-    merits_IC: Floats,
-    units_I: Floats,
+    found: Sequence[EvaluatedCheckpoint], score: Score, keys: list[Key], merits_IC: Floats, units_I: Floats
 ) -> dict[str, Any]:
-    group_I = number_clusters(one.clusters.get(key, key) for key in keys)
+    group_I = _groups(found, keys)
     count = int(group_I.max()) + 1
-    merits_GC, units_G = np.zeros((count, len(steps))), np.zeros(count)
+    merits_GC, units_G = np.zeros((count, len(found))), np.zeros(count)
     np.add.at(merits_GC, group_I, merits_IC)
     np.add.at(units_G, group_I, units_I)
-    sign = -1 if metric in (BITS, ANSWER_BITS) else 1
+    sign = -1 if score[2] in (BITS, ANSWER_BITS) else 1
     values = [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()]
-    row = _of_row(one.model, steps, task, metric, values, len(keys), sign > 0)
-    return row | trend(steps, merits_GC, units_G)
+    return _trend_row(found, score, values, len(keys), sign > 0, merits_GC, units_G)
 
 
-def _of_row(
-    model: str,
-    steps: list[int],
-    task: tuple[str, str],
-    metric: str,
-    values: list[float],
-    items: int,
-    higher_is_better: bool,
+def _trend_row(
+    found: Sequence[EvaluatedCheckpoint], score: Score, values: list[float], items: int, higher: bool, *groups: Floats
 ) -> dict[str, Any]:
+    steps = [one.step for one in found]
     return {
-        **{"model": model, "suite": task[0], "task": task[1], "metric": metric, "steps": steps},
-        **{"values": values, "items": items, "higher_is_better": higher_is_better},
+        **{"model": found[0].model, "suite": score[0], "task": score[1], "metric": score[2], "steps": steps},
+        **{"values": values, "items": items, "higher_is_better": higher},
+        **trend(steps, *groups),
     }

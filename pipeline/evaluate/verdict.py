@@ -17,7 +17,7 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import number_clusters
 from pipeline.core.normalization import composed
-from pipeline.evaluate.corpus_level import METRICS, CorpusMetric, Statistics, sums
+from pipeline.evaluate.intervals import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import TaskItem
 
 LEVEL = 0.05

@@ -17,11 +17,9 @@ from scipy.special import stdtr, stdtrit
 from pipeline.core.confidence_intervals import CONFIDENCE
 from pipeline.evaluate import differences
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.evaluate.items import BITS, Key
+from pipeline.evaluate.items import BITS, Key, Score
 
 Floats = NDArray[np.float64]
-Score = tuple[str, str, str]
-"""Suite, task and metric."""
 
 
 class CellDifference(NamedTuple):

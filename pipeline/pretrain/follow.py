@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, command_settings
+from pipeline.core.records import SEGMENT, Attempt, command_settings
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.monitors.slow_processes import SLOW
@@ -113,7 +113,7 @@ class Board:
 def planned_steps(run_directory: Path, model: str) -> int | None:
     """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
     begun = []
-    for path in layout.ATTEMPT.glob(run_directory, attempt=f"pretrain.segment.{model}.*"):
+    for path in layout.ATTEMPT.glob(run_directory, attempt=f"{SEGMENT}.{model}.*"):
         with suppress(InputError, ValueError, KeyError, TypeError):
             attempt = Attempt.load(path)
             settings = json.loads(command_settings(attempt.command) or "")
@@ -162,7 +162,7 @@ def told(
 def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     folder = trains_in(run_directory, model)
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
-    meters = (run_directory / layout.READINGS).glob(f"pretrain.segment.{model}.*.jsonl")
+    meters = (run_directory / layout.READINGS).glob(f"{SEGMENT}.{model}.*.jsonl")
     now = time.time()
     return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from pipeline.core.markup import number
+from pipeline.core.formatting import shorten
+from pipeline.core.markup import element, number
 from pipeline.core.records import Record
 
 WIDTH, HEIGHT = 560, 240
@@ -101,50 +102,45 @@ def line_chart(
         f"{line.name}: {gettext('first')} {number(line.points[0][1])}, {gettext('last')} {number(line.points[-1][1])}"
         for line in drawn
     )
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
-            WIDTH, HEIGHT, f"{title}. {summary}"
-        ),
-        Markup("<title>{}</title>").format(f"{title}. {summary}"),
-    ]
+    told = f"{title}. {summary}"
+    parts = [element("title", told)]
     for value, text in zip(y_ticks, y_texts, strict=True):
         _, y = place(x_low, value)
-        parts.append(Markup('<path class="grid" d="M{:.1f} {}H{:.1f}"/>').format(left, y, WIDTH - right))
-        parts.append(
-            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(f"{left - 8:.1f}", y, text)
-        )
+        parts.append(element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))
+        parts.append(element("text", text, x=f"{left - 8:.1f}", y=y, dy=4, text_anchor="end"))
     for value, text in [*zip(x_ticks, x_texts, strict=True)][::every]:
         x, _ = place(value, y_low)
-        parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 24, text))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    parts.append(
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            f"{(WIDTH + left) / 2:.1f}", HEIGHT - 6, x_label
-        )
-    )
-    parts.append(
-        Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>').format(middle, y_label)
-    )
+        parts.append(element("text", text, x=x, y=HEIGHT - 24, text_anchor="middle"))
+    parts.append(element("text", x_label, x=f"{(WIDTH + left) / 2:.1f}", y=HEIGHT - 6, text_anchor="middle"))
+    turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
+    parts.append(element("text", y_label, transform=turned, text_anchor="middle"))
     for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False):
         if len(line.band) > 1:
             edge = [place(x, low) for x, low, _ in line.band] + [place(x, high) for x, _, high in reversed(line.band)]
-            area = "M" + "L".join(f"{x} {y}" for x, y in edge) + "Z"
-            parts.append(Markup('<path class="band series-{}" d="{}"/>').format(index, area))
+            parts.append(element("path", class_=f"band series-{index}", d=join_points(edge) + "Z"))
         placed = [place(*point) for point in line.points]
-        path = "M" + "L".join(f"{x} {y}" for x, y in placed)
-        parts.append(Markup('<path class="line series-{}" d="{}"/>').format(index, path))
+        parts.append(element("path", class_=f"line series-{index}", d=join_points(placed)))
         if len(placed) <= 20:
-            parts += [
-                Markup('<circle class="series-{}" cx="{}" cy="{}" r="3.5"/>').format(index, x, y) for x, y in placed
-            ]
-    parts.append(Markup("</svg>"))
-    legend = Markup(" ").join(
-        Markup('<span class="key"><i class="series-{}"></i>{}</span>').format(index, line.name)
-        for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False)
-    )
-    caption = Markup("<figcaption>{} {}</figcaption>").format(title, legend if len(drawn) > 1 else "")
-    scroll = Markup('<div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>')
-    return Markup("<figure>{}{}</figure>").format(scroll.format(title, Markup("").join(parts)), caption)
+            parts += [element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in placed]
+    svg = element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=told)
+    keys = [(f"series-{index}", line.name) for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False)]
+    return figure(title, svg, Markup("{} {}").format(title, legend(keys) if len(drawn) > 1 else ""))
+
+
+def join_points(points: Sequence[tuple[str, str]]) -> str:
+    """Return the path through some points."""
+    return "M" + "L".join(f"{x} {y}" for x, y in points)
+
+
+def legend(keys: Sequence[tuple[str, str]]) -> Markup:
+    """Return the keys of a drawing, each of the class that it is drawn with and its name."""
+    return Markup(" ").join(element("span", element("i", "", class_=kind), name, class_="key") for kind, name in keys)
+
+
+def figure(label: str, svg: Markup, caption: str) -> Markup:
+    """Return a drawing that scrolls where the screen is narrow, with its caption below."""
+    scroll = element("div", svg, class_="scroll", role="region", tabindex=0, aria_label=label)
+    return element("figure", scroll, element("figcaption", caption))
 
 
 def bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
@@ -153,15 +149,13 @@ def bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[st
     `gettext` says a word in the language of the page.
     """
     title = "; ".join(f"{name}: {value:,.0f} {gettext('of')} {whole:,.0f}" for _, name, value in parts)
-    start, segments = 0.0, []
+    start, segments = 0.0, [element("title", title)]
     for kind, _, value in parts:
         width = 100 * value / whole if whole else 0.0
-        segments.append(f'<rect class="{escape(kind)}" x="{start:.2f}" width="{width:.2f}" height="10"/>')
+        segments.append(element("rect", class_=kind, x=f"{start:.2f}", width=f"{width:.2f}", height=10))
         start += width
-    return Markup(
-        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{title}">'
-        "<title>{title}</title>{segments}</svg>"
-    ).format(title=title, segments=Markup("".join(segments)))
+    box = {"viewBox": "0 0 100 10", "preserveAspectRatio": "none"}
+    return element("svg", *segments, class_="bar", **box, role="img", aria_label=title)
 
 
 Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
@@ -290,29 +284,16 @@ def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str],
             y = top[way[0]] + TALL + index * (TALL + DOWN)
             path += f"M{start:.1f} {y}C{start:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN}"
             path += f"V{y + DOWN + TALL}" if index < len(xs) - 2 else ""
-        parts.append(Markup('<path class="arrow" d="{}"/>').format(path))
-        parts.append(Markup('<path class="head" d="M{0:.1f} {1}l-4 -6h8z"/>').format(xs[-1], top[way[-1]]))
+        parts.append(element("path", class_="arrow", d=path))
+        parts.append(element("path", class_="head", d=f"M{xs[-1]:.1f} {top[way[-1]]}l-4 -6h8z"))
     for step, y in top.items():
         x = middle[y // (TALL + DOWN), step]
-        name = step if len(step) <= LETTERS else f"{step[: LETTERS - 1]}…"
-        parts.append(
-            Markup('<rect class="box" x="{:.1f}" y="{}" width="{}" height="{}" rx="4"/>').format(
-                x - BOX / 2, y, BOX, TALL
-            )
-        )
-        parts.append(
-            Markup('<text class="name" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y + 16, name)
-        )
-        parts.append(
-            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y + 31, count_jobs(jobs[step]))
-        )
-    svg = Markup(
-        '<svg class="chart dag" viewBox="0 0 {0:.0f} {1}" width="{0:.0f}" role="img" aria-label="{2}">{3}</svg>'
-    )
-    return Markup(
-        '<figure><div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>'
-        "<figcaption>{}</figcaption></figure>"
-    ).format(label, svg.format(width, height, _in_words(graph, jobs, label), Markup("").join(parts)), caption)
+        name, count = shorten(step, LETTERS), count_jobs(jobs[step])
+        parts.append(element("rect", class_="box", x=f"{x - BOX / 2:.1f}", y=y, width=BOX, height=TALL, rx=4))
+        parts.append(element("text", name, class_="name", x=f"{x:.1f}", y=y + 16, text_anchor="middle"))
+        parts.append(element("text", count, x=f"{x:.1f}", y=y + 31, text_anchor="middle"))
+    box, told = {"viewBox": f"0 0 {width:.0f} {height}", "width": f"{width:.0f}"}, _in_words(graph, jobs, label)
+    return figure(label, element("svg", *parts, class_="chart dag", **box, role="img", aria_label=told), caption)
 
 
 def _in_words(graph: Edges, jobs: Mapping[str, int], label: str) -> str:

@@ -147,7 +147,7 @@ def _corpus_tokens(material: RunReader, fertility: Artefact, record: Record | No
 def _embeddings(material: RunReader, vocabulary_size: int) -> list[tuple[str, int]]:
     """Return the parameters of embedding and output for each shape of the run's models, with the models' names."""
     shapes: dict[tuple[int, bool], dict[str, None]] = {}
-    for segment in material.records_of("pretrain.segment"):
+    for segment in material.segments():
         architecture = segment.settings.get("architecture", {})
         if "width" in architecture:
             shape = (architecture["width"], architecture.get("tie_embeddings", False))

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymous
+from pipeline.core.records import is_segment_of
 from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
 from pipeline.energy.energy_accounting import (
@@ -30,8 +31,7 @@ from pipeline.energy.energy_accounting import (
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
 from pipeline.report.amounts import format_period
-from pipeline.report.attempts import standing_attempts
-from pipeline.report.run_reader import UNCOUNTED, Json, RunReader
+from pipeline.report.run_reader import UNCOUNTED, Json, RunReader, standing_attempts
 from pipeline.report.settings import PageSettings
 
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
@@ -109,12 +109,10 @@ def training_joules(material: RunReader, made: RunAttribution) -> dict[str, dict
     """
     found = {}
     for metrics in material.metrics:
-        segments = material.records_of("pretrain.segment", model=metrics.name)
+        segments = material.segments(model=metrics.name)
         attempts = {(record.computed_by or "").removesuffix(".json") for record in segments}
         attempts |= {
-            job.name
-            for job in made.jobs
-            if job.fate == "lost" and job.step == "pretrain.segment" and job.instance.get("model") == metrics.name
+            job.name for job in made.jobs if job.fate == "lost" and is_segment_of(metrics.name, job.step, job.instance)
         }
         lines = [line for line in metrics.lines if line.get("ended_unix_seconds") and line.get("seconds")]
         ended, seconds = (np.array([line[key] for line in lines], float) for key in ("ended_unix_seconds", "seconds"))

@@ -9,14 +9,12 @@ from markupsafe import Markup
 
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.evaluate.answer_comparison import compare_contaminated
-from pipeline.evaluate.items import read_answers
+from pipeline.evaluate.items import Score, read_answers
 from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import branch_of
 
-Score = tuple[str, str, str]
-"""Suite, task and metric."""
 SAYS, NOT_BETTER, NOT_COMPARED, NOTHING = (
     "says something",
     "grows, but is not better than every baseline",
@@ -134,7 +132,7 @@ def _charts(
 
 def _energy_up_to(step: int, model: str, material: RunReader, account: EnergyAccounting) -> Figure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
-    records = {int(one.instance["step"]): one for one in material.records_of("pretrain.segment", model=model)}
+    records = {int(one.instance["step"]): one for one in material.segments(model=model)}
     names = dict.fromkeys(record.computed_by for end, record in records.items() if end <= step)
     figures = [account.of_attempt(name) for name in names]
     if branch := branch_of(model, [records[end] for end in sorted(records)]):
@@ -233,16 +231,16 @@ def samples(material: RunReader) -> list[Json]:
             "held_out": file.content["held_out"] | {"share": share(file.content["held_out"])},
             "memorization": file.content.get("memorization"),
             "rows": [
-                row | {"pieces": marked(row["continuation"], row["parts"]), "share": share(_counted(row))}
+                row
+                | {
+                    "pieces": marked(row["continuation"], row["parts"]),
+                    "share": share(row | {"characters": len(row["continuation"])}),
+                }
                 for row in file.content["samples"]
             ],
         }
         for file in material.samples
     ]
-
-
-def _counted(row: Json) -> Json:
-    return {"characters": len(row["continuation"]), "copied_characters": row["copied_characters"]}
 
 
 def evaluations(material: RunReader, account: EnergyAccounting, gettext: Callable[[str], str]) -> list[Json]:

@@ -43,7 +43,8 @@ def experiment(
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
     rows = _comparisons(material, combinations, page)
-    key = "score" if page.metrics or page.texts_differ else _loss_key(cells)
+    loss = "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
+    key = "score" if page.metrics or page.texts_differ else loss
     _best(combinations, key, page.alpha)
     return {
         "name": name,
@@ -65,7 +66,7 @@ def experiment(
 
 def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
-    records = material.records_of("pretrain.segment", model=cell.name)
+    records = material.segments(model=cell.name)
     counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
     metrics = next((one for one in material.metrics if one.name == cell.name), None)
@@ -108,11 +109,6 @@ def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: Energy
 def _score(tasks: list[Json], page: ExperimentPage) -> Json | None:
     """Return the row of the metric that tells the best, which is the first that is named."""
     return next((task for task in tasks if page.metrics[:1] == [f"{task['task']}/{task['metric']}"]), None)
-
-
-def _loss_key(cells: list[Json]) -> str:
-    """Return which loss tells the best where no metric is named: that of the validation, where there is one."""
-    return "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
 
 
 def _merit(cell: Json, key: str, axis: str) -> float | None:
@@ -201,33 +197,41 @@ def _comparisons(material: RunReader, combinations: list[Json], page: Experiment
     return rows
 
 
-def _curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
-    """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread.
+def _drawn(
+    title: str, x_label: str, unit: str, lines: list[Series], gettext: Callable[[str], str], *, from_zero: bool = False
+) -> list[Markup]:
+    """Return charts of lines, each of as many as the style sheet tells apart."""
+    return [
+        line_chart(gettext(title), x_label, gettext(unit), some, from_zero=from_zero, gettext=gettext)
+        for some in (lines[start : start + STYLES] for start in range(0, len(lines), STYLES))
+    ]
 
-    A chart has as many lines as the style sheet tells apart.
-    """
+
+def _mean_line(name: str, values_of: dict[float, list[float]], *, has_band: bool) -> Series:
+    """Return the means of values, with the least and the most of them as a band."""
+    points = sorted(values_of.items())
+    band = [(x, min(values), max(values)) for x, values in points] if has_band else []
+    return Series(name, [(x, fmean(values)) for x, values in points], band)
+
+
+def _curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
+    """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread."""
     charts = []
     for key, title in SCORES.items():
-        drawn = [line for one in combinations if (line := _curve(one, key)).points]
-        for start in range(0, len(drawn), STYLES):
-            some = drawn[start : start + STYLES]
-            charts.append(
-                line_chart(gettext(title), gettext("tokens"), gettext("nats per token"), some, gettext=gettext)
-            )
+        lines = [line for one in combinations if (line := _curve(one, key)).points]
+        charts += _drawn(title, gettext("tokens"), "nats per token", lines, gettext)
     return charts
 
 
 def _curve(combination: Json, key: str) -> Series:
-    """Return the mean of a figure of the cells over the tokens, with the least and the most of them as a band."""
+    """Return a figure of the cells of a combination over the tokens."""
     found: dict[float, list[float]] = {}
     for cell in combination["cells"]:
         tokens = {line["step"]: line["tokens_seen"] for line in cell["lines"] if line.get("tokens_seen") is not None}
         for line in cell["lines"]:
             if line.get(key) is not None and line["step"] in tokens:
                 found.setdefault(tokens[line["step"]], []).append(line[key])
-    points = sorted(found.items())
-    band = [(x, min(values), max(values)) for x, values in points] if len(combination["cells"]) > 1 else []
-    return Series(combination["label"], [(x, fmean(values)) for x, values in points], band)
+    return _mean_line(combination["label"], found, has_band=len(combination["cells"]) > 1)
 
 
 # By the key of a cell: the title of the chart, its unit, and what the figure is multiplied by.
@@ -248,19 +252,15 @@ def name_combination(values: Values) -> str:
 def figure_charts(cells: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
     """Return the charts over the first key that has numbers, of the finished cells; none where there is no such key.
 
-    A chart has as many lines as the style sheet tells apart; what no cell knows has none.
+    What no cell knows has no chart.
     """
     key = _axis(cells)
     if key is None:
         return []
     charts = []
     for figure, (title, unit, factor) in FIGURES.items():
-        drawn = _lines(cells, key, figure, factor)
-        for start in range(0, len(drawn), STYLES):
-            some = drawn[start : start + STYLES]
-            charts.append(
-                line_chart(gettext(title), key.rpartition(".")[2], gettext(unit), some, from_zero=True, gettext=gettext)
-            )
+        lines = _lines(cells, key, figure, factor)
+        charts += _drawn(title, key.rpartition(".")[2], unit, lines, gettext, from_zero=True)
     return charts
 
 
@@ -277,17 +277,11 @@ def _lines(cells: list[Json], key: str, figure: str, factor: float) -> list[Seri
     """Return a line for each combination of the other keys: the mean of its seeds, and their band."""
     found: dict[str, dict[float, list[float]]] = {}
     for cell in cells:
-        if cell["outcome"] == "finished" and cell[figure] is not None:
+        if cell["outcome"] == FINISHED and cell[figure] is not None:
             others = {name: value for name, value in cell["values"].items() if name != key}
             points = found.setdefault(name_combination(others), {})
             points.setdefault(cell["values"][key], []).append(factor * cell[figure])
     return [
-        Series(
-            name,
-            [(x, fmean(values)) for x, values in sorted(points.items())],
-            [(x, min(values), max(values)) for x, values in sorted(points.items())]
-            if any(len(values) > 1 for values in points.values())
-            else [],
-        )
+        _mean_line(name, points, has_band=any(len(values) > 1 for values in points.values()))
         for name, points in found.items()
     ]

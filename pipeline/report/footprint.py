@@ -11,8 +11,7 @@ from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Fi
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
 from pipeline.report.amounts import Amount, amount_of, format_period
-from pipeline.report.attempts import Consumption, LostAttempt, Use, measure_consumption
-from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, Use, measure_consumption
 from pipeline.report.settings import PageSettings
 
 # What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands
@@ -107,18 +106,12 @@ def homes(joules: float, gettext: Callable[[str], str] = str) -> str:
     """Return an electricity as that of average Dutch homes in a stretch of time, in the language of `gettext`."""
     days = joules / HOME_JOULES_PER_DAY
     if days < 1:
-        amount, unit = _stretch(days * 86400)
-        return f"{gettext('an average Dutch home takes from the grid in')} {amount} {gettext(unit)}"
+        seconds, units = days * 86400, ((3600, "hours"), (60, "minutes"))
+        size, unit = next((one for one in units if seconds >= one[0]), (1, "seconds"))
+        return f"{gettext('an average Dutch home takes from the grid in')} {number(seconds / size, 2)} {gettext(unit)}"
     if days >= 100 * HOME_DAYS:
         return f"{number(days / HOME_DAYS, 3)} {gettext('average Dutch homes take from the grid in a year')}"
     return f"{number(days, 3 if days >= 100 else 2)} {gettext('average Dutch homes take from the grid in a day')}"
-
-
-def _stretch(seconds: float) -> tuple[str, str]:
-    for size, name in ((3600, "hours"), (60, "minutes")):
-        if seconds >= size:
-            return number(seconds / size, 2), name
-    return number(seconds, 2), "seconds"
 
 
 def _units(material: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[Unit]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pipeline import layout
 from pipeline.core.markup import number, size
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import SEGMENT, Attempt, Record
 from pipeline.report.amounts import format_duration
 from pipeline.report.run_reader import Artefact, Json, RunReader, link_to
 from pipeline.report.training_section import known_values
@@ -183,10 +183,7 @@ def efficiency(material: RunReader) -> Efficiency | None:
     training = sum(busy) / len(busy) if busy else None
     everything = [book.content for book in material.accounting]
     return Efficiency(
-        steps=[
-            _use(name, jobs, training if "pretrain.segment" in name else None)
-            for name, jobs in sorted(by_stage.items())
-        ],
+        steps=[_use(name, jobs, training if SEGMENT in name else None) for name, jobs in sorted(by_stage.items())],
         total=_use("all jobs", everything),
         troubled=[
             book

@@ -61,10 +61,6 @@ MODEL_CARD = "model_card.md.jinja"
 PAPER_PARTS = ("not_stated.md.jinja",)
 
 
-def _moment(text: str | None) -> str:
-    return f"{text[:10]} {text[11:19]} UTC" if text else "–"
-
-
 def _setting(value: object) -> str:
     if value is None:
         return "–"
@@ -75,19 +71,15 @@ def _setting(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _command(words: list[str] | None) -> str:
-    return shlex.join(words) if words else "not recorded"
-
-
 FILTERS: dict[str, Any] = {
     "brief": training_section.format_brief,
-    "command": _command,
+    "command": lambda words: shlex.join(words) if words else "not recorded",
     "link_to": link_to,
     "duration": amounts.format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": amounts.format_kwh,
     "mass": amounts.format_mass,
-    "moment": _moment,
+    "moment": lambda text: f"{text[:10]} {text[11:19]} UTC" if text else "–",
     "plain": lambda value: Markup(f"{value:.4g}"),
     "scientific": lambda value: Markup(f"{value:.2e}"),
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),

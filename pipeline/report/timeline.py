@@ -14,14 +14,14 @@ from math import ceil
 
 from markupsafe import Markup
 
-from pipeline.core.markup import number
+from pipeline.core.formatting import shorten
+from pipeline.core.markup import element, number
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
-from pipeline.report.attempts import standing_attempts
-from pipeline.report.charts import POINTS, format_ticks, round_ticks
+from pipeline.report.charts import LETTERS, POINTS, figure, format_ticks, join_points, legend, round_ticks
 from pipeline.report.energy_section import unix_seconds
 from pipeline.report.footprint import COMPONENTS
-from pipeline.report.run_reader import RunReader
+from pipeline.report.run_reader import RunReader, standing_attempts
 
 WIDTH, LEFT, RIGHT, TOP = 1120, 214, 14, 12
 PANEL, ROW, SPACE = 150, 20, 26  # heights: of a node's power, of a step, between them
@@ -205,17 +205,21 @@ def _stack(panel: Panel, components: Sequence[str], axis: Axis, bottom: float, s
         parts = []
         for run in runs:
             edges = [(panel.bins[index], above[index], below[index]) for index in run]
-            up = [f"{axis.place(x):.1f} {bottom - y * scale:.1f}" for span, y, _ in edges for x in span]
-            down = [f"{axis.place(x):.1f} {bottom - y * scale:.1f}" for span, _, y in edges[::-1] for x in span[::-1]]
-            parts.append("M" + "L".join([*up, *down]) + "Z")
+            outline = [(x, y) for span, y, _ in edges for x in span]
+            outline += [(x, y) for span, _, y in edges[::-1] for x in span[::-1]]
+            parts.append(join_points([(f"{axis.place(x):.1f}", f"{bottom - y * scale:.1f}") for x, y in outline]) + "Z")
         if above != below:
-            drawn.append(Markup('<path class="area series-{}" d="{}"/>').format(number_, "".join(parts)))
+            drawn.append(element("path", class_=f"area series-{number_}", d="".join(parts)))
         below = above
     return drawn
 
 
 def _label(x: float, y: float, text: str, anchor: str) -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(f"{x:.1f}", f"{y:.1f}", anchor, text)
+    return element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+
+
+def _grid_line(y: float) -> Markup:
+    return element("path", class_="grid", d=f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}")
 
 
 def _power(panel: Panel, components: Sequence[str], axis: Axis, top: float) -> list[Markup]:
@@ -227,14 +231,10 @@ def _power(panel: Panel, components: Sequence[str], axis: Axis, top: float) -> l
     parts = []
     for value, text in zip(values, format_ticks(values), strict=True):
         y = bottom - value * size * scale
-        parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
+        parts.append(_grid_line(y))
         parts.append(_label(LEFT - 8, y + 5, f"{text} {unit}", "end"))
     parts += _stack(panel, components, axis, bottom, scale)
-    return [*parts, _label(4, top + 14, _short(panel.name), "start")]
-
-
-def _short(text: str, most: int = 22) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return [*parts, _label(4, top + 14, shorten(panel.name, LETTERS), "start")]
 
 
 def _clock(time: float) -> str:
@@ -246,18 +246,15 @@ def _steps(found: Sequence[Bar], axis: Axis, top: float, gettext: Callable[[str]
     parts = []
     rows = {step: top + ROW * index for index, step in enumerate(dict.fromkeys(bar.step for bar in found))}
     for step, y in rows.items():
-        parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y + ROW - 3, WIDTH - RIGHT))
-        parts.append(_label(LEFT - 8, y + 13, _short(step), "end"))
+        parts.append(_grid_line(y + ROW - 3))
+        parts.append(_label(LEFT - 8, y + 13, shorten(step, LETTERS), "end"))
     for bar in found:
         x, end = axis.place(bar.started), axis.place(bar.ended)
         fate, to = gettext("lost" if bar.lost else "finished"), gettext("to")
         told = f"{bar.step}, {fate}: {_clock(bar.started)} {to} {_clock(bar.ended)} UTC"
-        height = 6 if bar.lost else 13
-        parts.append(
-            Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
-                "gone" if bar.lost else "kept", x, rows[bar.step] + 16 - height, max(end - x, 1.5), height, told
-            )
-        )
+        kind, height = ("gone", 6) if bar.lost else ("kept", 13)
+        place = {"x": f"{x:.1f}", "y": f"{rows[bar.step] + 16 - height:.1f}", "width": f"{max(end - x, 1.5):.1f}"}
+        parts.append(element("rect", element("title", told), class_=kind, **place, height=height))
     return parts
 
 
@@ -284,9 +281,7 @@ def draw_timeline(material: RunReader, account: EnergyAccounting, gettext: Calla
     for (_, before), (after, _) in pairwise(axis.pieces):
         x = axis.place(before) + axis.cut / 2
         told = f"{gettext('nothing ran from')} {_clock(before)} {gettext('to')} {_clock(after)} UTC"
-        parts.append(
-            Markup('<path class="cut" d="M{:.1f} {}V{:.1f}"><title>{}</title></path>').format(x, TOP, bottom, told)
-        )
+        parts.append(element("path", element("title", told), class_="cut", d=f"M{x:.1f} {TOP}V{bottom:.1f}"))
     parts += [_label(x, bottom + 18, text, "middle") for x, text in axis.ticks()]
     peak = max((panel.peak for panel in power), default=0.0)
     first, last = _clock(axis.pieces[0][0]), _clock(axis.pieces[-1][1])
@@ -294,28 +289,19 @@ def draw_timeline(material: RunReader, account: EnergyAccounting, gettext: Calla
     told += (
         f"{gettext('most power of a node:')} {number(float(peak), 3)} W" if power else gettext("no power was recorded")
     )
-    svg = Markup(
-        '<svg class="chart timeline" viewBox="0 0 {} {:.0f}" role="img" aria-label="{}"><title>{}</title>{}</svg>'
-    ).format(WIDTH, bottom + 28, told, told, Markup("").join(parts))
-    legend = [
-        (f"series-{index}", gettext(COMPONENTS.get(name, name))) for index, name in enumerate(components, start=1)
-    ]
-    marks = (("kept", "step at work"), ("gone", "attempt that was lost (low bar)"))
-    legend += [
-        (kind, gettext(mark))
-        for (kind, mark), lost in zip(marks, (False, True), strict=True)
-        if any(bar.lost is lost for bar in found)
-    ]
-    keys = [Markup('<span class="key"><i class="area {}"></i>{}</span>').format(*key) for key in legend]
+    box = f"0 0 {WIDTH} {bottom + 28:.0f}"
+    title = element("title", told)
+    svg = element("svg", title, *parts, class_="chart timeline", viewBox=box, role="img", aria_label=told)
+    keys = [(f"area series-{index}", gettext(COMPONENTS.get(name, name))) for index, name in enumerate(components, 1)]
+    for kind, mark, is_lost in (("kept", "step at work", False), ("gone", "attempt that was lost (low bar)", True)):
+        if any(bar.lost is is_lost for bar in found):
+            keys.append((f"area {kind}", gettext(mark)))
     cut = f" {gettext('A dashed line stands for a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
-    caption = Markup("<figcaption>{}, {}, {}{} {}</figcaption>").format(
+    caption = Markup("{}, {}, {}{} {}").format(
         gettext("Power above"),
         gettext(account.total.label),
         gettext("steps below, on one clock (UTC)."),
         cut,
-        Markup(" ").join(keys),
+        legend(keys),
     )
-    label = gettext("Timeline of power and steps")
-    return Markup('<figure><div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>{}</figure>').format(
-        label, svg, caption
-    )
+    return figure(gettext("Timeline of power and steps"), svg, caption)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.records import Record
+from pipeline.core.records import Record, is_segment_of
 from pipeline.core.settings import Pretrained
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
@@ -310,19 +310,13 @@ def _sum(*amounts: float | None) -> float | None:
     return sum(known) if len(known) == len(amounts) else None
 
 
-def _of_model(name: str) -> Callable[[str, Json], bool]:
-    return lambda step, instance: step == "pretrain.segment" and instance.get("model") == name
-
-
 def _seconds(material: RunReader, name: str) -> float | None:
     """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
-    mine = _of_model(name)
-    attempts = [one for one in material.attempts if mine(one.step, one.instance)]
+    attempts = [one for one in material.attempts if is_segment_of(name, one.step, one.instance)]
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
 def _energy(account: EnergyAccounting, name: str) -> Figure:
     """Return the joules of the same attempts; not known where those of one are not."""
-    mine = _of_model(name)
-    jobs = [job for job in account.jobs.values() if mine(job.step, job.instance)]
+    jobs = [job for job in account.jobs.values() if is_segment_of(name, job.step, job.instance)]
     return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()

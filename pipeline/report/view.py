@@ -6,14 +6,12 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from pipeline import layout
 from pipeline.core.records import Record
 from pipeline.core.settings import joined
 from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
-from pipeline.report.checks import conservation_checks
 from pipeline.report.data_section import (
     compare_tokenizers,
     corpus,
@@ -36,6 +34,7 @@ from pipeline.report.evaluation_section import (
 )
 from pipeline.report.footprint import footprint
 from pipeline.report.jobs_section import efficiency, libraries, library_differences, machines
+from pipeline.report.key_figures import conservation_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.report.training_section import compare_with_plan
@@ -64,7 +63,7 @@ def _median(values: list[float]) -> float | None:
 
 def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, gettext: Callable[[str], str]) -> Json:
     """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
-    segments = material.records_of("pretrain.segment", model=metrics.name)
+    segments = material.segments(model=metrics.name)
     segments.sort(key=lambda record: int(record.instance["step"]))
     last = segments[-1] if segments else None
     counts = last.counts if last else {}
@@ -72,7 +71,8 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.settings, last.operation) if last else {}
-    index, seed = _index_read(material, segments), recorded.get("seed")
+    read, seed = material.index_read(segments), recorded.get("seed")
+    index, training = read.content if read else {}, recorded.get("training") or {}
     energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
@@ -91,42 +91,32 @@ def model(material: RunReader, metrics: Artefact, account: EnergyAccounting, get
         "parameters": parameters if isinstance(parameters, int) else None,
         "active_parameters": counts.get("active_parameters") or parameters,
         "steps": _last(steps, "step"),
-        "tokens_seen": _last(steps, "tokens_seen"),
+        **{key: _last(steps, key) for key in ("tokens_seen", "loss", "validation_bits_per_byte")},
+        **{key: _median(values(key)) for key in ("tokens_per_second", "model_flops_utilization", "device_utilization")},
         "branch_of": branch,
         "own_steps": max(counted - before, 0),
         "own_tokens": (_last(steps, "tokens_seen") or 0) * max(counted - before, 0) // max(counted, 1),
-        "loss": _last(steps, "loss"),
         "validation_loss": validated.get("validation_loss"),
-        "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
-        "tokens_per_second": _median(values("tokens_per_second")),
-        "model_flops_utilization": _median(values("model_flops_utilization")),
-        "device_utilization": _median(values("device_utilization")),
         "memory_bytes": max(values("memory_bytes"), default=None),
         "seed": seed,
         "settings": [("seed", str(seed))] * (seed is not None)
         + flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
         "energy": energy,
-        "strategy": (recorded.get("training") or {}).get("strategy"),
+        **{key: training.get(key) for key in ("strategy", "sequence_length", "recomputation")},
         "trivial": training_section.compare_with_baselines(validated, index.get("vocabulary_size"), held_out),
         "held_out": held_out,
-        "sequence_length": (recorded.get("training") or {}).get("sequence_length"),
-        "mask_documents": ((recorded.get("training") or {}).get("sampling") or {}).get("mask_documents"),
-        "read_times": count_reads(index, recorded.get("training") or {}, int(last.instance["step"]))
-        if last and index
-        else [],
+        "mask_documents": (training.get("sampling") or {}).get("mask_documents"),
+        "read_times": count_reads(index, training, int(last.instance["step"])) if last and index else [],
         "without_held_out": training_section.without_held_out(index) if index else [],
         "charts": training_section.training_charts(steps, energy.label, gettext),
         "figures": training_section.training_figures(steps),
         "validation": training_section.last_validation(steps),
         "energy_label": energy.label if values("energy_joules") else None,
-        "device": counts.get("device"),
-        "peak_flops_per_second": counts.get("peak_flops_per_second"),
+        **{key: counts.get(key) for key in ("device", "peak_flops_per_second", "deterministic")},
         "libraries": libraries(segments),
         "processes": counts.get("world_size"),
-        "deterministic": counts.get("deterministic"),
         "interruptions": training_section.interruptions(segments),
-        "recomputation": (recorded.get("training") or {}).get("recomputation"),
     }
     return shown | {"planned": compare_with_plan(material, account, shown, steps, estimate or {})}
 
@@ -143,12 +133,6 @@ def plan(content: Json) -> Json:
     ]
     assumed = flattened({key: content[key] for key in ("platform", "energy") if key in content})
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
-
-
-def _index_read(material: RunReader, segments: list[Record]) -> Json:
-    """Return the index of the tokens that a model read; nothing where that is not known."""
-    read = {entry.path for record in segments for entry in record.inputs}
-    return next((i.content for i in material.indexes if layout.TOKEN_INDEX.name(tokens=i.name) in read), {})
 
 
 def context(

@@ -13,6 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
+    SEGMENT,
     Attempt,
     BatchFile,
     BatchRecord,
@@ -21,6 +22,7 @@ from pipeline.core.records import (
     Record,
     ReusedResult,
     find_producers,
+    is_segment_of,
     load_attempts,
     load_records,
     outputs_exist,
@@ -195,3 +197,9 @@ def test_a_record_that_goes_while_the_folder_is_read_is_passed_over(tmp_path: Pa
     write_record(tmp_path, "corpus.publish.main", outputs=[{"path": "corpus/main/final.json"}])
     (folder / "corpus.describe.main.json").symlink_to(tmp_path / "gone")
     assert set(find_producers(folder, ["corpus/main/final.json"])) == {"corpus/main/final.json"}
+
+
+def test_a_segment_of_a_model_is_told_from_its_other_jobs_and_from_other_models() -> None:
+    assert is_segment_of("base", SEGMENT, {"model": "base", "step": "8"})
+    assert not is_segment_of("base", "pretrain.export", {"model": "base"})
+    assert not is_segment_of("base", SEGMENT, {"model": "branch", "step": "8"})

@@ -10,8 +10,8 @@ from lm_eval.api import metrics
 from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import Ratio, ratio, share
-from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_function, interval_of_sums
 from pipeline.evaluate.differences import interval as interval_of_pairs
+from pipeline.evaluate.intervals import METRICS, interval_of_difference, interval_of_function, interval_of_sums
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[Ratio, float]]

@@ -32,7 +32,7 @@ from transformers import (
 
 from pipeline.corpus.perplexity import Surprise
 from pipeline.evaluate import suites
-from pipeline.evaluate.memorization import Writer
+from pipeline.evaluate.samples import Writer
 from pipeline.evaluate.scorer import load_model
 from pipeline.evaluate.settings import Evaluation, SuitesSettings
 from pipeline.evaluate.task_files import suite_files

@@ -14,10 +14,9 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from pipeline.core.confidence_intervals import number_clusters
-from pipeline.evaluate import corpus_level
-from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
+from pipeline.evaluate import intervals
 from pipeline.evaluate.differences import compare_checkpoints, judge
-from pipeline.evaluate.intervals import interval
+from pipeline.evaluate.intervals import METRICS, interval, interval_of_difference, interval_of_sums, statistics_of, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.trends import trends
@@ -260,7 +259,7 @@ def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:
 def test_what_clusters_add_to_a_metric_has_its_mean_and_its_error() -> None:
     """The mean of the merits is the metric; their scatter is that of the metric over samples."""
     rows = sums_of("chrf", written(200, 0.5))
-    merits = corpus_level.merits(METRICS["chrf"], rows)
+    merits = intervals.merits(METRICS["chrf"], rows)
     assert merits.mean() == pytest.approx(METRICS["chrf"].score(rows.sum(axis=0)))
     draw = np.random.default_rng(1)
     scores = [METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]

@@ -179,3 +179,9 @@ def test_bits_of_right_answers_grow_where_they_fall() -> None:
     (row,) = trends(found)
     assert row["grows"] and not row["higher_is_better"] and row["values"] == sorted(row["values"], reverse=True)
     assert row["values"][0] == pytest.approx(-nats[0].sum() / math.log(2) / 600)
+
+
+def test_a_score_that_one_checkpoint_lacks_has_no_row() -> None:
+    right = {("s", "t", number, "x"): number % 2 == 0 for number in range(8)}
+    found = [EvaluatedCheckpoint("m", step, {"acc": right, f"other_{step}": right}, {}, {}) for step in range(4)]
+    assert [row["metric"] for row in trends(found)] == ["acc"]

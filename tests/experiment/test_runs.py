@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.experiment.mlflow_store import VARIABLES
-from pipeline.experiment.runs import main, runs_below, runs_table
+from pipeline.experiment.runs import VARIABLES, main, runs_below, runs_table
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.report import view
-from pipeline.report.checks import Check, conservation_checks
+from pipeline.report.key_figures import Check, conservation_checks
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 from tests.report.test_translator import dutch_catalogue

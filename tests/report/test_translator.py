@@ -13,8 +13,8 @@ from babel.messages.pofile import read_po
 
 from pipeline.report import translator as module
 from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
-from pipeline.report.papers import answers, model_answers
-from pipeline.report.papers.forms import read_forms
+from pipeline.report.papers import answers
+from pipeline.report.papers.write import read_forms
 from pipeline.report.training_section import FIGURES, PLANNED_ROWS
 from pipeline.report.translator import translator
 from tests.report.test_page import made, outline
@@ -48,9 +48,9 @@ def said_by_templates() -> set[str]:
 
 
 def said_by_papers() -> set[str]:
-    bands = (*answers.SIZE_BANDS, *model_answers.PARAMETER_BANDS)
-    found = {text for _, text in bands} | {*answers.CATEGORIES.values()}
-    found |= {answers.LARGEST_BAND, model_answers.LARGEST_PARAMETER_BAND}
+    bands = (*answers.SIZE_BANDS, *answers.PARAMETER_BANDS)
+    found = {text for _, text in bands} | {*answers.CATEGORIES.values()} | {*answers.OF_CORPORA.values()}
+    found |= {answers.LARGEST_BAND, answers.LARGEST_PARAMETER_BAND}
     for form in read_forms().values():
         found |= {form.title, form.law}
         for section in form.sections.values():

@@ -15,11 +15,14 @@ import yaml
 from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.work import WORK
+from pipeline.report.run_reader import RunReader
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.run_files import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
 from pipeline.workflow.steps.corpus import equal_keys
 from pipeline.workflow.steps.declaration import Output, Step
 from pipeline.workflow.steps.pretrain import milestone_before
+from pipeline.workflow.steps.report import ARTEFACTS
 
 # What a job tells its step besides its files.
 GIVEN = {"raw", "private", "scratch", "recovery_folder", "launch", "platform", "staging", "owner", "versions"}
@@ -43,6 +46,22 @@ def test_a_step_takes_what_is_declared(step: Step) -> None:
     assert ("scratch" in keywords) == (step.scratch is not None)
     assert keywords & {"launch", "platform", "staging"} == {*step.options} & {"launch", "platform", "staging"}
     assert step.reads_raw or "raw" not in keywords
+
+
+def test_the_report_reads_every_artefact_that_its_step_has_as_input_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    given: set[layout.Place] = set()
+    read: set[layout.Place] = set()
+    monkeypatch.setattr("pipeline.workflow.steps.report.counted", lambda config, corpus: True)
+    monkeypatch.setattr(Config, "reserving", lambda config: True)
+    monkeypatch.setattr(RunFiles, "file", lambda run, place, **values: given.add(place))
+    for files in ARTEFACTS:
+        files(dag, {})
+    monkeypatch.setattr(layout.Place, "parse", lambda place, name: read.add(place))
+    RunReader(tmp_path, [tmp_path / "README.md"])
+    assert given == read - {layout.RECORD} and len(given) > 12
 
 
 def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:

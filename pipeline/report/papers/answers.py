@@ -1,16 +1,36 @@
-"""Answer the points of the papers on data, and find each answer and table that a form names."""
+"""Answer the points of the papers: find each answer and table that a form names, in one language.
+
+The sentences on each model and on each corpus are in `answers.jinja`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from pipeline import layout
-from pipeline.report.papers.facts import SourceFacts, large_and_small, top_domains
-from pipeline.report.papers.model_answers import MANIFESTS, ModelAnswers
-from pipeline.report.papers.paper import Answer, Table
-from pipeline.report.settings import NOT_ASKED, Disclosure
+import jinja2
 
+from pipeline import layout
+from pipeline.core.markup import size
+from pipeline.energy.energy_accounting import EnergyUnit, Figure
+from pipeline.report.papers.facts import ModelFacts, SourceFacts, large_and_small, top_domains
+from pipeline.report.papers.paper import Answer, Table
+from pipeline.report.run_reader import Json
+from pipeline.report.settings import NOT_ASKED, Disclosure, Stated
+from pipeline.report.translator import Translator
+
+SENTENCES = "answers.jinja"
+MANIFESTS = layout.MANIFEST.pattern()
+MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
+SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
+PARAMETER_BANDS = (
+    *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
+    *((50 * 10**9, "15 to 50 billion"), (100 * 10**9, "50 to 100 billion"), (500 * 10**9, "100 to 500 billion")),
+    (10**12, "500 billion to 1 trillion"),
+)
+LARGEST_PARAMETER_BAND = "more than 1 trillion"
 FINGERPRINTS = layout.RECORD.name(job="sources.fingerprint.*")
 SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 LARGEST_BAND = "more than 10 trillion tokens"
@@ -23,10 +43,122 @@ CATEGORIES = {
     "synthetic": "synthetic data",
     "other": "other sources",
 }
+SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.Place(f"{layout.ATTEMPTS}/")
+OF_MODELS: dict[str, tuple[layout.Place, ...]] = {
+    **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
+    **dict.fromkeys(("design", "compute"), (SEGMENTS,)),
+    "files": (layout.Place(f"{layout.FINAL_MODEL}/"),),
+    "authenticity": (layout.CRATE,),
+    "time": (SEGMENTS, ATTEMPTS),
+}
+"""By the answers that have a sentence for each model: the files that it is from."""
+OF_CORPORA = {
+    "languages": "none",
+    "curation": "none",
+    "personal_data": "no pattern found any, or none was looked for",
+    "flags": "no list and no classifier was set",
+}
+"""By the answers that have sentences for each corpus: what is said where there are none."""
 
 
-class Answers(ModelAnswers):
-    """The answers of one run in one language: those on its data, besides those on its models."""
+@cache
+def _template() -> jinja2.Template:
+    # Answers are plain text: what shows them escapes them.
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    return jinja2.Environment(loader=folder, autoescape=False, undefined=jinja2.StrictUndefined).get_template(SENTENCES)
+
+
+def parameter_band(parameters: int) -> str:
+    """Return the band of the form that a number of parameters is in."""
+    return next((text for limit, text in PARAMETER_BANDS if parameters < limit), LARGEST_PARAMETER_BAND)
+
+
+class Answers:
+    """The answers of one run in one language.
+
+    Args:
+        page: what the report's page shows, as `view.context` returns it.
+    """
+
+    def __init__(
+        self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Translator
+    ) -> None:
+        self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
+        known = {"w": words, "run": page["settings"].run, "size": size, "band": parameter_band}
+        self._sentences: Any = _template().make_module(known)
+
+    def asked(self, name: str) -> Answer:
+        """What only the provider can tell."""
+        text = self.stated.text(name, self.words.language)
+        return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
+
+    def of_models(self, key: str) -> Answer:
+        """One sentence for each model."""
+        lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
+        origin: list[str] = []
+        for place in OF_MODELS[key]:
+            origin += [place.pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
+        return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
+
+    def of_corpora(self, key: str) -> Answer:
+        """What is said of each corpus."""
+        found = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
+        return Answer("; ".join(filter(None, found)) or self.words(OF_CORPORA[key]), self._statistics())
+
+    def text_only(self) -> Answer:
+        """The only modality that this pipeline reads."""
+        return Answer(self.words("text"), (MANIFESTS,))
+
+    def settings(self, title: str) -> list[Table]:
+        """All settings of each model as its records have them."""
+        w = self.words
+        return [
+            Table(
+                f"{title}: {model['name']}",
+                (w("Setting"), w("Value")),
+                tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
+                (layout.SEGMENT_RECORD.pattern(model=model["name"]),),
+            )
+            for model in self.page["models"]
+        ]
+
+    def compute_method(self) -> Answer:
+        """How operations are counted: by formula, from exact counts."""
+        w = self.words
+        text = w(
+            "product of the parameters and the tokens that were read, both counted; steps done again are not in it"
+        )
+        return Answer(text, tuple(model.records for model in self.models))
+
+    def _megawatt_hours(self, figure: Figure) -> str:
+        w = self.words
+        if not figure.is_known:
+            return w("not measured")
+        value, low, high = (
+            w.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
+            for joules in (figure.joules, figure.low_joules, figure.high_joules)
+        )
+        return w(
+            "{value} MWh (95 % interval {low} to {high}; {label})",
+            value=value,
+            low=low,
+            high=high,
+            label=w.figure(figure.label),
+        )
+
+    def energy(self) -> Answer:
+        """Electricity of the training of each model, and of all that the run took."""
+        w = self.words
+        models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models]
+        total: Figure = self.page["energy"].total
+        whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
+        return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
+
+    def energy_method(self) -> Answer:
+        """By which meters the electricity is known."""
+        meters = sorted({meter for meter in self.page["energy"].total.meters})
+        text = "; ".join(meters) if meters else self.words("no meter was read")
+        return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
 
     def data_kinds(self) -> Answer:
         """Which kinds of sources there are."""
@@ -63,22 +195,6 @@ class Answers(ModelAnswers):
         origin += self._statistics()
         return Answer("; ".join([w(band), *sets, *corpora]), tuple(origin))
 
-    def languages(self) -> Answer:
-        """Documents and bytes of each language that was identified."""
-        w = self.words
-        told = [
-            w(
-                "{language}: {documents} documents, {bytes} bytes (corpus {name})",
-                language=language,
-                documents=w.number(sizes["documents"]),
-                bytes=w.number(sizes["bytes"]),
-                name=corpus["name"],
-            )
-            for corpus in self.page["corpora"]
-            for language, sizes in corpus["languages"]
-        ]
-        return Answer("; ".join(told) or w("none"), self._statistics())
-
     def _statistics(self) -> tuple[str, ...]:
         return tuple(layout.STATISTICS.name(corpus=corpus["name"]) for corpus in self.page["corpora"])
 
@@ -86,37 +202,6 @@ class Answers(ModelAnswers):
         """When the raw files were read."""
         days = sorted(source.read_last for source in self.sources if source.read_last)
         return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
-
-    def curation(self) -> Answer:
-        """What was done with the texts, and how many documents each step left."""
-        w = self.words
-        told = []
-        for corpus in self.page["corpora"]:
-            steps = ", ".join(
-                w("{step} removed {number}", step=stage["stage"], number=w.number(sum(stage["removed"].values())))
-                for stage in corpus["totals"]["stages"]
-            )
-            told.append(
-                w(
-                    "corpus {name}: {read} documents read, {steps}, {used} used",
-                    name=corpus["name"],
-                    read=w.number(corpus["totals"]["documents_in"]),
-                    steps=steps,
-                    used=w.number(corpus["totals"]["documents_out"]),
-                )
-            )
-        return Answer("; ".join(told) or w("none"), self._statistics())
-
-    def personal_data(self) -> Answer:
-        """What was replaced as personal data."""
-        w = self.words
-        told = [
-            w("corpus {name}: {kind} {number}", name=corpus["name"], kind=kind, number=w.number(number))
-            for corpus in self.page["corpora"]
-            for kind, number in corpus["personal_data"]
-        ]
-        found = "; ".join(told) or w("no pattern found any, or none was looked for")
-        return Answer(found, self._statistics())
 
     def removed(self, what: str, title: str) -> Table:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
@@ -159,23 +244,6 @@ class Answers(ModelAnswers):
         if len({*values}) == 1:
             return w.number(values[0], 3)
         return ", ".join(f"{name}: {w.number(value, 3)}" for name, value in each.items())
-
-    def flags(self) -> Answer:
-        """What lists and classifiers flagged, and what became of it."""
-        w = self.words
-        told = [
-            w(
-                "corpus {name}: {flag} {flagged} documents ({removed} removed for it, {kept} used)",
-                name=corpus["name"],
-                flag=flag,
-                flagged=w.number(counts["flagged"]),
-                removed=w.number(counts["removed"]),
-                kept=w.number(counts["kept"]),
-            )
-            for corpus in self.page["corpora"]
-            for flag, counts in corpus["flags"]
-        ]
-        return Answer("; ".join(told) or w("no list and no classifier was set"), self._statistics())
 
     def opt_out(self) -> Answer:
         """What opt-out lists left out, and what a search found of it afterwards."""
@@ -251,7 +319,11 @@ class Answers(ModelAnswers):
         kind, _, name = key.partition(".")
         if kind in ASKED:
             return self.asked(name)
-        return self.used(name) if kind == SOURCES else ANSWERS[key](self)
+        if kind == SOURCES:
+            return self.used(name)
+        if key in OF_MODELS:
+            return self.of_models(key)
+        return self.of_corpora(key) if key in OF_CORPORA else COMPUTED[key](self)
 
     def tables(self, title: str, rows: str) -> list[Table]:
         """Return the tables of the rows that a form names, none where they are left out."""
@@ -270,34 +342,13 @@ class Answers(ModelAnswers):
 
 ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
 REMOVED = ("removed_for_reservation", "removed_as_harmful")
-ANSWERS: dict[str, Callable[[Answers], Answer]] = {
-    "names": Answers.names,
-    "dependence": Answers.dependence,
-    "architecture": Answers.architecture,
-    "parameters": Answers.parameters,
-    "modality": Answers.modality,
-    "files": Answers.files,
-    "hardware": Answers.hardware,
-    "authenticity": Answers.authenticity,
-    "text_only": Answers.text_only,
-    "design": Answers.design,
-    "compute": Answers.compute,
-    "compute_method": Answers.compute_method,
-    "time": Answers.time,
-    "energy": Answers.energy,
-    "energy_method": Answers.energy_method,
-    "data_kinds": Answers.data_kinds,
-    "amount": Answers.amount,
-    "languages": Answers.languages,
-    "read_last": Answers.read_last,
-    "curation": Answers.curation,
-    "personal_data": Answers.personal_data,
-    "tests": Answers.tests,
-    "flags": Answers.flags,
-    "opt_out": Answers.opt_out,
-    "evidence": Answers.evidence,
-    "domains": Answers.domains,
+COMPUTED = {
+    name: method
+    for name, method in vars(Answers).items()
+    if inspect.isfunction(method) and [*inspect.signature(method).parameters] == ["self"] and name[0] != "_"
 }
+"""By the words of forms: the methods that need no more than the run."""
+ANSWERS = {*OF_MODELS, *OF_CORPORA, *COMPUTED}
 TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import Attempt, Record, is_segment_of
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report.jobs_section import gpus_of, processor_of
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -20,6 +20,11 @@ LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
+SHOWN = (
+    *("name", "parameters", "active_parameters", "energy", "branch_of", "began_with"),
+    *("validation_loss", "validation_bits_per_byte"),
+)
+"""What the papers say of a model as the page does."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ class ModelFacts:
     def records(self) -> str:
         """The records of its segments in the run."""
         return layout.SEGMENT_RECORD.pattern(model=self.name)
+
+    @property
+    def duration(self) -> timedelta:
+        """The time of the jobs of its segments, in whole seconds."""
+        return timedelta(seconds=round(self.seconds))
 
 
 def category(source: Json) -> Category:
@@ -154,20 +164,12 @@ def _hardware(segments: list[Record]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for segment in segments:
         counts = segment.counts
-        kinds = Counter(_kind(node) for node in (counts.get("nodes") or {}).values())
+        each = ([processor_of(node), gpus_of(node)] for node in (counts.get("nodes") or {}).values())
+        kinds = Counter(" / ".join(filter(None, parts)) for parts in each)
         nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
         layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"
         found[f"{layout} ({nodes})" if nodes else layout] = None
     return tuple(found)
-
-
-def _kind(node: Json) -> str:
-    return " / ".join(filter(None, [processor_of(node), gpus_of(node)]))
-
-
-def _index_read(material: RunReader, segment: Record) -> Artefact | None:
-    read = {entry.path for entry in segment.inputs}
-    return next((index for index in material.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
 
 def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
@@ -182,11 +184,9 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         return None
     last = segments[-1]
     training = last.settings.get("training", {})
-    index = _index_read(material, last)
+    index = material.index_read([last])
     return ModelFacts(
-        name=shown["name"],
-        parameters=shown["parameters"],
-        active_parameters=shown["active_parameters"],
+        **{name: shown[name] for name in SHOWN},
         tokens=shown["tokens_seen"],
         architecture=last.settings.get("architecture", {}),
         training=training,
@@ -196,14 +196,7 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         ended=max(datetime.fromisoformat(segment.ended) for segment in segments),
         seconds=sum(segment.wall_seconds for segment in segments),
         hardware=_hardware(segments),
-        lost_attempts=sum(
-            job.step == "pretrain.segment" and job.instance.get("model") == shown["name"] for job in lost
-        ),
-        energy=shown["energy"],
-        branch_of=shown["branch_of"],
-        began_with=shown["began_with"],
+        lost_attempts=sum(is_segment_of(shown["name"], job.step, job.instance) for job in lost),
         epochs=_epochs(index, training, int(last.instance["step"])),
-        validation_loss=shown["validation_loss"],
-        validation_bits_per_byte=shown["validation_bits_per_byte"],
         scores=tuple(scores),
     )

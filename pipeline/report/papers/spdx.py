@@ -24,7 +24,7 @@ def corpora_of(material: RunReader, model: ModelFacts) -> list[str]:
     """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
     read = {
         index["tokens"]
-        for segment in material.records_of("pretrain.segment", model=model.name)
+        for segment in material.segments(model=model.name)
         for entry in segment.inputs
         if (index := layout.TOKEN_INDEX.parse(entry.path))
     }

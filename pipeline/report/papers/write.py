@@ -1,4 +1,4 @@
-"""Writes the papers of a run: each as JSON, HTML and Markdown, in English and in Dutch, and SPDX."""
+"""Fill the forms of `forms.yaml` with the answers of a run, and write its papers as JSON, HTML, Markdown and SPDX."""
 
 from __future__ import annotations
 
@@ -8,17 +8,66 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from pydantic import TypeAdapter, ValidationInfo, field_validator
 
 from pipeline.core import markup
-from pipeline.report.attempts import lost_attempts
-from pipeline.report.papers.answers import Answers
+from pipeline.core.settings import Settings
+from pipeline.core.yaml_files import load_yaml
+from pipeline.report.papers.answers import Answers, is_answer, is_table
 from pipeline.report.papers.facts import model_of, sources_of
-from pipeline.report.papers.forms import read_forms
-from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, assessment
+from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, Point, Section, assessment
 from pipeline.report.papers.spdx import document
-from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.run_reader import Json, RunReader, lost_attempts
 from pipeline.report.settings import Stated
 from pipeline.report.translator import translator
+
+FORMS = "forms.yaml"
+
+
+class SectionForm(Settings):
+    """A section: the answer to each point and the rows of each table, by title."""
+
+    title: str
+    points: dict[str, str]
+    tables: dict[str, str] = {}
+
+    @field_validator("points", "tables")
+    @classmethod
+    def _are_known(cls, named: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        is_known = is_answer if info.field_name == "points" else is_table
+        for title, name in named.items():
+            if not is_known(name):
+                raise ValueError(f"{title}: {name} is neither computed nor asked for")
+        return named
+
+
+class PaperForm(Settings):
+    """A paper: its title, the law that asks for it, and its sections by number."""
+
+    title: str
+    law: str
+    sections: dict[str, SectionForm]
+
+    def fill(self, name: str, answers: Answers) -> Paper:
+        """Return the paper of a run in the language of the answers; points are numbered `SECTION.1` and so on."""
+        w = answers.words
+        sections = []
+        for number, part in self.sections.items():
+            points = [
+                Point(f"{number}.{place}", w(title), answers.answer(key))
+                for place, (title, key) in enumerate(part.points.items(), start=1)
+            ]
+            tables = [table for title, rows in part.tables.items() for table in answers.tables(w(title), rows)]
+            sections.append(Section(number, w(part.title), tuple(points), tuple(tables)))
+        title = w(self.title, run=answers.page["settings"].run)
+        return Paper(name, w.language, title, w(self.law), tuple(sections))
+
+
+@cache
+def read_forms() -> dict[str, PaperForm]:
+    """Return the form of each paper by its name."""
+    return TypeAdapter(dict[str, PaperForm]).validate_python(load_yaml(Path(__file__).parent / FORMS))
+
 
 NAMES = (*read_forms(), ASSESSMENT)
 SPDX = "spdx.json"
