@@ -41,9 +41,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
     from pipeline.model.networks import initial_state, network
     from pipeline.model.settings import Architecture
     from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
-    from pipeline.pretrain.schedule import learning_rate
-    from pipeline.pretrain.settings import SegmentSettings
-    from pipeline.pretrain.training_settings import Training
+    from pipeline.pretrain.settings import SegmentSettings, Training, learning_rate
 
     text, width, how, rate, seed = arguments
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, device, from_numpy
 
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokens.data_order import Integers
 from pipeline.tokens.sampler import document_limits
 

@@ -20,8 +20,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.records import Attempt, command_settings
 from pipeline.energy.readings import current_power
-from pipeline.pretrain.monitors.metrics import EVENTS, TensorBoardWriter, read
-from pipeline.pretrain.monitors.slow_processes import SLOW
+from pipeline.pretrain.monitors.metrics import EVENTS, SLOW, TensorBoardWriter, read
 
 SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come

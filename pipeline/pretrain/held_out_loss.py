@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.core.confidence_intervals import ratio
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import IGNORED
 

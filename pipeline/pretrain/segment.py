@@ -25,8 +25,7 @@ from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
 from pipeline.pretrain.processes.supervise import Course
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.held_out import HeldOut, WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.shard_files import copy_to_node

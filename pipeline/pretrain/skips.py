@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pipeline.pretrain.training_settings import Stability
+from pipeline.pretrain.settings import Stability
 from pipeline.tokens.sampler import data_step
 
 ADVICE = "lower learning_rate, lengthen warmup_steps or use precision fp32"

@@ -9,9 +9,7 @@ from pipeline.core.ramp import Stretch
 from pipeline.core.settings import leaves
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED, Training
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training, learning_rate
 
 FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""

@@ -18,7 +18,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.held_out_loss import document_losses, validate
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.held_out import HeldOut

@@ -17,7 +17,7 @@ from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, Suites
 from pipeline.pretrain import export, outcome, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import memory_advice
-from pipeline.pretrain.processes import process, supervise
+from pipeline.pretrain.processes import loop, supervise
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -90,9 +90,9 @@ def test_a_process_tells_that_it_ran_out_of_memory(
 
     with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(arguments):
         full()
-    monkeypatch.setattr(process, "Worker", full)
-    monkeypatch.setattr(process.sys, "argv", ["worker", str(tmp_path / "arguments.json")])
-    assert process.main() == 2
+    monkeypatch.setattr(loop, "Worker", full)
+    monkeypatch.setattr(loop.sys, "argv", ["worker", str(tmp_path / "arguments.json")])
+    assert loop.main() == 2
     assert json.loads((tmp_path / "outcome.json").read_text())["status"] == "out of memory"
     assert not torch.distributed.is_initialized()
 

@@ -16,8 +16,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings, learning_rate
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import Model
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Model, Training, learning_rate
 
 
 def training(**changes: object) -> Training:

@@ -15,9 +15,8 @@ from pipeline.core import atomic_files
 from pipeline.core.disk_space import is_full, no_room_in
 from pipeline.core.errors import Diverged, InputError
 from pipeline.core.hashing import sha256_of_each
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 from pipeline.pretrain.skips import ADVICE
-from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED
 
 _TOLD = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}

@@ -12,7 +12,7 @@ from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.strategies import backend_strategies
 from pipeline.pretrain.parallel.process_layout import ProcessLayout, layout
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 USABLE = 0.9
 """Share of the memory that the estimate may take: buffers and fragmentation come on top."""

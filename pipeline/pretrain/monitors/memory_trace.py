@@ -15,7 +15,7 @@ from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import process_layout
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 TRACERS = {"fsdp": "pipeline.pretrain.monitors.traced_step", "deepspeed": "pipeline.pretrain.monitors.traced_engine"}
 FIRST_PROCESS = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}

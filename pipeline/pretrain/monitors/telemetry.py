@@ -26,13 +26,11 @@ from pipeline.core.ramp import Stretch
 from pipeline.energy.node_meter import node_name
 from pipeline.model.size import flops_per_token
 from pipeline.model.switches import is_deterministic
-from pipeline.pretrain.monitors import slow_processes
-from pipeline.pretrain.monitors.device_probe import Probe
-from pipeline.pretrain.monitors.device_use import Gauges, sampler
-from pipeline.pretrain.monitors.metrics import Metrics
+from pipeline.pretrain.monitors import metrics
+from pipeline.pretrain.monitors.device_use import Gauges, Probe, sampler
+from pipeline.pretrain.monitors.metrics import UNKNOWN, Metrics
 from pipeline.pretrain.monitors.peak_flops import peak_flops_per_second
-from pipeline.pretrain.monitors.slow_processes import UNKNOWN
-from pipeline.pretrain.processes import device as devices
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -60,7 +58,7 @@ class Telemetry:
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
-        name, self._device = devices.name(device), device
+        name, self._device = rendezvous.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         places = [json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device)]
         self.nodes: list[str] = [node for node, _ in places]
@@ -119,6 +117,6 @@ class Telemetry:
             "memory_bytes": int(max(peak)),
             "memory_used_bytes": int(max(used)) if known else None,
             "data_stall_seconds": max(stall),
-            **slow_processes.told(probes),
+            **metrics.summarize_probes(probes),
             "ended_unix_seconds": round(time.time(), 3),
         }

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 NO_DISK = (
     "keeps the optimizer's state on a disk of the node, and none is named: write node_disk into the platform's file in "

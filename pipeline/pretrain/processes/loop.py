@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
+import os
 import shutil
 import signal
 import sys
 import time
+import warnings
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +21,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pipeline import layout
-from pipeline.core.errors import DiskFull
+from pipeline.core import disk_space
+from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
 from pipeline.model import huggingface, switches
@@ -28,7 +32,7 @@ from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.held_out_loss import validate
-from pipeline.pretrain.monitors import metrics, slow_processes
+from pipeline.pretrain.monitors import memory_advice, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
 from pipeline.pretrain.monitors.telemetry import Telemetry
 from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
@@ -36,10 +40,9 @@ from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.parallel.expert_parallel import largest_share
-from pipeline.pretrain.processes import device, rendezvous
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.skips import Judge
+from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.settings import SegmentSettings, learning_rate
+from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler, tokens_seen
@@ -77,7 +80,7 @@ class Worker:
         switches.set_determinism(self.training.deterministic)
         self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
-            device.keep_memory()
+            rendezvous.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
@@ -190,7 +193,7 @@ class Worker:
             self.loader.forget()  # what comes next is another batch
         self.judge.keep(**values)
         if pauses or tried.stop:
-            device.finish(self.device)
+            rendezvous.finish(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
@@ -293,7 +296,7 @@ class Worker:
             self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
-                if slow := slow_processes.sentence(lines[-1], self.telemetry.nodes):
+                if slow := metrics.format_slow_process(lines[-1], self.telemetry.nodes):
                     print(slow, file=sys.stderr, flush=True)
             self.telemetry.probe.begin(step)
             if validates:
@@ -314,3 +317,49 @@ class Worker:
         except DiskFull as error:
             return {"status": "full", "error": str(error)}
         return {"status": "finished", "step": last}
+
+
+STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
+
+
+def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
+    """Write how it went, in one stroke; on a full disk that is said instead."""
+    path = Path(arguments["outcome"])
+    partial = path.with_name(f"{path.name}-{rank}")
+    try:
+        partial.write_text(json.dumps(outcome), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        if not disk_space.is_full(error):
+            raise
+        disk_space.say(str(disk_space.disk_full(error, [path.parent])))
+
+
+def main() -> int:
+    """Train as the file says that the command line names, and return the exit code."""
+    disk_space.forgive_full_logs()
+    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
+    arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
+    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
+    try:
+        with memory_advice.explained(arguments), switches.explain_missing_kernel("training.deterministic"):
+            worker = Worker(arguments, watchdog)
+            outcome = worker.run()
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        status = STATUS.get(type(error), "refused")
+        _conclude(arguments, int(name), {"status": status, "error": str(error)})
+        return 2
+    except FloatingPointError as error:
+        worker.settle()  # or the checkpoint that is being written would be lost
+        outcome = {"status": "diverged", "error": str(error)}
+    except Rewind as rewind:
+        worker.settle()  # the training goes back to the checkpoint that is being written
+        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
+    if worker.rank == 0:
+        _conclude(arguments, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
+    dist.barrier()
+    dist.destroy_process_group()
+    watchdog.stop()
+    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome

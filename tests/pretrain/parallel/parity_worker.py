@@ -26,8 +26,7 @@ from pipeline.pretrain.batches import micro_batches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings, learning_rate
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader

@@ -16,8 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import mesh
 from pipeline.pretrain.processes.launch import processes_per_node
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Mesh, Training
+from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
 
 Make = Callable[..., SegmentSettings]
 NUMBERS = {"sequence_length": 64, "batch_size": 64, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.processes.process import _conclude
+from pipeline.pretrain.processes.loop import _conclude
 
 
 def test_on_a_full_disk_the_end_of_a_process_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
