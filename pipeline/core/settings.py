@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 def _leaf_types(annotation: Any) -> set[Any]:
@@ -46,6 +46,11 @@ class Settings(BaseModel):
         """Return the rest, as JSON."""
         keys = self.operation()
         return self.model_dump(mode="json", include=keys) if keys else {}
+
+
+def later_field(default: Any, **options: Any) -> Any:
+    """Return a field that dumps leave out at its default, so that what was done before there was the field stays."""
+    return Field(default=default, exclude_if=lambda value: bool(value == default), **options)
 
 
 def joined(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:

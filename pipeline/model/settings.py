@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, later_field
 from pipeline.model.architectures import presets, shape
 
 INITIAL_DEVIATION = 0.02
@@ -61,39 +61,22 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
-    window: int | None = Field(
-        default=None,
-        ge=1,
-        exclude_if=lambda window: window is None,  # models without it stay trained
-        description="tokens that a position attends to, itself counted; default: all before it",
+    window: int | None = later_field(
+        None, ge=1, description="tokens that a position attends to, itself counted; default: all before it"
     )
-    full_attention_layers: tuple[int, ...] = Field(
-        default=(),
-        exclude_if=lambda layers: not layers,  # models without it stay trained
-        description="layers, counted from 0, that attend to all tokens though there is a window",
+    full_attention_layers: tuple[int, ...] = later_field(
+        (), description="layers, counted from 0, that attend to all tokens though there is a window"
     )
-    experts: int | None = Field(
-        default=None,
+    experts: int | None = later_field(
+        None,
         ge=1,
-        exclude_if=lambda experts: experts is None,  # models without it stay trained
         description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
     )
-    experts_per_token: int | None = Field(
-        default=None,
+    experts_per_token: int | None = later_field(None, ge=1, description="experts that a token visits")
+    initial_deviation: float = later_field(INITIAL_DEVIATION, gt=0, description="of matrices when training begins")
+    base_width: int | None = later_field(
+        None,
         ge=1,
-        exclude_if=lambda experts: experts is None,  # models without it stay trained
-        description="experts that a token visits",
-    )
-    initial_deviation: float = Field(
-        default=INITIAL_DEVIATION,
-        gt=0,
-        exclude_if=lambda deviation: deviation == INITIAL_DEVIATION,  # models without it stay trained
-        description="of matrices when training begins",
-    )
-    base_width: int | None = Field(
-        default=None,
-        ge=1,
-        exclude_if=lambda width: width is None,  # models without it stay trained
         description="width that learning_rate was found at, for maximal update parametrisation; default: its own",
     )
 

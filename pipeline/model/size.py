@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline.core.ramp import Batches
-from pipeline.model.architectures import Precision, shape
+from pipeline.model.architectures import DeviceWork, shape
 from pipeline.model.settings import Architecture
 
 
@@ -45,30 +45,9 @@ def training_flops(
     )
 
 
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool = False,
-    tensor: int = 1,
-    context: int = 1,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
-
-    With recomputation only the input of each block stays, and one block at a time in full. Where `tensor` devices split
-    the model or `context` devices a sequence, `tokens` is the share of one of them.
-    """
-    return shape(architecture.name).activation_bytes(
-        architecture,
-        vocabulary_size,
-        tokens=tokens,
-        precision=precision,
-        recomputation=recomputation,
-        tensor=tensor,
-        context=context,
-    )
+def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
+    """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state."""
+    return shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
 
 
 def head_parts(architecture: Architecture, tensor: int, context: int) -> int:

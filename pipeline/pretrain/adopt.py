@@ -6,7 +6,7 @@ Its weights stay as they are; where the tokens of the run are another tokenizer'
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,10 +45,8 @@ def run(
     Args:
         settings: the shape that the model is to have.
         model: the files of a folder that AutoModelForCausalLM loads.
-        index: of the tokens of the training.
-        tokenizer: theirs.
-        configuration: its roles.
-        milestone: the new folder; in `huggingface` the same for Transformers.
+        index: of the tokens of the training, which `tokenizer` made; `configuration` has the roles of its tokens.
+        milestone: the new folder.
 
     Raises:
         InputError: the folder holds no whole model of this shape, or its tokenizer's text is not known.
@@ -79,23 +77,16 @@ def run(
         ends=_ends(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
-    counts = mapping.counts() if mapping else kept
-    same = mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)]
-    parameters = sum(shape.numel() for shape in shapes.values())
     return {
-        "parameters": parameters,
-        "same_tokenizer": same,
+        "parameters": sum(shape.numel() for shape in shapes.values()),
+        "same_tokenizer": mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)],
         "rotation": turned(folder, settings.architecture),
-        **counts,
+        **(mapping.counts() if mapping else kept),
     }
 
 
 def check(folder: Path, architecture: Architecture) -> None:
-    """Check that a model has the shape that is configured, but for what may differ.
-
-    Raises:
-        InputError: it has not, with every key and its value; or it is no model that can be read.
-    """
+    """Raise an InputError that names every key in which a model has another shape than is configured."""
     theirs, _, held = huggingface.read(folder)
     token_bytes(folder / "tokenizer.json")
     # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
@@ -162,40 +153,22 @@ def _ends(folder: Path, their_size: int, tokenizer: Path, configuration: Path, *
     theirs = [number for number in huggingface.end_ids(folder) if number < their_size]
     if not is_mapped:
         return theirs
-    names = {one["id"]: one["content"] for one in _added(folder / "tokenizer.json")}
-    ours = {one["content"]: one["id"] for one in _added(tokenizer)}
+    paths = folder / "tokenizer.json", tokenizer
+    added = [json.loads(path.read_text(encoding="utf-8")).get("added_tokens", []) for path in paths]
+    names = {one["id"]: one["content"] for one in added[0]}
+    ours = {one["content"]: one["id"] for one in added[1]}
     parts = {theirs: ours for ours, theirs in _special(folder, their_size, tokenizer, configuration).items()}
     found = (parts.get(number, ours.get(names.get(number))) for number in theirs)
     return [*dict.fromkeys(number for number in found if number is not None)]
-
-
-def _added(tokenizer: Path) -> list[dict[str, Any]]:
-    added: list[dict[str, Any]] = json.loads(tokenizer.read_text(encoding="utf-8")).get("added_tokens", [])
-    return added
-
-
-class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, each made when it is asked for, so that one at a time is in memory."""
-
-    def __init__(self, names: list[str], get: Callable[[str], Tensor]) -> None:
-        self._names, self._get = names, get
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._get(name.removeprefix("model."))
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"model.{name}" for name in self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 @torch.no_grad()
 def _write(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
     """Write a checkpoint that has no optimizer and no steps."""
     milestone.mkdir(parents=True)
-    written = checkpoint.write_tensors(milestone / _FILE, _Tensors([*shapes], get))
     tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
+    made = checkpoint.LazyTensors([*tensors], lambda name: get(name.removeprefix("model.")))
+    written = checkpoint.write_tensors(milestone / _FILE, made)
     state = {"step": 0, "optimizer_step": 0, "tokens_seen": 0, "torch": str(torch.__version__)}
     files = {_FILE: {**written, "pieces": tensors}}
     checkpoint.write_json(milestone / layout.CHECKPOINT_STATE, {**state, "files": files, "tensors": tensors})

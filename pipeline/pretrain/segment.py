@@ -23,8 +23,8 @@ from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.outcome import TrainingOutcome
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
-from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
-from pipeline.pretrain.processes.supervise import Course
+from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
+from pipeline.pretrain.processes.supervise import Course, WorkerArguments
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.held_out import HeldOut, WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
@@ -101,8 +101,16 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
+    arguments = WorkerArguments(
+        settings=settings,
+        paths={name: path.absolute() for name, path in paths.items()},
+        identity=identity,
+        launcher=launcher(launch),
+        platform=platform,
+        world_size=processes,
+    )
     try:
-        course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
+        course = supervise.train(arguments, owner, launch)
     except (OutOfMemory, Diverged) as error:
         if not settings.records_outcome:
             raise
@@ -121,7 +129,6 @@ def run(
 def _ended(
     settings: SegmentSettings, milestone: Path, ended: TrainingOutcome, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write a milestone without weights and return what its record tells."""
     done = [line for line in lines if "loss" in line]
     before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
     seen = done[-1]["tokens_seen"] if done else before
@@ -200,7 +207,6 @@ def _tell_validation(training: Training, index: Path) -> None:
 def _counts(
     settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: Course
 ) -> dict[str, Any]:
-    """Return what the segment's record tells, from its metrics."""
     lines = metrics.read(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
@@ -209,11 +215,8 @@ def _counts(
     training = settings.training
     skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
     before, seen = (tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step))
-    utilization = [
-        (line["model_flops_utilization"] or 0.0) * (line["seconds"] or 0.0)
-        for line in steps
-        if line["model_flops_utilization"] is not None
-    ]
+    known = [line for line in steps if line["model_flops_utilization"] is not None]
+    utilization = [line["model_flops_utilization"] * (line["seconds"] or 0.0) for line in known]
     experts = settings.architecture.experts
     return {
         "steps": len(steps),

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from pipeline.core.pretrained import Pretrained
 from pipeline.core.ramp import Batches, RampStage
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, later_field
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, backend_strategies
 from pipeline.tokens.settings import Sampling
@@ -51,20 +51,14 @@ class Mesh(Settings):
 
     tensor: int = Field(default=1, ge=1, description="processes that split every matrix, and the sequence in between")
     pipeline: int = Field(default=1, ge=1, description="processes that the layers are split over")
-    interleaving: int = Field(
-        default=1,
-        ge=1,
-        exclude_if=lambda parts: parts == 1,  # models without it stay trained
-        description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more",
+    interleaving: int = later_field(
+        1, ge=1, description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more"
     )
     context: int = Field(
         default=1, ge=1, description="processes that split one sequence, its attention by heads and then by queries"
     )
-    expert: int = Field(
-        default=1,
-        ge=1,
-        exclude_if=lambda processes: processes == 1,  # models without it stay trained
-        description="processes, of those that share the state, that divide the experts of each layer",
+    expert: int = later_field(
+        1, ge=1, description="processes, of those that share the state, that divide the experts of each layer"
     )
     shard: int | None = Field(
         default=None,
@@ -88,17 +82,11 @@ class Training(Settings):
     mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
-    ramp: list[RampStage] = Field(
-        default=[],
-        exclude_if=lambda ramp: not ramp,  # models without it stay trained
-        description="smaller batches or shorter sequences at first, stage by stage",
-    )
+    ramp: list[RampStage] = later_field([], description="smaller batches or shorter sequences at first, stage by stage")
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
     sampling: Sampling = Sampling()
-    start: StartingMilestone | None = Field(
-        default=None,
-        exclude_if=lambda start: start is None,  # models without it stay trained
-        description="the milestone that this training goes on from, such as {model: base, step: 4000}: a branch",
+    start: StartingMilestone | None = later_field(
+        None, description="the milestone that this training goes on from, such as {model: base, step: 4000}: a branch"
     )
     steps: int = Field(ge=1, description="the last one; those of `start` count")
     milestone_every: int | None = Field(default=None, ge=1, description="steps between milestones; default: one, last")
@@ -107,31 +95,26 @@ class Training(Settings):
     warmup_steps: int = Field(default=0, ge=0)
     schedule: Literal["cosine", "wsd"] = "cosine"
     decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
-    optimizer: Literal["adamw", "muon"] = Field(
-        default="adamw",
-        exclude_if=lambda optimizer: optimizer == "adamw",  # models with it stay trained
-        description="muon: that of the matrices of the blocks, with adamw for all else",
+    optimizer: Literal["adamw", "muon"] = later_field(
+        "adamw", description="muon: that of the matrices of the blocks, with adamw for all else"
     )
     weight_decay: float = Field(default=0.1, ge=0, description="of matrices; norms are not decayed")
-    decay_embedding: bool = Field(
-        default=True,
-        exclude_if=lambda decays: bool(decays),  # models whose embedding decays stay trained
+    decay_embedding: bool = later_field(
+        True,
         description="whether the table of embeddings is decayed as the other matrices are; a tied output is that table",
     )
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
-    z_loss: float = Field(
-        default=0.0,
+    z_loss: float = later_field(
+        0.0,
         ge=0,
-        exclude_if=lambda weight: weight == 0,  # models without it stay trained
         description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
     )
-    load_balancing_loss: float = Field(
-        default=0.0,
+    load_balancing_loss: float = later_field(
+        0.0,
         ge=0,
-        exclude_if=lambda weight: weight == 0,  # models without it stay trained
         description="weight of the loss that has experts get equally many tokens, in what is minimised, not in what "
         "is told",
     )
@@ -146,11 +129,8 @@ class Training(Settings):
         ge=1,
         description="held-out tokens of one validation, of each source and language in their shares; default: all",
     )
-    norms_every: int = Field(
-        default=0,
-        ge=0,
-        exclude_if=lambda steps: steps == 0,  # models without it stay trained
-        description="steps between norms of each layer's gradients and weights in the metrics; 0: none",
+    norms_every: int = later_field(
+        0, ge=0, description="steps between norms of each layer's gradients and weights in the metrics; 0: none"
     )
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
     keep_checkpoints: int = Field(default=2, ge=1, description="newest recovery checkpoints that are kept")
@@ -163,24 +143,19 @@ class Training(Settings):
     )
     tiled_feed_forward: int = Field(default=1, ge=1, description="parts of the sequence in the feed-forward block")
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
-    flash_attention: bool = Field(
-        default=True,
-        exclude_if=lambda on: bool(on),  # models with it stay trained
+    flash_attention: bool = later_field(
+        True,
         description="a kernel of attention that keeps no scores; false, to compare: all scores of a block in memory",
     )
-    deterministic: bool = Field(
-        default=True,
-        exclude_if=lambda on: bool(on),  # models with it stay trained
-        description="no kernels but those that give the same bits every time; on a GPU that is slower",
+    deterministic: bool = later_field(
+        True, description="no kernels but those that give the same bits every time; on a GPU that is slower"
     )
     async_tensor_parallel: bool = Field(
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
     )
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
-    energy_policy: str | None = Field(
-        default=None,
-        exclude_if=lambda policy: policy is None,  # models without it stay trained
-        description="one of the platform's `energy_policies`: how fast its devices run, and on how much power",
+    energy_policy: str | None = later_field(
+        None, description="one of the platform's `energy_policies`: how fast its devices run, and on how much power"
     )
 
     stability: Stability = Field(default_factory=Stability)
@@ -255,6 +230,11 @@ class Training(Settings):
         if len({*self.batches.sequence_lengths}) > 1:
             raise ValueError("cuda_graphs needs the same sizes at every step: set it to false, or no length in ramp")
 
+    def switches(self) -> dict[str, Any]:
+        """Return what `pipeline.model.switches.set_switches` takes."""
+        keys = {"recomputation", "compile", "cuda_graphs", "float8", "tiled_feed_forward", "flash_attention"}
+        return {key: getattr(self, key) for key in keys}
+
     @property
     def batches(self) -> Batches:
         """Return the sizes of the batches by data step."""
@@ -283,10 +263,8 @@ class Model(Settings):
         default=None, ge=0, description="of its first weights and the order of its sequences; default: the run's"
     )
     architecture: Architecture
-    pretrained: Pretrained | None = Field(
-        default=None,
-        exclude_if=lambda pretrained: pretrained is None,  # models without it stay trained
-        description="the model that the training begins with, instead of weights that are drawn",
+    pretrained: Pretrained | None = later_field(
+        None, description="the model that the training begins with, instead of weights that are drawn"
     )
     training: Training
 
@@ -349,16 +327,12 @@ class SegmentSettings(Settings):
     records_outcome: bool = Field(
         default=False, description="of a cell: that it runs out of memory, or diverges, is its result and no failure"
     )
-    index_sha256: str | None = Field(
-        default=None,
-        exclude_if=lambda index: index is None,
-        description="of the token index that the segments before it read, where these stay whatever is edited",
+    index_sha256: str | None = later_field(
+        None, description="of the token index that the segments before it read, where these stay whatever is edited"
     )
 
-    energy_options: str | None = Field(
-        default=None,
-        exclude_if=lambda options: options is None,
-        description="of sbatch, which the platform's energy policy stands for",
+    energy_options: str | None = later_field(
+        None, description="of sbatch, which the platform's energy policy stands for"
     )
 
     def operation(self) -> dict[str, Any]:
@@ -386,7 +360,7 @@ class ExportSettings(Settings):
     hyperparameters: dict[str, bool | int | float | str] = Field(
         default={}, description="by which TensorBoard tells models apart; they change no weight"
     )
-    first_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0, description="steps done before")
+    first_step: int = later_field(0, ge=0, description="steps done before")
 
 
 def learning_rate(training: Training, step: int) -> float:

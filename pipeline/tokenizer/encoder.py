@@ -40,10 +40,7 @@ class Encoder:
 
 
 def load_encoder(path: Path) -> Encoder:
-    """Reads a tokenizer.json of `tokenizer.train`, whose first three special tokens are begin, end and padding.
-
-    Raises InputError when the file is no such tokenizer.
-    """
+    """Reads a tokenizer.json of `tokenizer.train`, whose first three special tokens are begin, end and padding."""
     content = path.read_bytes()
     try:
         tokenizer = Tokenizer.from_str(content.decode())
@@ -85,11 +82,7 @@ def in_characters(spelled: bytes) -> str:
 
 
 def _byte_names() -> dict[str, int]:
-    """The byte that each character of a vocabulary stands for.
-
-    Printable bytes of Latin-1 stand for themselves, the others in their order for the characters from 256 on: Radford
-    et al. 2019 (GPT-2).
-    """
+    """The byte that each character of a vocabulary stands for: Radford et al. 2019 (GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

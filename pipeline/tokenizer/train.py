@@ -33,10 +33,7 @@ NEVER = -1e6  # the score of a special token: no text is spelled with it
 
 
 def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
-    """An untrained tokenizer whose special tokens get the identifiers 0, 1, 2, …
-
-    Encoding puts the begin token before a text unless `add_special_tokens=False`; the end token is never added.
-    """
+    """An untrained tokenizer; encoding puts the begin token before a text unless `add_special_tokens=False`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pretokenizer(digits)
     tokenizer.decoder = ByteLevelDecoder()
@@ -162,6 +159,8 @@ def pattern(digits: str) -> str:
 
 def pretokenizer(digits: str) -> Sequence:
     """What cuts a text by the pattern and spells the pieces in bytes."""
-    return Sequence(
-        [Split(Regex(pattern(digits)), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    split, spell = (
+        Split(Regex(pattern(digits)), behavior="isolated"),
+        ByteLevel(add_prefix_space=False, use_regex=False),
     )
+    return Sequence([split, spell])

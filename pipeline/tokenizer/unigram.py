@@ -201,13 +201,11 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
 
 
 def _chosen(letters: Bytes, starts: Integers, stays: npt.NDArray[np.bool_]) -> tuple[Bytes, Integers]:
-    """Return the letters and starts of those pieces alone that stay."""
     lengths = np.diff(starts)
     return letters[np.repeat(stays, lengths)], np.append(0, np.cumsum(lengths[stays]))
 
 
 def _trie(letters: Bytes, starts: Integers) -> _Trie:
-    """Return a trie of the pieces."""
     slots = 1 << int(2 * len(letters)).bit_length()
     keys, children = np.full(slots, -1, dtype=np.int64), np.empty(slots, dtype=np.int64)
     trie = _Trie(keys, children, np.full(len(letters) + 1, -1, dtype=np.int64))

@@ -138,10 +138,8 @@ class HeldOut:
         return self._reader.known(np.concatenate(parts))
 
 
-# Two models that know no language: how often each token stands in the training text, and how often after which.
-#
-# Counted in a part of the training tokens that has every source and language in its share. What such a model reaches
-# on a task, the task does not ask.
+# Two models that know no language: how often each token stands in the training text, and how often after which. They
+# are counted in a part of it that has every source and language in its share.
 
 
 COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
@@ -193,10 +191,7 @@ class WordModels:
         self.tokens, self.of_tokens = int(self._counts.sum()), reader.tokens
 
     def losses(self, text: Iterable[tuple[Integers, Integers]]) -> Losses:
-        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows.
-
-        Raises ZeroDivisionError when there is no token.
-        """
+        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows."""
         unigram, bigram, total = 0.0, 0.0, 0
         for before, tokens in text:
             codes, times = np.unique(before * self._size + tokens, return_counts=True)

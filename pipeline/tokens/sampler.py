@@ -112,19 +112,12 @@ class Sampler:
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:
-        """The step of the order that a training step takes: skipped ones are left out, all others follow each other."""
+        """The step of the order that a training step takes."""
         return data_step(step, self.skips)
 
     def global_batch(self, step: int) -> Integers:
         """The sequence numbers of a training step (from 0), (B,), counted through all streams."""
         return self.order.batch(self.data_step(step))
-
-    def rank_batch(self, step: int, rank: int, world_size: int) -> Integers:
-        """The share of one rank, (B / world_size,); the shares of all ranks, joined in order, are the global batch.
-
-        Raises InputError when the world size does not divide the global batch.
-        """
-        return share_of(self.global_batch(step), rank, world_size)
 
     def place(self, sequence: int) -> tuple[int, int]:
         """The stream of a sequence and the position of its first token in the stream's row."""
@@ -142,11 +135,9 @@ class Sampler:
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array.
-
-        Raises InputError when one is outside the vocabulary.
-        """
-        tokens_BT = self.reader.known(self.read_rows(self.rank_batch(step, rank, world_size))).astype(np.int64)
+        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
+        sequences = share_of(self.global_batch(step), rank, world_size)
+        tokens_BT = self.reader.known(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 

@@ -64,8 +64,8 @@ def run(
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
-            for texts, encoded in waiting:
-                write(texts, encoded)
+            for texts_encoded in waiting:
+                write(*texts_encoded)
     for writer in (train_writer, validation_writer):
         print(f"shard {settings.shard} {writer.split}: {writer.counts}", flush=True)
     return {writer.split: writer.counts for writer in (train_writer, validation_writer)}

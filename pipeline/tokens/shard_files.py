@@ -70,16 +70,11 @@ class MappedShard:
 
     def values(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
         """So many tokens from a byte of the file on, as a read-only view of it."""
-        found: npt.NDArray[np.unsignedinteger[Any]] = self._bytes[position : position + length * dtype.itemsize].view(
-            dtype
-        )
-        return found
+        found = self._bytes[position : position + length * dtype.itemsize]
+        return found.view(dtype)
 
     def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
-        """All record batches with their places; reads a page of each.
-
-        Raises InputError when the stream is cut off.
-        """
+        """All record batches with their places; reads a page of each. InputError where the stream is cut off."""
         stream = pa.BufferReader(self._buffer)
         stream.seek(self._first)
         found = []
@@ -97,10 +92,7 @@ class MappedShard:
 
 
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
-    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages.
-
-    Raises InputError when the file is missing, cut off or of another kind.
-    """
+    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages."""
     shard = MappedShard(path)
     return shard.metadata, [batch for _, batch in shard.batches()]
 

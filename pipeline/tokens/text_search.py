@@ -31,17 +31,14 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TextMatch:
-    """A part of a text that stands in training documents, and that no longer part of the text holds.
-
-    Attributes:
-        start: its first character in the text, from 0.
-        end: one past its last character.
-        positions: for each shard, the token at which each occurrence stands, in order.
-    """
+    """A part of a text that stands in training documents, and that no longer part of the text holds."""
 
     start: int
+    """Its first character in the text, from 0."""
     end: int
+    """One past its last character."""
     positions: list[Integers]
+    """For each shard, the token at which each occurrence stands, in order."""
 
     @property
     def occurrences(self) -> int:
@@ -51,10 +48,7 @@ class TextMatch:
 
 def count_covered(parts: list[TextMatch]) -> int:
     """Return how many characters of a text stand in its parts, each counted once."""
-    found: set[int] = set()
-    for part in parts:
-        found.update(range(part.start, part.end))
-    return len(found)
+    return len({place for part in parts for place in range(part.start, part.end)})
 
 
 class TextSearch:
@@ -102,7 +96,6 @@ class TextSearch:
 
     @cached_property
     def _longest_first(self) -> list[tuple[int, bytes]]:
-        """The tokens with their numbers, the longest first."""
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
     def parts(self, text: str, minimum: int) -> list[TextMatch]:
@@ -153,7 +146,6 @@ class TextSearch:
                     ends[at] = max(ends[at], end)
 
     def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
-        """The tokens that have more than so many bytes."""
         return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
 
     def _of_token(self, shard: suffix_search.SuffixArray, number: int) -> Integers:

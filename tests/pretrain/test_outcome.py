@@ -80,15 +80,15 @@ def test_a_process_tells_that_it_ran_out_of_memory(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    paths = {"index": str(tokens["index"]), "scratch": str(tmp_path)}
-    arguments = {"settings": settings().model_dump(mode="json"), "paths": paths, "world_size": 1, "number": 1}
-    arguments |= {"outcome": str(tmp_path / "outcome.json")}
-    (tmp_path / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
+    paths = {"index": tokens["index"], "scratch": tmp_path}
+    one = {"identity": "", "launcher": "none", "platform": None, "world_size": 1, "number": 1}
+    arguments = supervise.WorkerArguments(settings=settings(), paths=paths, **one)
+    (tmp_path / "arguments.json").write_text(arguments.model_dump_json(), encoding="utf-8")
 
     def full(*given: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(arguments):
+    with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(settings(), tokens["index"], 1):
         full()
     monkeypatch.setattr(loop, "Worker", full)
     monkeypatch.setattr(loop.sys, "argv", ["worker", str(tmp_path / "arguments.json")])

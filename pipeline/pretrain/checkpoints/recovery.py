@@ -113,9 +113,7 @@ def tidy(scratch: Path, keep_every: int | None) -> None:
 def newest(folder: Path, expected: str, reached: int) -> Path | None:
     """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
 
-    One of another training (identity), or of a step after `reached`, up to which there are metrics, is removed; one
-    that is torn or altered is set aside, and the one before used. Only the one that is used, and those newer, are read
-    in full.
+    There are metrics up to the step `reached`. Only the one that is used, and those newer, are read in full.
     """
     for step, path in recoveries(folder):
         try:
@@ -148,10 +146,8 @@ def prune(folder: Path, keep: int, keep_every: int | None) -> None:
                 _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")
 
 
-# Where a training went back to, and which batches it left out for that: scratch/rewinds.json.
-#
-# A rewind goes back to the last regular checkpoint, a multiple of `checkpoint_every`, even where a stop has left a
-# newer one: so it does not depend on when a training was stopped.
+# Where a training went back to, and which batches it left out for that: scratch/rewinds.json. A rewind goes back to the
+# last regular checkpoint, even where a stop has left a newer one: so it does not depend on when a training was stopped.
 
 
 def regular_step(step: int, every: int, first_step: int) -> int:
@@ -168,11 +164,7 @@ class Rewinds:
         self.entries: list[dict[str, Any]] = content["entries"] if content.get("identity") == identity else []
 
     def add(self, rewind: dict[str, Any], most_in_a_row: int) -> None:
-        """Keep one more.
-
-        Raises:
-            Diverged: the training went back to the same step too often.
-        """
+        """Keep one more; raise Diverged where the training went back to the same step too often."""
         self.entries.append(rewind)
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
@@ -42,17 +43,11 @@ def estimate_bytes(
     under_way = layers_under_way(architecture, vocabulary_size, plan)
     at_once = architecture.model_copy(update={"layers": under_way})
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    activations = activation_bytes(
-        at_once,
-        vocabulary_size,
-        tokens=tokens,
-        precision=training.precision,
-        recomputation=training.recomputation == "full",
-        tensor=sizes.tensor,
-        context=sizes.context,
-    )
+    again = training.recomputation == "full"
+    work = DeviceWork(tokens, training.precision, again, sizes.tensor, sizes.context)
+    activations = activation_bytes(at_once, vocabulary_size, work)
     gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
-    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=training.recomputation == "full")
+    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=again)
     return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
 
 

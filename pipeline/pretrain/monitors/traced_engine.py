@@ -10,7 +10,7 @@ import sys
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
-from pipeline.pretrain.monitors.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
+from pipeline.pretrain.monitors.traced_step import CPU, StartWithoutData, groups_of_any_size, kernels_of_a_gpu
 from pipeline.pretrain.monitors.traced_torch import (
     ITEM,
     REDUCE_SCATTER,
@@ -43,15 +43,6 @@ COMPUTES = {(ENGINE, "backward"), (ENGINE, "forward"), ("deepspeed.utils.nvtx", 
     ("deepspeed.runtime.zero.linear", name) for name in ("zero3_linear_wrap", *PASSES)
 }
 GATHERS = ("deepspeed.runtime.zero.partition_parameters", "deepspeed.runtime.zero.partitioned_param_coordinator")
-
-
-class _EngineStart:
-    """A training that begins without weights."""
-
-    optimizer_step = 0
-
-    def load(self, pieces: Sequence[object]) -> None:
-        """Load nothing: there is no data."""
 
 
 class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -172,7 +163,7 @@ def traced(request: TraceRequest) -> Memory:
     )
     held = _Held(gloo=request.device == "cpu")
     with _without_data(request.device), held:
-        backend = DeepSpeedBackend(settings, request.vocabulary_size, _EngineStart(), CPU)  # type: ignore[arg-type]
+        backend = DeepSpeedBackend(settings, request.vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]
         weights = [getattr(one, "ds_tensor", one) for one in backend.parameters.values()]
         states = [one for state in backend.base.state.values() for one in state.values()]
         begun = [entry[0]() for entry in held.alive.values()]

@@ -47,13 +47,13 @@ class _Loss(Enum):
     LOSS = "Loss"
 
 
-class _Start:
-    """A training that begins without weights."""
+class StartWithoutData:
+    """Stands for the `SegmentStart` of a training whose tensors hold no data."""
 
     optimizer_step = 0
 
     def load(self, pieces: Sequence[object]) -> None:
-        """Load nothing: there is no data."""
+        """Load nothing."""
 
 
 class _Backend(FsdpBackend):
@@ -61,7 +61,7 @@ class _Backend(FsdpBackend):
 
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, fake: FakeTensorMode) -> None:
         self.fake = fake
-        super().__init__(settings, vocabulary_size, _Start(), CPU)  # type: ignore[arg-type]
+        super().__init__(settings, vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]
 
     def _fill(self, optimizer_step: int) -> None:
         with self.fake:
@@ -90,7 +90,6 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         super().__init__(backend.model, backend.optimizer)
         self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
         self.peak_bytes, self.peak_in = 0, ""
-        self._model = backend.model
 
     def _track(self, reftype: Any, tensor: Tensor) -> None:
         is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
@@ -112,10 +111,6 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             self.peak_bytes = peak
             direction = "backward" if self._mod_tracker.is_bw else "forward"
             self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
-
-    def begin_again(self) -> None:
-        """Forget that the model has begun."""
-        self.memory_tracking.pop(self._model, None)  # type: ignore[no-untyped-call]
 
     def memory(self, stage: int) -> Memory:
         """Return what was alive at the peak."""
@@ -221,7 +216,10 @@ def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
             tracker.track_inputs(tuple(batches))
             with tracker, shapes_uncounted(), without_neighbours():
                 # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
-                backend.model.register_forward_pre_hook(lambda *_: tracker.begin_again(), prepend=True)
+                def forget(model: nn.Module, _: object) -> None:
+                    tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
+
+                backend.model.register_forward_pre_hook(forget, prepend=True)
                 backend.accumulate(batches)
         return tracker.memory(stage)
     finally:

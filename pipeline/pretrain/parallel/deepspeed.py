@@ -91,13 +91,7 @@ class DeepSpeedBackend:
         with self._making(config):
             model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
-        set_switches(
-            model,
-            device,
-            recomputation=training.recomputation,
-            tiled_feed_forward=training.tiled_feed_forward,
-            flash_attention=training.flash_attention,
-        )
+        set_switches(model, device, **training.switches())
         optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
@@ -126,7 +120,7 @@ class DeepSpeedBackend:
         return zero
 
     def _making(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which a module's parameters are made on the device, and by stage 3 cut at once."""
+        """Return a context in which parameters are made on the device, and by stage 3 cut at once."""
         if self.stage == 3:
             made: AbstractContextManager[Any] = deepspeed.zero.Init(config_dict_or_path=config)
             return made

@@ -28,11 +28,6 @@ def experts_of(model: Decoder) -> dict[int, Experts]:
     return {n: b.feed_forward for n, b in blocks if isinstance(b, Block) and isinstance(b.feed_forward, Experts)}
 
 
-def stacks_of(experts: Experts) -> list[nn.Module]:
-    """Return the matrices of a layer's experts."""
-    return [experts.gate, experts.up, experts.down]
-
-
 def set_balance(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
     """Let the load-balancing loss count in the gradients, which are divided by a process's tokens of a step."""
     for experts in experts_of(model).values():

@@ -9,9 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipeline.pretrain.parallel.process_layout import ProcessLayout, check, layout
-
-__all__ = ["PATIENCE", "ProcessLayout", "check", "context_group", "experts", "layout", "make"]
+from pipeline.pretrain.parallel.process_layout import ProcessLayout
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others of a group, whichever it is."""

@@ -45,8 +45,14 @@ def _number(value: str | None, what: str) -> int:
 
 def launcher(launch: str | None) -> str:
     """Return what hands out the ranks: torchrun, srun or none."""
+    return _launcher_words(launch)[0]
+
+
+def _launcher_words(launch: str | None) -> tuple[str, list[str]]:
+    """Return the launcher, and the words of the command from it on."""
     words = words_of(launch)
-    return next((name for name in ("torchrun", "srun") if name in words), "none")
+    kind = next((name for name in ("torchrun", "srun") if name in words), "none")
+    return kind, [] if kind == "none" else words[words.index(kind) :]
 
 
 def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
@@ -55,13 +61,11 @@ def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) 
     Raises:
         InputError: the command does not say it as a number.
     """
-    words, kind = words_of(launch), launcher(launch)
+    kind, words = _launcher_words(launch)
     if kind == "torchrun":
-        words = words[words.index("torchrun") :]
         per_node = option(words, "--nproc-per-node", "--nproc_per_node") or "1"
         return _number(option(words, "--nnodes") or "1", "--nnodes") * _number(per_node, "--nproc-per-node")
     if kind == "srun":
-        words = words[words.index("srun") :]
         tasks, tasks_per_node = option(words, "--ntasks", "-n"), option(words, "--ntasks-per-node")
         if tasks is not None:
             return _number(tasks, "--ntasks")
@@ -77,13 +81,11 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
 
     Without a word on it all run on one node.
     """
-    words, kind = words_of(launch), launcher(launch)
+    kind, words = _launcher_words(launch)
     told = None
     if kind == "torchrun":
-        words = words[words.index("torchrun") :]
         told = option(words, "--nproc-per-node", "--nproc_per_node") or "1"
     elif kind == "srun":
-        words = words[words.index("srun") :]
         told = option(words, "--ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
         nodes = option(words, "--nodes", "-N") or environment.get("SLURM_NNODES")
         if told is None and nodes is not None:

@@ -31,7 +31,7 @@ from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.held_out_loss import validate
+from pipeline.pretrain.held_out_loss import document_losses, summarize_losses
 from pipeline.pretrain.monitors import memory_advice, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
 from pipeline.pretrain.monitors.telemetry import Telemetry
@@ -41,7 +41,8 @@ from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import rendezvous
-from pipeline.pretrain.settings import SegmentSettings, learning_rate
+from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
+from pipeline.pretrain.settings import learning_rate
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
@@ -65,39 +66,36 @@ class Tried(NamedTuple):
 class Worker:
     """The training loop of one process."""
 
-    def __init__(self, arguments: dict[str, Any], watchdog: Watchdog) -> None:
-        self.watchdog = watchdog
-        self.settings = SegmentSettings.model_validate(arguments["settings"])
-        self.training = self.settings.training
-        self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
-        self.identity: str = arguments["identity"]
-        self.owner = Owner(self.paths["scratch"], arguments["number"])
-        self.stop_file = Path(arguments["stop_file"])
+    def __init__(self, arguments: WorkerArguments, watchdog: Watchdog) -> None:
+        self.watchdog, self.stop_file = watchdog, arguments.stop_file
+        self.settings, self.training = arguments.settings, arguments.settings.training
+        self.paths = {**arguments.paths}
+        self.owner = Owner(self.paths["scratch"], arguments.number)
         self.stopping = False
         for number in SIGNALS:
             signal.signal(number, self._stop)
         torch.set_num_threads(self.training.threads)
         switches.set_determinism(self.training.deterministic)
-        self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
+        self.device = rendezvous.join(arguments.launcher, arguments.platform)
         if self.device.type == "cpu":
             rendezvous.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        if self.world_size != arguments["world_size"]:
-            raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
+        if self.world_size != arguments.world_size:
+            raise RuntimeError(f"{self.world_size} processes were started, {arguments.world_size} were expected")
         if "staging" in self.paths:
             self.paths["index"] = copy_to_node(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
         if "start" in self.paths:
             checkpoint.check_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)
         self.start = checkpoint.SegmentStart(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
-        skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
+        skips, self.rewinds = left_out(arguments.rewinds, self.start.skips)
         self.judge = Judge(self.training.stability, skips, self.start.recent)
         shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
         sampling, steps = self.training.sampling, self.training.steps
         self.sampler = Sampler(self.reader, *shape, sampling, steps, self.judge.skips, self.training.ramp)
         self.saves_failed = 0
         self.backend = self._backend()
-        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["recovery"], self.owner)
+        self.saver = Saver(self.backend, self.settings, arguments.identity, self.paths["recovery"], self.owner)
         self.loader = Loader(self._read, self.device)
         place = self.owner.place if self.rank == 0 else None
         self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
@@ -217,7 +215,8 @@ class Worker:
         """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
         begin, added = self.reader.begin_of_text_id, partial(exchange.added, self.device)
         made = partial(micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
-        return {"step": step, **validate(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)}
+        loss_D = document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)
+        return {"step": step, **summarize_losses(self.held_out, loss_D)}
 
     def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""
@@ -250,6 +249,8 @@ class Worker:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.watchdog.beat(SLOW_FACTOR)
         self.saver.save_milestone(folder, step, self.judge.state())
+        previous, tokenizer = self.paths.get("previous"), self.paths["tokenizer"]
+        model = previous and previous / layout.CHECKPOINT_MODEL
         places = (folder.parent, self.paths["scratch"])
         do = partial(by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
         huggingface.export(
@@ -257,10 +258,10 @@ class Worker:
             self.settings.architecture,
             self.reader.vocabulary_size,
             self.training.sequence_length,
-            tokenizer=self.paths["tokenizer"],
+            tokenizer=tokenizer,
             tokenizer_configuration=self.paths["configuration"],
             folder=folder / layout.CHECKPOINT_MODEL,
-            ends=self._ends(),
+            ends=huggingface.end_ids_of_same_tokenizer(model, tokenizer) if model else [],
             do=do,
         )
 
@@ -270,13 +271,6 @@ class Worker:
             shutil.copyfile(self.paths["scratch"] / layout.METRICS_FILE, folder / layout.METRICS_FILE)
 
         do([close])
-
-    def _ends(self) -> list[int]:
-        """Return the tokens that end a text by the milestone that this segment goes on from."""
-        previous = self.paths.get("previous")
-        if previous is None:
-            return []
-        return huggingface.end_ids_of_same_tokenizer(previous / layout.CHECKPOINT_MODEL, self.paths["tokenizer"])
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
@@ -322,9 +316,8 @@ class Worker:
 STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
 
 
-def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
+def _conclude(path: Path, rank: int, outcome: dict[str, Any]) -> None:
     """Write how it went, in one stroke; on a full disk that is said instead."""
-    path = Path(arguments["outcome"])
     partial = path.with_name(f"{path.name}-{rank}")
     try:
         partial.write_text(json.dumps(outcome), encoding="utf-8")
@@ -339,17 +332,19 @@ def main() -> int:
     """Train as the file says that the command line names, and return the exit code."""
     disk_space.forgive_full_logs()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
-    arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    file = Path(sys.argv[1])
+    arguments = WorkerArguments.model_validate_json(file.read_text(encoding="utf-8"))
+    settings, paths, path = arguments.settings, arguments.paths, file.with_name(OUTCOME)
     name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
-    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
-    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
+    watchdog = Watchdog(paths["scratch"], str(arguments.number), name, settings.training.stability.hang_seconds)
+    memory = memory_advice.explained(settings, paths["index"], arguments.world_size)
     try:
-        with memory_advice.explained(arguments), switches.explain_missing_kernel("training.deterministic"):
+        with memory, switches.explain_missing_kernel("training.deterministic"):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others
         status = STATUS.get(type(error), "refused")
-        _conclude(arguments, int(name), {"status": status, "error": str(error)})
+        _conclude(path, int(name), {"status": status, "error": str(error)})
         return 2
     except FloatingPointError as error:
         worker.settle()  # or the checkpoint that is being written would be lost
@@ -358,7 +353,7 @@ def main() -> int:
         worker.settle()  # the training goes back to the checkpoint that is being written
         outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
-        _conclude(arguments, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
+        _conclude(path, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
     dist.barrier()
     dist.destroy_process_group()
     watchdog.stop()

@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.parallel import mesh, process_layout
 from pipeline.pretrain.processes.launch import processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
 
@@ -36,7 +36,7 @@ def test_every_process_has_one_place(
     asked = Mesh(tensor=tensor, pipeline=pipeline, context=context)
     training = Training.model_validate({**NUMBERS, "strategy": strategy, "mesh": asked})
     processes = data * tensor * pipeline * context
-    sizes = mesh.layout(training, processes, per_node)
+    sizes = process_layout.layout(training, processes, per_node)
     assert sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor == processes and sizes.data == data
     shares = [sizes.data_rank(rank) for rank in range(processes)]
     assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
@@ -158,7 +158,7 @@ def test_what_does_not_divide_is_named(
 ) -> None:
     chosen = settings(architecture=architecture, **training)
     with pytest.raises(InputError, match=message):
-        mesh.check(chosen.training, chosen.architecture, 304, processes, processes)
+        process_layout.check(chosen.training, chosen.architecture, 304, processes, processes)
 
 
 @pytest.mark.parametrize(
