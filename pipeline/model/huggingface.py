@@ -111,11 +111,7 @@ class Weights(Mapping[str, Tensor]):
     """The weights in a folder by name, float32; each is read when it is asked for."""
 
     def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
-        """Find every tensor of `shapes`, which the files call as `rename` says, one with a star by its matrices.
-
-        Raises:
-            InputError: one is missing or of another shape, or a file cannot be read.
-        """
+        """Find every tensor of `shapes`, which the files call as `rename` says; refuse a folder without one."""
         self._open: dict[str, Any] = {}
         self._found: dict[str, list[tuple[str, str]]] = {}
         self._stacks = {name for name in shapes if "*" in rename(name)}
@@ -168,11 +164,7 @@ def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[st
 
 
 def end_ids(folder: Path) -> list[int]:
-    """Return the ids of all tokens that end what a model writes: of generation_config.json first, then of config.json.
-
-    Raises:
-        InputError: one of these files is no JSON.
-    """
+    """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json."""
     found: dict[int, None] = {}
     for path in (folder / "generation_config.json", folder / "config.json"):
         try:
@@ -232,11 +224,7 @@ def export(
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
-    """Return shape, vocabulary size and longest sequence of a model in Transformers' layout.
-
-    Raises:
-        InputError: config.json is missing or describes a kind of model that is not known.
-    """
+    """Return shape, vocabulary size and longest sequence of a model, of a kind that is known."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -252,11 +240,7 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
 
 
 def read(folder: Path) -> tuple[Architecture, int, Weights]:
-    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for.
-
-    Raises:
-        InputError: the folder holds no whole model.
-    """
+    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for."""
     architecture, vocabulary_size, _ = read_architecture(folder)
     shapes = parameter_shapes(architecture, vocabulary_size)
     return architecture, vocabulary_size, Weights(folder, shapes, rename=network(architecture.name).their_name)

@@ -162,11 +162,7 @@ def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) ->
 
 
 def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
-    """Return the shape that config.json describes.
-
-    Raises:
-        InputError: it has another activation, biases, another kind of rotation or other layers.
-    """
+    """Return the shape that config.json describes; an InputError names what cannot be computed."""
     windows: dict[str, Any] = {}
     if (model_type := config.get("model_type")) in WINDOWED:
         config = {**_WINDOWED_DEFAULTS, **config}

@@ -130,7 +130,6 @@ def _compiled_softmax() -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add a matrix product to a float32 sum."""
     if left.dtype == torch.float32:
         sum_.addmm_(left, right)
     elif sum_.is_cuda:

@@ -31,7 +31,6 @@ class RopeScaling(Settings):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        """Check that the two bounds leave a band between them."""
         if self.high_frequency_factor <= self.low_frequency_factor:
             raise ValueError(
                 f"high_frequency_factor {self.high_frequency_factor:g} is not above low_frequency_factor "
@@ -83,7 +82,6 @@ class Architecture(Settings):
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, data: Any) -> Any:
-        """Fill what is not written from the preset."""
         if isinstance(data, dict) and (name := presets().get(str(data.get("preset")))):
             return {**shape(name).presets[data["preset"]], **data}
         return data
@@ -91,14 +89,12 @@ class Architecture(Settings):
     @field_validator("preset")
     @classmethod
     def _known(cls, preset: str) -> str:
-        """Check that an architecture has this preset."""
         if preset not in presets():
             raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(presets())}")
         return preset
 
     @model_validator(mode="after")
     def _shape(self) -> Self:
-        """Check that the width divides into heads of even dimension and these into groups."""
         if self.width % self.heads:  # also where head_width is another: Transformers refuses it
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}: change one of them")
         if self.head_dimension % 2:
@@ -124,7 +120,6 @@ class Architecture(Settings):
         return self
 
     def _check_experts(self) -> None:
-        """Check that there are experts where the architecture has them, and nothing that does not go with them."""
         experts, chosen = self.experts, self.experts_per_token
         if shape(self.name).active_parameter_count is None:
             if experts or chosen:

@@ -25,8 +25,7 @@ def flops_per_token(
 ) -> int:
     """Return the floating-point operations that training on one token takes, forward and backward.
 
-    `recomputation`: what the hardware does where every block is computed a second time for the backward pass, for the
-    utilization of the hardware; that of the model counts what is useful, whatever is recomputed.
+    `recomputation`: those of the hardware, which computes every block a second time for the backward pass.
     """
     count = shape(architecture.name).flops_per_token
     return count(architecture, vocabulary_size, sequence_length, recomputation=recomputation)

@@ -69,11 +69,7 @@ def _check_graphs(device: torch.device) -> None:
 
 
 def check_float8(device: torch.device) -> None:
-    """Check that a device multiplies matrices in 8 bits and that torchao is there.
-
-    Raises:
-        InputError: one of them is not so.
-    """
+    """Check that a device multiplies matrices in 8 bits and that torchao is there; else raise an InputError."""
     hopper = device.type == "cuda" and torch.version.hip is None
     if not hopper or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
         raise InputError(

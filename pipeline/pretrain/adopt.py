@@ -184,10 +184,7 @@ class Transfer(NamedTuple):
     rows: list[list[int]]
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows are one of theirs, the mean of several, or the mean of all, as theirs have no such text.
-
-        Those that the model pads its vocabulary with are among the last.
-        """
+        """Return how many rows are one of theirs, the mean of several, or, for want of their text, the mean of all."""
         sizes = [len(row) for row in self.rows]
         copied, unknown = sizes.count(1), sizes.count(0)
         return {"tokens_copied": copied, "tokens_composed": len(sizes) - copied - unknown, "tokens_unknown": unknown}

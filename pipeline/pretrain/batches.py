@@ -19,10 +19,9 @@ from pipeline.tokens.sampler import document_limits
 
 
 class Loader:
-    """The batches of one process by their step, one step ahead.
+    """The batches of one process, read one step ahead.
 
-    `read` returns the arrays of a step and must be a pure function of it: whoever changes what a step reads, as a
-    skipped batch does, calls `forget`.
+    `read` must be a pure function of the step: whoever changes what a step reads calls `forget`.
     """
 
     def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
@@ -77,10 +76,7 @@ def documents_of(input_BT: Integers, training: Training, begin_of_text_id: int, 
 def split(
     input_BT: Tensor, target_BT: Tensor, documents: Sequence[Tensor], training: Training, length: int
 ) -> list[Batch]:
-    """Return micro-batches of input and target tokens, (B, T), and what `documents_of` returned, on the device.
-
-    Rows are cut into parts of a length; a micro-batch has as many tokens whatever that is.
-    """
+    """Return micro-batches of tokens, (B, T), and of what `documents_of` gave; rows are cut into parts of a length."""
     cut = [x_BT.reshape(-1, length) for x_BT in (input_BT, target_BT)]
     rows = training.micro_batch_size * len(cut[0]) // len(input_BT)
     inputs, targets = (torch.split(x_BT, rows) for x_BT in cut)

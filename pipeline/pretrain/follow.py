@@ -37,10 +37,7 @@ def models(run_directory: Path) -> list[str]:
 
 
 def lines(run_directory: Path, model: str) -> Lines:
-    """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps.
-
-    The segment that trains is the one that was started last; what an older one left behind is not told.
-    """
+    """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps."""
     milestones = _milestones(run_directory, model)
     found = [line for step in sorted(milestones) for line in read(milestones[step] / layout.METRICS_FILE)]
     if newest := trains_in(run_directory, model):

@@ -53,10 +53,7 @@ def document_losses(
 
 
 def summarize_losses(held_out: HeldOut, loss_D: Floats) -> Metrics:
-    """Return the mean loss in nats per token and in bits per byte with intervals, of all and per language and source.
-
-    `loss_D` is the sum of each document in nats, as of `document_losses`.
-    """
+    """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source."""
     line: dict[str, float | None] = {}
 
     def add(name: str, of_D: NDArray[Any] | slice) -> None:

@@ -144,7 +144,7 @@ def _ended(
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
-    """Check what can be known before anything starts and return the vocabulary size."""
+    """Check what can be known before anything starts; return the vocabulary size."""
     training = settings.training
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)

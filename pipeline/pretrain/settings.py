@@ -162,7 +162,6 @@ class Training(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Check what concerns several fields."""
         strategy = STRATEGIES[self.strategy]
         if strategy.backend != self.backend:
             choices = ", ".join(backend_strategies(self.backend))
@@ -210,7 +209,6 @@ class Training(Settings):
         return self
 
     def _check_scores(self) -> None:
-        """Check that nothing else asks for a kernel without scores."""
         if self.sampling.mask_documents:
             raise ValueError("flash_attention false attends to whole rows: set sampling.mask_documents to false")
         if self.recomputation == "selective":
@@ -270,7 +268,6 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        """Check what of a training the shape rules out."""
         if self.architecture.base_width and self.training.optimizer == "muon":
             raise ValueError(
                 "architecture.base_width gives the rates of adamw: remove it or set training.optimizer to adamw"
@@ -283,7 +280,6 @@ class Model(Settings):
         return self
 
     def _check_experts(self) -> None:
-        """Check that what a training says of experts, and what it cannot do with them, fit the shape."""
         training, experts = self.training, self.architecture.experts
         if experts is None:
             if training.load_balancing_loss or training.mesh.expert > 1:

@@ -47,9 +47,8 @@ def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
 def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, configuration: Path) -> dict[str, Any]:
     """Trains on `documents` and writes tokenizer.json and tokenizer_config.json, which transformers loads together.
 
-    Returns the documents and bytes of the sample, what they are (`DocumentSample.counts`) and the tokens. Raises
-    InputError when the text is too little for the vocabulary. The bytes do not depend on the order of the files nor on
-    the number of threads. Memory grows with the sample and the vocabulary alone.
+    The bytes depend neither on the order of the files nor on the number of threads. Memory grows with the sample and
+    the vocabulary alone.
     """
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 

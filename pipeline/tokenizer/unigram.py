@@ -137,10 +137,7 @@ _GOES = -np.inf  # the loss of a piece that is never the best
 
 
 def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -> dict[str, int]:
-    """Return how often each piece of the texts occurs, in the characters of the byte alphabet, sorted.
-
-    The texts are read twice, by the library's threads: once for the pieces and once for their number.
-    """
+    """Return how often each piece of the texts, given twice, occurs, in the characters of the byte alphabet, sorted."""
     counter = Tokenizer(WordLevel())
     counter.pre_tokenizer = pretokenizer
     trainer = WordLevelTrainer(vocab_size=2**31, min_frequency=0, show_progress=False)

@@ -35,11 +35,9 @@ class ValidationRows(NamedTuple):
 
 
 class HeldOut:
-    """Documents of the validation split: all of them, or about so many tokens of them.
+    """Documents of the validation split, by source, language and id_hash: all of them, or about so many tokens of them.
 
-    They are ordered by source, language and id_hash. `tokens_D` counts what is predicted of each document, its
-    end-of-text included and its begin-of-text not; `bytes_D` is the length of its text in UTF-8.
-    Raises InputError when the split has no document.
+    `tokens_D` counts what is predicted of each, its end-of-text included, its begin-of-text not; `bytes_D` is UTF-8's.
     """
 
     def __init__(self, index: Path, tokens: int | None = None) -> None:
@@ -104,9 +102,8 @@ class HeldOut:
     ) -> Iterator[ValidationRows]:
         """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
 
-        Each token is a target once, but for begin-of-text, which nothing has to predict. All batches have the same
-        shape, so that every rank takes equally many steps: the end is filled with begin-of-text as input and IGNORED.
-        Raises InputError when the world size does not divide the batch.
+        Each token but begin-of-text is a target once. All batches have the same shape, so that every rank takes equally
+        many steps: the end is filled with begin-of-text as input and IGNORED.
         """
         rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
         for first in range(0, rows, global_batch_size):

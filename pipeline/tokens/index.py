@@ -20,8 +20,9 @@ from pipeline.tokens.token_reader import TokenReader
 
 # They look whether the index suffices for training, and are no part of it.
 WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
-SHARED_METADATA = ("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id")
-SHARED_METADATA += ("shards", "grouped_by")
+SHARED_METADATA = (
+    *("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards", "grouped_by"),
+)
 COUNTS = ("documents", "tokens", "bytes")
 GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 

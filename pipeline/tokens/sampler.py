@@ -167,10 +167,7 @@ def _check_names(reader: TokenReader, mixture: Mixture) -> None:
 
 
 def share_of(numbers: Integers, rank: int, world_size: int) -> Integers:
-    """The share of one rank; the shares of all ranks, joined in order, are the numbers.
-
-    Raises InputError when the world size does not divide them.
-    """
+    """The share of one rank; joined in order they are the numbers, which the world size must divide."""
     if len(numbers) % world_size:
         raise InputError(
             f"global_batch_size {len(numbers)} cannot be shared by {world_size} ranks: give a multiple of {world_size}"

@@ -38,8 +38,7 @@ def run(
 ) -> dict[str, Any]:
     """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
 
-    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file that is open, two groups
-    of texts and one record batch, whatever the size of the corpus.
+    Memory holds one batch of rows of each open file, two groups of texts and one record batch.
     """
     encoder = load_encoder(tokenizer)
     hash_range = shard_range(settings.shard, settings.shards)
@@ -217,12 +216,7 @@ def columns_of(strata: Strata) -> list[str]:
 def with_strata(
     batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
 ) -> pa.Table:
-    """The source, language and strata of each document of a batch with the columns of `columns_of`.
-
-    Args:
-        genres: those of the sources that have one.
-        licenses: those of the sources, which documents have that state none of their own.
-    """
+    """The source, language and strata of each document of a batch; `genres` and `licenses` are those of the sources."""
     told = {name: batch.column(name) for name in GROUP}
     for name in strata.names():
         if name == "genre":

@@ -36,10 +36,7 @@ class BatchPlace(NamedTuple):
 
 
 class MappedShard:
-    """An Arrow stream of tokens.shard in mapped memory; `metadata` is that of its schema.
-
-    Raises InputError when the file is missing, cut off in its schema or of another kind.
-    """
+    """An Arrow stream of tokens.shard in mapped memory; InputError where it is missing, cut off or of another kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

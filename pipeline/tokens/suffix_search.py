@@ -267,11 +267,7 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
 
 @compiled
 def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
-
-    Raises:
-        ValueError: the suffix array does not fit its shard.
-    """
+    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`."""
     count = 0
     last = _bound(shard, text, 0, len(text), True)
     for suffix in range(_bound(shard, text, 0, len(text), False), last):

@@ -62,11 +62,7 @@ def run(settings: SuffixesSettings, *, train: Path, tokenizer: Path, suffixes: P
 
 
 def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
-    """Map a suffix array: positions in the tokens of its shard, in the order of the text from there on.
-
-    Raises:
-        InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
-    """
+    """Map a suffix array: positions of tokens, in the order of the text; refuse one of another shard."""
     if not path.is_file():
         record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(

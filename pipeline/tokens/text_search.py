@@ -52,11 +52,7 @@ def count_covered(parts: list[TextMatch]) -> int:
 
 
 class TextSearch:
-    """The training documents of a token set, searched by its suffix arrays, which lie in `suffixes` beside its index.
-
-    Raises:
-        InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
-    """
+    """The training documents of a token set, searched by its suffix arrays."""
 
     def __init__(self, index: Path, tokenizer: Path, suffixes: list[Path] | None = None) -> None:
         self.reader = TokenReader(index, "train")

@@ -53,18 +53,12 @@ class TokenRow:
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """What a function of a record batch and its group tells of each of its documents, of all documents in order.
-
-        Raises ValueError when there is no document.
-        """
+        """What a function of a record batch and its group tells of each of its documents, of all documents in order."""
         batches = map(self._batch, range(len(self._table)))
         return np.concatenate([values(batch, group_of(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
-        """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
-
-        Raises IndexError when they reach outside the row.
-        """
+        """The tokens start … start+length-1 as read-only views, one for each record batch they touch."""
         if start < 0 or length < 0 or start + length > self.tokens:
             raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
         views = []
@@ -81,10 +75,7 @@ class TokenRow:
         return np.concatenate([np.empty(0, dtype=np.int64), *self.slices(start, length)], dtype=np.int64)
 
     def read_rows(self, starts_B: Integers, tokens_BT: npt.NDArray[Any], rows_B: Integers) -> None:
-        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type.
-
-        Raises IndexError when they reach outside the row.
-        """
+        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type."""
         length, size = tokens_BT.shape[1], self.dtype.itemsize
         batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
         is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
@@ -133,8 +124,7 @@ class TokenRow:
 class TokenReader(TokenRow):
     """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
 
-    Raises InputError when index.json or a shard is missing or broken, or when a shard is not the one that was indexed:
-    in size, tokenizer or vocabulary. Its bytes are not read: see `refuse_altered`.
+    InputError where a shard is not the one that was indexed; its bytes are not read: see `refuse_altered`.
     """
 
     def __init__(self, index_path: Path, split: str) -> None:

@@ -111,10 +111,7 @@ def tidy(scratch: Path, keep_every: int | None) -> None:
 
 
 def newest(folder: Path, expected: str, reached: int) -> Path | None:
-    """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
-
-    There are metrics up to the step `reached`. Only the one that is used, and those newer, are read in full.
-    """
+    """Return the newest whole checkpoint with that identity up to the step `reached`, or None; warn of others."""
     for step, path in recoveries(folder):
         try:
             foreign = json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["identity"] != expected

@@ -26,11 +26,7 @@ class Sample(NamedTuple):
 
 
 def sampler(device: torch.device, threads: int) -> Callable[[], Sample]:
-    """Return a function that looks at a device once; its first look at a CPU tells nothing yet.
-
-    A GPU is asked through NVML or AMD SMI, by torch; all processes on it count. Of a CPU the process's own share of its
-    `threads` counts, and its resident memory.
-    """
+    """Return a function that looks at a device once: a whole GPU, or a process's share of its threads on a CPU."""
     if device.type == "cuda":
         return lambda: Sample(torch.cuda.utilization(device) / 100, torch.cuda.device_memory_used(device))
     process = psutil.Process()

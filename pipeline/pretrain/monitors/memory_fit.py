@@ -59,10 +59,7 @@ def proposals(
     per_node: int,
     limit_bytes: float,
 ) -> Iterator[tuple[Training, float]]:
-    """Yield other settings that are estimated to take at most so much, the least change first, each with its bytes.
-
-    None of them is estimated to take more than what is asked for now.
-    """
+    """Yield settings, with their bytes, that are estimated to take at most so much, the least change first."""
     now, kept = training.micro_batch_size, training.recomputation
 
     def needed(other: Training) -> float:

@@ -47,10 +47,7 @@ def reached(path: Path, first_step: int) -> int:
 
 
 def truncate(path: Path, step: int) -> None:
-    """Remove the lines of steps after `step`, which are going to be done again.
-
-    The file is another one then: a process that still writes to the old one does not reach it.
-    """
+    """Replace the file by one without later steps than `step`; who still writes to the old one does no harm."""
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
     atomic_files.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
@@ -111,11 +108,7 @@ class MetricsLog:
         self._told = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write one line of metrics; where the disk is full it waits in memory.
-
-        Raises:
-            Superseded: a later start owns the scratch; nothing is written.
-        """
+        """Write a line, in memory while the disk is full; raise Superseded where a later start owns the scratch."""
         self._owner.check()
         self._waiting += (json.dumps(line) + "\n").encode()
         try:

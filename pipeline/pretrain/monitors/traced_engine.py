@@ -111,7 +111,6 @@ class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 entry[1] = kind
 
     def memory(self) -> Memory:
-        """Return what was alive at the peak."""
         kinds = [name for name in Memory.model_fields if name.endswith("_bytes") and name != "peak_bytes"]
         parts = {name: self.peak[name.removesuffix("_bytes")] for name in kinds}
         return Memory(peak_bytes=self.peak_bytes, peak_in=self.peak_in, stage=0, **parts)

@@ -57,8 +57,6 @@ class StartWithoutData:
 
 
 class _Backend(FsdpBackend):
-    """The backend of training, with memory that does not exist."""
-
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, fake: FakeTensorMode) -> None:
         self.fake = fake
         super().__init__(settings, vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]
@@ -113,7 +111,6 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
 
     def memory(self, stage: int) -> Memory:
-        """Return what was alive at the peak."""
         kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
 
         def of(*kinds: Any) -> int:
@@ -227,10 +224,7 @@ def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
 
 
 def main() -> int:
-    """Answer the request: the first process has the most micro-batches under way, the last one has the loss.
-
-    One in between may have more layers.
-    """
+    """Answer the request by the stage that holds most: the first, the one with most layers, or the last."""
     warnings.simplefilter("ignore")
     request = TraceRequest.model_validate_json(sys.stdin.read())
     sizes = process_layout.layout(request.training, request.processes, request.per_node)

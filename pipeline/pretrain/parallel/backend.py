@@ -69,17 +69,14 @@ def layer_of(name: str) -> str:
 
 
 def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
-    """Return the cross-entropy of every token in nats, (B, T) in float32, 0 where the target does not count.
-
-    Few tokens at a time have float32 logits, so that memory is bounded.
-    """
+    """Return the cross-entropies in nats, (B, T), float32, 0 where a target does not count, some at a time."""
     parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
     losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
     return torch.cat(losses).view(target_BT.shape)
 
 
 def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
-    """Return the same of a batch; one sequence goes through the model at a time."""
+    """Return `Backend.token_losses` of a batch; one sequence goes through the model at a time."""
     rows, length = [], batch.input_BT.shape[1]
     for number in range(len(batch.input_BT)):
         row = slice(number, number + 1)

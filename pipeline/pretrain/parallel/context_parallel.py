@@ -32,11 +32,7 @@ def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
 
 
 class Context:
-    """The C processes that share a sequence: P that divide the heads, neighbours, and C / P groups of them.
-
-    Args:
-        parts: P.
-    """
+    """The C processes that share a sequence: `parts` that divide the heads, P neighbours, and C / P groups of them."""
 
     def __init__(self, group: dist.ProcessGroup, parts: int) -> None:
         self.group, self.parts = group, parts
@@ -60,10 +56,7 @@ class Context:
         return x_BT[:, self.positions(x_BT.shape[1], x_BT.device)]
 
     def _exchange(self, parts: Tensor) -> Tensor:
-        """Send part i of the first dimension to process i, of all or of those that divide the heads with this one.
-
-        Return what came from each.
-        """
+        """Send part i to process i, of all or of those that divide the heads; return what came from each."""
         numbers = [0] * self.group.size()
         first = 0 if len(parts) == len(numbers) else self._own * self.parts
         numbers[first : first + len(parts)] = [parts[0].numel()] * len(parts)

@@ -45,11 +45,7 @@ STEP = 100_000_000
 
 
 class DeepSpeedBackend:
-    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO.
-
-    Args:
-        disk: a folder on a disk of the node, for a strategy that keeps the optimizer's state there.
-    """
+    """`Backend` with ZeRO; `disk` is a folder for a strategy that keeps the optimizer's state on a disk."""
 
     def __init__(
         self,
@@ -100,7 +96,6 @@ class DeepSpeedBackend:
         self._load(start)
 
     def _zero(self, parameters: int, width: int) -> dict[str, Any]:
-        """Return what is sharded, what lies in main memory, and how gradients travel."""
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
         zero: dict[str, Any] = {
             "stage": self.stage,

@@ -18,22 +18,14 @@ from pipeline.core.errors import InputError
 
 
 class Disk:
-    """Tensors of one process on a disk.
-
-    Args:
-        folder: where the files lie; it is made.
-    """
+    """Tensors of one process on a disk, in files of a folder that is made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._mapped: list[mmap.mmap] = []
 
     def zeros(self, elements: int) -> Tensor:
-        """Return a row of float32 zeros.
-
-        Raises:
-            InputError: the folder cannot be written, or has no room for it; that is found now, not at a later write.
-        """
+        """Return a row of float32 zeros; an InputError says at once, not at a later write, where there is no room."""
         size = elements * torch.float32.itemsize
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

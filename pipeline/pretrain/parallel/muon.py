@@ -33,10 +33,7 @@ SMALLEST_NORM = 1e-7
 
 
 def orthogonalised(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
-    """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2.
-
-    Those of less than a thousandth of the matrix's norm stay smaller.
-    """
+    """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2."""
     of_x, of_cube, of_fifth = COEFFICIENTS
     is_tall = matrix_RC.shape[0] > matrix_RC.shape[1]
     x: Tensor = (matrix_RC.T if is_tall else matrix_RC).to(precision)  # so that its square is that of the shorter side

@@ -23,10 +23,7 @@ class _Elsewhere(nn.Module):
 
 
 class Stages(Decoder):
-    """The layers of a process's stages under their names in the whole model; every stage is told the tokens.
-
-    It is one together with the class of the model: `stages_of`.
-    """
+    """The layers of a process's stages under their names in the whole model; one with its class: `stages_of`."""
 
     def __init__(
         self,
@@ -57,10 +54,7 @@ class Stages(Decoder):
         *,
         stage: int = 0,
     ) -> Tensor:
-        """Return the stream after the layers of one of these stages; of the last stage of all what the model returns.
-
-        The first stage of all ignores what it received.
-        """
+        """Return the stream after one of these stages; of the last one of all, what the model returns."""
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
         x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
@@ -105,12 +99,10 @@ class _Stage(PipelineStage):
         _drop(*self.grad_recv_info.values())
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Make room for a micro-batch, and receive it."""
         self._make_room(self.args_recv_info[fwd_chunk_id])
         return super().get_fwd_recv_ops(fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Make room for the gradient of a micro-batch, and receive it."""
         if self.has_backward:
             self._make_room(self.grad_recv_info[bwd_chunk_id])
         return super().get_bwd_recv_ops(bwd_chunk_id)
@@ -131,7 +123,6 @@ class _Stage(PipelineStage):
 
 
 def _drop(*received: tuple[Any, ...]) -> None:
-    """Free what was received."""
     for infos in received:
         for info in infos:
             info.buffer = None
@@ -196,10 +187,7 @@ class Pipeline:
         return loss / self._tokens
 
     def step(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
-        """Add up the gradients of all micro-batches, of the loss by `tokens`; return the sum of their losses.
-
-        It is zero on all processes but those of the last stage.
-        """
+        """Add up the gradients of the loss by `tokens`; return the sum of the losses, on the last stage."""
         self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         schedule, stages = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
@@ -215,10 +203,7 @@ class Pipeline:
     def _run(
         self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Tensor
     ) -> list[Tensor]:
-        """Let a schedule run over the micro-batches, which it gets joined and cuts again; return their losses.
-
-        Only the last stage has them, and gets what is `of_last`.
-        """
+        """Let a schedule run over micro-batches; return their losses on the last stage, which gets `of_last`."""
         losses: list[Tensor] = []
         tokens_BT = torch.cat([batch.input_BT for batch in micro_batches])
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])

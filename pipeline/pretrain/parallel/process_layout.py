@@ -44,11 +44,7 @@ class ProcessLayout:
 
 
 def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
-    """Return the mesh of that many processes, `per_node` of them on one node.
-
-    Raises:
-        InputError: they cannot be laid out as the settings ask.
-    """
+    """Return the mesh of so many processes, `per_node` of them on one node; an InputError says what does not divide."""
     mesh = training.mesh
     model = mesh.tensor * mesh.pipeline * mesh.context
     if processes % model:
@@ -78,11 +74,7 @@ def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
 
 
 def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
-    """Check that the model and the batch divide by the mesh, before anything starts.
-
-    Raises:
-        InputError: a number does not divide; the sentence names both, and the values that would do.
-    """
+    """Check that model and batch divide by the mesh; an InputError names both numbers, and the values that would do."""
     sizes, a, mesh = layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
@@ -121,7 +113,6 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
 
 
 def _check_experts(architecture: Architecture, expert: int, others: int) -> None:
-    """Check that the experts divide, and what each is made of over the other processes that share the state."""
     a, rest = architecture, "the processes that share the state, divided by training.mesh.expert,"
     for what, number, by, divisor in (
         ("architecture.experts", a.experts or 1, "training.mesh.expert", expert),
@@ -135,7 +126,6 @@ def _check_experts(architecture: Architecture, expert: int, others: int) -> None
 
 
 def _check_pipeline(training: Training, architecture: Architecture, batch: int, micro_batches: int) -> None:
-    """Check that every stage has a layer, and that a step has the micro-batches that the stages need."""
     layers, mesh = architecture.layers, training.mesh
     if layers < mesh.pipeline * mesh.interleaving:
         what, largest = "training.mesh.pipeline", layers // mesh.interleaving
@@ -164,7 +154,6 @@ def _check_pipeline(training: Training, architecture: Architecture, batch: int, 
 
 
 def _check_batch(batch: int, training: Training, sizes: ProcessLayout, processes: int) -> None:
-    """Check that every data-parallel process has as many micro-batches of a batch."""
     per_step = sizes.data * training.micro_batch_size
     if batch % per_step == 0:
         return

@@ -116,10 +116,9 @@ def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split],
 
 
 def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
-    """Split the parameters of a model, or of a pipeline's stage of it, over a mesh of one dimension.
+    """Split the parameters of a model, or of a stage of it, over a mesh of one dimension.
 
-    `asynchronous` lets the compiler overlap communication with matrix products, on NVIDIA GPUs that see each other's
-    memory.
+    `asynchronous` lets the compiler overlap communication with matrix products, on GPUs that see each other's memory.
     """
     present = {name: style for name, style in _TOP.items() if next(getattr(model, name).parameters(), None) is not None}
     parallelize_module(model, mesh, present)

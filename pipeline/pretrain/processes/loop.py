@@ -115,10 +115,7 @@ class Worker:
         return FsdpBackend(*arguments)
 
     def _read(self, step: int) -> tuple[NDArray[Any], ...]:
-        """Return this process's share of a step, counted from 1.
-
-        Input and target tokens, its part of the hash, and the documents of its micro-batches.
-        """
+        """Return this process's input and target tokens of a step from 1, its part of the hash, and documents."""
         rank, size = self.backend.data_rank, self.backend.data_size
         input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
@@ -212,7 +209,6 @@ class Worker:
         return HeldOut(self.paths["index"], self.training.validation_tokens)
 
     def _validate(self, step: int) -> metrics.Metrics:
-        """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
         begin, added = self.reader.begin_of_text_id, partial(exchange.added, self.device)
         made = partial(micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
         loss_D = document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)

@@ -40,13 +40,9 @@ def seen() -> int:
 
 
 def choose(local_rank: int) -> tuple[str, torch.device]:
-    """Return the collectives' backend and the device of a process.
+    """Return the collectives' backend, that of the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
 
-    On GPUs that is `nccl`, NVIDIA's NCCL or AMD's RCCL, or what the variable COLLECTIVES says, on a CPU `gloo`. Where a
-    scheduler shows each process its own device only, that device is number 0.
-
-    Raises:
-        InputError: UCC is asked for and torch is built without it.
+    Where a scheduler shows each process its own device only, that device is number 0.
     """
     count = seen()
     if not count:
@@ -69,10 +65,7 @@ def finish(device: torch.device) -> None:
 
 
 def keep_memory() -> None:
-    """Let the C library keep what a CPU's tensors free; else each large one of a step is mapped anew, page by page.
-
-    mallopt(3) with M_MMAP_THRESHOLD and M_TRIM_THRESHOLD; a C library without it goes on as it does.
-    """
+    """Let the C library (mallopt(3)) keep what a CPU's tensors free; else each large one of a step is mapped anew."""
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             mallopt(parameter, 2**31 - 1)
@@ -81,10 +74,7 @@ def keep_memory() -> None:
 def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
     """Check that the platform's devices are here for so many processes of this node.
 
-    Each process of a training asks it: what starts them may have another torch, outside of the platform's image.
-
-    Raises:
-        InputError: the platform asks for GPUs that this process does not see, or fewer than processes.
+    Each process asks it: what starts them may have another torch, outside of the platform's image.
     """
     wanted = platform_files.content(platform).get("device") if platform else None
     if wanted is None:
@@ -128,13 +118,7 @@ def first_node(nodes: str) -> str:
 
 
 def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return where the others reach process 0, which runs on this node.
-
-    That is the node's name with the platform's suffix where it resolves, else Slurm's own address where there is Slurm.
-
-    Raises:
-        InputError: neither is known.
-    """
+    """Return where others reach process 0, on this node: by name and the platform's suffix, or by Slurm."""
     name = node + environment.get(ADDRESS_SUFFIX, "")
     try:
         socket.getaddrinfo(name, None)
@@ -154,8 +138,7 @@ def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
 def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     """Return torch's variables from those that Slurm gives to a task of a step.
 
-    The port follows from job and step. Where something else listens there, process 0 fails and the step with it; the
-    next one has another number, and so another port.
+    The port follows from job and step: where something else listens there, the next step has another one.
     """
     per_node = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     number = int(environment["SLURM_JOB_ID"]) * 101 + int(environment["SLURM_STEP_ID"])
@@ -171,11 +154,7 @@ def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def join(kind: str, platform: str | None = None) -> torch.device:
-    """Join the other processes and return the device that this one computes on.
-
-    Raises:
-        InputError: the first node has no address, or the platform's devices are not here.
-    """
+    """Join the other processes and return the device that this one computes on."""
     if kind == "srun":
         os.environ.update(of_slurm(os.environ))
     elif kind == "none":
