@@ -59,12 +59,9 @@ def flops_per_token(
     """Return the floating-point operations that training on one token takes, forward and backward.
 
     6 N + 12 L T H with N the parameters that multiply (all matrices but the input table, which is looked up; no norms),
-    L layers, T tokens in a sequence and H the joint width of the heads: Chowdhery et al. 2022 (PaLM), appendix B. In a
-    layer with a window T is at most that. The
-    half of the attention that a causal kernel skips, and the attention across documents that a mask skips, are not
-    subtracted. `recomputation`: what the hardware does where every block is computed a second time for the backward
-    pass, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021, appendix): for the utilization of the
-    hardware; that of the model counts the useful 6 N whatever is recomputed.
+    L layers, T tokens in a sequence, at most the window, and H the joint width of the heads: Chowdhery et al. 2022
+    (PaLM), appendix B. What a causal kernel or a mask skips is not subtracted. `recomputation`: what the hardware does
+    where every block is computed a second time, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021).
     """
     a = architecture
     norms = a.width * (2 * a.layers + 1)

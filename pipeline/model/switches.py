@@ -42,7 +42,8 @@ def set_switches(
         InputError: float8 or CUDA graphs are asked for where they cannot be.
     """
     if cuda_graphs:
-        _check_graphs(device)
+        if device.type != "cuda":
+            raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
         # Blocks are graphs of their own; without this, the second one's run would free the first one's result.
         model.register_forward_pre_hook(
             lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -61,11 +62,6 @@ def set_switches(
         block.feed_forward.tiles = tiled_feed_forward
         if compile:
             block.compile(mode="reduce-overhead" if cuda_graphs else None)
-
-
-def _check_graphs(device: torch.device) -> None:
-    if device.type != "cuda":
-        raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
 
 
 def check_float8(device: torch.device) -> None:

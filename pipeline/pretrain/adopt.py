@@ -42,14 +42,8 @@ def run(
 ) -> dict[str, Any]:
     """Write the milestone of step 0; return how many parameters it has and how its embeddings were made.
 
-    Args:
-        settings: the shape that the model is to have.
-        model: the files of a folder that AutoModelForCausalLM loads.
-        index: of the tokens of the training, which `tokenizer` made; `configuration` has the roles of its tokens.
-        milestone: the new folder.
-
-    Raises:
-        InputError: the folder holds no whole model of this shape, or its tokenizer's text is not known.
+    `model` are the files of a folder that AutoModelForCausalLM loads; `index` has the tokens of `tokenizer`, and
+    `configuration` the roles of some.
     """
     folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
     check(folder, settings.architecture)
@@ -202,10 +196,9 @@ class Transfer(NamedTuple):
 def transfer(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], size: int) -> Transfer:
     """Return how `size` embeddings of our vocabulary are made from theirs.
 
-    A token has the embedding of the token with the same bytes. One that they do not have has the mean of the tokens
-    that its bytes are cut into, each time the longest that fits (after Gee et al. 2022, "Fast Vocabulary Transfer for
-    Language Model Compression", who cut with the other tokenizer). `special` gives by their numbers in ours those of
-    theirs that play the same part, such as the begin of a text.
+    A token has the embedding of the token with the same bytes, else the mean of the longest tokens that its bytes are
+    cut into (after Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", who cut with the other
+    tokenizer). `special` gives by their numbers in ours those of theirs that play the same part.
     """
     # Of several with one text the last: SentencePiece's bytes, which stand in for unknown letters, come first.
     numbers = {text: number for number, text in enumerate(theirs) if text}

@@ -27,9 +27,6 @@ def run(
 
     The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Of a cell that did
     not reach its last step there is no model: `final` tells the outcome.
-
-    Raises:
-        InputError: a milestone is not whole, or steps are missing between two of them.
     """
     ordered = []
     for folder in milestones:

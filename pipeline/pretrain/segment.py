@@ -20,11 +20,9 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.outcome import TrainingOutcome
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
-from pipeline.pretrain.processes.supervise import Course, WorkerArguments
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.held_out import HeldOut, WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
@@ -101,7 +99,7 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    arguments = WorkerArguments(
+    arguments = supervise.WorkerArguments(
         settings=settings,
         paths={name: path.absolute() for name, path in paths.items()},
         identity=identity,
@@ -127,7 +125,7 @@ def run(
 
 
 def _ended(
-    settings: SegmentSettings, milestone: Path, ended: TrainingOutcome, lines: list[dict[str, Any]]
+    settings: SegmentSettings, milestone: Path, ended: outcome.TrainingOutcome, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
     done = [line for line in lines if "loss" in line]
     before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
@@ -205,7 +203,7 @@ def _tell_validation(training: Training, index: Path) -> None:
 
 
 def _counts(
-    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: Course
+    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: supervise.Course
 ) -> dict[str, Any]:
     lines = metrics.read(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]

@@ -53,9 +53,8 @@ def tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
 class Sampler:
     """The batches of a training run, equal at every world size that divides the global batch.
 
-    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets; what is left at its
-    end is fewer than T + 1 tokens. A `ramp` makes the batches of the first data steps smaller. `skips` are the data
-    steps, from 0 and ascending, that were left out: the list may grow while it runs.
+    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets. A `ramp` makes first
+    batches smaller; `skips` are the data steps, from 0 and ascending, that were left out: the list may grow.
     Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
     """
 

@@ -118,9 +118,7 @@ def copy_to_node(index: Path, folder: Path) -> Path:
     """The path of a copied index, in a part of `folder` that is named by the index's hash.
 
     One process of a node copies and the others wait for it; what lies there whole is used again. A shard is hashed as
-    it is copied and gets its name at the end, the index last, so that a name stands for whole bytes.
-    Raises InputError when there is no room, which is found before anything is copied, or when a shard is missing or
-    has other bytes than the index says.
+    it is copied and gets its name at the end, the index last. InputError where there is no room, before that.
     """
     try:
         content = index.read_bytes()

@@ -32,9 +32,6 @@ def run(settings: SuffixesSettings, *, train: Path, tokenizer: Path, suffixes: P
     """Write the suffix array of a shard; return its tokens, the suffixes and the bytes of text that were sorted.
 
     Memory holds six bytes for each byte of the shard's text; eleven from 2 GiB on.
-
-    Raises:
-        InputError: the shard is broken, or was made with another tokenizer.
     """
     encoder = load_encoder(tokenizer)
     metadata, batches = open_shard(train)

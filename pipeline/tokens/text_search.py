@@ -99,9 +99,6 @@ class TextSearch:
 
         Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
         Unicode's composed form, and so is the text searched; places are those in the text as it is given.
-
-        Raises:
-            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
         """
         searched = composed(text)
         if searched != text:

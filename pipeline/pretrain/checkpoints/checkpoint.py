@@ -93,10 +93,8 @@ def state(
 ) -> dict[str, Any]:
     """Return the content of state.json after `step` steps, of which the optimizer took `optimizer_step`.
 
-    Args:
-        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
-        files: by name, the bytes, the sha256 and the pieces with their shapes.
-        tensors: by name, the full shapes.
+    `judged` has `skips`, data steps left out, and the `recent` values of good ones; `files` by name bytes, sha256 and
+    pieces; `tensors` the full shapes.
     """
     training = settings.training.model_dump(mode="json")
     return {

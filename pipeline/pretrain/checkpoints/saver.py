@@ -79,12 +79,9 @@ class Saver:
         self._settle(None)
 
     def save(self, step: int, judged: Mapping[str, Any]) -> None:
-        """Begin to write a recovery checkpoint; wait for the one before.
+        """Begin to write a recovery checkpoint, once the one before is written, or raise a CheckpointError.
 
         Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
-
-        Raises:
-            CheckpointError: the one before failed, or there is no room; what is there is untouched.
         """
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 

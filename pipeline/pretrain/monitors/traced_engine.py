@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest
 from pipeline.pretrain.monitors.traced_step import CPU, StartWithoutData, groups_of_any_size, kernels_of_a_gpu
 from pipeline.pretrain.monitors.traced_torch import (
     ITEM,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pipeline.model import experts, loss
 from pipeline.plan.formulas import process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest
 from pipeline.pretrain.monitors.traced_torch import (
     FakeTensorMode,
     FSDPMemTracker,

@@ -115,13 +115,10 @@ def counts(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def behind(paths: dict[int, Path], processes: int) -> str | None:
-    """Return which process a hang waited for, in words; None where all have begun the same.
+    """Return which process a hang waited for, by what each has dumped; None where all have begun the same.
 
     That is who has begun fewer collectives than the others of a group, else who has dumped nothing. Of a process that
     tells nothing of a group nothing follows: only its last collectives are kept.
-
-    Args:
-        paths: by process, what each has dumped.
     """
     of_processes = {process: counts(path) for process, path in paths.items()}
     for group in sorted({name for found in of_processes.values() for name in found}):

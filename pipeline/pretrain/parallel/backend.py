@@ -90,13 +90,11 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
 def optimizer_of(
     parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool
 ) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone.
+    """Return AdamW (Loshchilov & Hutter 2019), or Muon, that decays matrices and not the norms' vectors.
 
     Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
-
     Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
-    it: the product, which is what a step takes from a weight, is that of the settings. With optimizer muon the matrices
-    of the blocks are a group that it moves: see `pipeline.pretrain.parallel.muon`.
+    it: the product, which is what a step takes from a weight, is that of the settings.
     """
     training = settings.training
     muon = training.optimizer == "muon"

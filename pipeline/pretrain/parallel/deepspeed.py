@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import logging
 import math
+import mmap
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pipeline.core.errors import InputError
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.size import parameter_count
@@ -27,14 +31,12 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
-from pipeline.pretrain.parallel.disk_memory import Disk
 from pipeline.pretrain.parallel.expert_parallel import set_balance
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
 
-import deepspeed
 
 BUCKET = 200_000_000
 """Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
@@ -242,3 +244,36 @@ class DeepSpeedBackend:
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_losses(self.engine, batch)
+
+
+class Disk:
+    """Tensors of one process on a disk, in files of a folder that is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mapped: list[mmap.mmap] = []
+
+    def zeros(self, elements: int) -> Tensor:
+        """Return a row of float32 zeros; an InputError says at once, not at a later write, where there is no room."""
+        size = elements * torch.float32.itemsize
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._mapped.append(mmap.mmap(file.fileno(), size))
+        except OSError as error:
+            more = sum(map(len, self._mapped)) + size
+            raise InputError(
+                f"{self.folder} does not hold the optimizer's state ({error.strerror}, at {more / 1e9:.3g} GB of one "
+                "process): name a folder on a larger disk of the node, train on more nodes, or choose another strategy"
+            ) from error
+        return torch.frombuffer(self._mapped[-1], dtype=torch.float32)
+
+    def holding(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a row of float32."""
+        return self.zeros(tensor.numel()).copy_(tensor)
+
+    def let_go(self) -> None:
+        """Tell the system that this process needs none of the pages in memory now; their content stays."""
+        for mapped in self._mapped:
+            mapped.madvise(mmap.MADV_DONTNEED)

@@ -129,14 +129,10 @@ def _drop(*received: tuple[Any, ...]) -> None:
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages.
+    """Runs the micro-batches of a step through the stages; sharded weights are gathered once for all of them.
 
-    Weights that are sharded are gathered once for all micro-batches. Schedules are laid out for a number of
-    micro-batches of one shape, which a ramp changes and then leaves for good.
-
-    Args:
-        split: into how many parts the stream of a sequence is cut, of which this process has one.
-        dtype: of the stream that one stage sends to the next.
+    The stream of a sequence is cut into `split` parts, and `dtype` is what one stage sends to the next. Schedules are
+    laid out for a number of micro-batches of one shape, which a ramp changes and then leaves for good.
     """
 
     def __init__(

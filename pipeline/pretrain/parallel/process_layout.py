@@ -90,12 +90,9 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
         "the feed-forward width": a.hidden,
         "the vocabulary size": vocabulary_size,
     }
+    fitting = math.gcd(sequence, *of_tensor.values())
     for what, number in of_tensor.items():
-        if number % mesh.tensor:
-            raise InputError(
-                f"{what} {number} is not divisible by training.mesh.tensor {mesh.tensor}: "
-                f"{_divisors(math.gcd(sequence, *of_tensor.values()), processes)} would do"
-            )
+        _check_divides(what, number, "training.mesh.tensor", mesh.tensor, fitting, processes)
     if sequence % chunks:
         raise InputError(
             f"training.sequence_length {sequence} is not divisible by {by} {chunks}: a multiple of {chunks} would "
@@ -114,15 +111,17 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
 
 def _check_experts(architecture: Architecture, expert: int, others: int) -> None:
     a, rest = architecture, "the processes that share the state, divided by training.mesh.expert,"
-    for what, number, by, divisor in (
-        ("architecture.experts", a.experts or 1, "training.mesh.expert", expert),
-        ("architecture.width", a.width, rest, others),
-        ("the feed-forward width", a.hidden, rest, others),
-    ):
-        if number % divisor:
-            raise InputError(
-                f"{what} {number} is not divisible by {by} {divisor}: {_divisors(number, divisor)} would do"
-            )
+    experts = a.experts or 1
+    _check_divides("architecture.experts", experts, "training.mesh.expert", expert, experts, expert)
+    _check_divides("architecture.width", a.width, rest, others, a.width, others)
+    _check_divides("the feed-forward width", a.hidden, rest, others, a.hidden, others)
+
+
+def _check_divides(what: str, number: int, by: str, divisor: int, fitting: int, most: int) -> None:
+    """Check that a number is divisible; else name the divisors of `fitting` up to `most`."""
+    if number % divisor:
+        would = _divisors(fitting, most)
+        raise InputError(f"{what} {number} is not divisible by {by} {divisor}: {would} would do")
 
 
 def _check_pipeline(training: Training, architecture: Architecture, batch: int, micro_batches: int) -> None:

@@ -28,7 +28,6 @@ from pipeline.core.ramp import Stretch
 from pipeline.model import huggingface, switches
 from pipeline.pretrain.batches import Loader, documents_of, micro_batches, split
 from pipeline.pretrain.checkpoints import checkpoint
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.held_out_loss import document_losses, summarize_losses
@@ -38,7 +37,6 @@ from pipeline.pretrain.monitors.telemetry import Telemetry
 from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend
-from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
@@ -166,12 +164,10 @@ class Worker:
         return Tried(values, batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
-        """Take one step, with the first batch that is fit for it.
+        """Take one step, with the first batch that is fit for it; return its lines of metrics, and whether to stop.
 
         Its seconds end when the device has its work, which it does while the next step begins: the optimizer's time is
         in the next step's. Where the training `pauses` for something else, the device is waited for.
-
-        Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
         """
         training = self.training
         started = time.perf_counter()
@@ -221,7 +217,7 @@ class Worker:
             log.sync()
         try:
             self.saver.save(step, self.judge.state())
-        except CheckpointError as error:
+        except checkpoint.CheckpointError as error:
             self._count(error)
 
     def settle(self) -> None:
@@ -229,11 +225,11 @@ class Worker:
         self.watchdog.beat(SLOW_FACTOR)
         try:
             self.saver.wait()
-        except CheckpointError as error:
+        except checkpoint.CheckpointError as error:
             self._count(error)
         self.watchdog.beat()
 
-    def _count(self, error: CheckpointError) -> None:
+    def _count(self, error: checkpoint.CheckpointError) -> None:
         self.saves_failed += 1
         if self.rank == 0:
             print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
@@ -248,7 +244,7 @@ class Worker:
         previous, tokenizer = self.paths.get("previous"), self.paths["tokenizer"]
         model = previous and previous / layout.CHECKPOINT_MODEL
         places = (folder.parent, self.paths["scratch"])
-        do = partial(by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
+        do = partial(exchange.by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
         huggingface.export(
             checkpoint.CheckpointReader(folder).weights(),
             self.settings.architecture,
@@ -301,8 +297,8 @@ class Worker:
                     return {"status": "stopped", "step": step}
         try:
             self._save_milestone(last, log)
-        except CheckpointError as error:
-            status = "full" if isinstance(error, NoRoom) else "failed"
+        except checkpoint.CheckpointError as error:
+            status = "full" if isinstance(error, checkpoint.NoRoom) else "failed"
             return {"status": status, "error": f"{error}; start again then"}
         except DiskFull as error:
             return {"status": "full", "error": str(error)}

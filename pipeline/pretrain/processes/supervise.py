@@ -23,9 +23,7 @@ from pipeline.core.lease import Owner
 from pipeline.core.parent_process import die_with_parent
 from pipeline.core.settings import Settings
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import metrics, watchdog
-from pipeline.pretrain.monitors.watchdog import grace, stacks
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -103,20 +101,10 @@ def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
 
 
 def train(arguments: WorkerArguments, owner: Owner, launch: str | None) -> Course:
-    """Train until the milestone is there; `owner` has claimed the scratch.
-
-    Raises:
-        InputError: a process refused its input; nothing is tried again.
-        OutOfMemory: it does not fit the memory.
-        Diverged: there were too many bad batches, or rewinds.
-        Superseded: a later start owns the scratch.
-        DiskFull: there is no room for what must be written.
-        RuntimeError: the training failed, or its processes died too often without progress.
-        Stopped: this process was asked to stop.
-    """
+    """Train until the milestone is there; `owner` has claimed the scratch. `segment.run` says what is raised."""
     settings, paths = arguments.settings, arguments.paths
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
-    rewinds = Rewinds(scratch / "rewinds.json", arguments.identity)
+    rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
     course, reached, tries = Course(), -1, 0
     stop_file = (owner.place / "stop").absolute()
     with _stop_on_signal(stop_file) as asked:
@@ -208,10 +196,10 @@ def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[
         raise InputError(told) from None
     try:
         # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
-        while process.poll() is None and not (arguments.launcher != "srun" and stacks(scratch, token)):
+        while process.poll() is None and not (arguments.launcher != "srun" and watchdog.stacks(scratch, token)):
             time.sleep(POLL_SECONDS)
-        waited = time.monotonic() + grace(arguments.settings.training.stability.hang_seconds)
-        while process.poll() is None and len(stacks(scratch, token)) < arguments.world_size:
+        waited = time.monotonic() + watchdog.grace(arguments.settings.training.stability.hang_seconds)
+        while process.poll() is None and len(watchdog.stacks(scratch, token)) < arguments.world_size:
             if time.monotonic() > waited:
                 break
             time.sleep(POLL_SECONDS)
@@ -219,7 +207,7 @@ def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[
         if process.poll() is None:
             process.kill()
         code = process.wait()
-    hung = stacks(scratch, token)
+    hung = watchdog.stacks(scratch, token)
     for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
         if path not in hung:
             path.unlink()  # of a process that was killed

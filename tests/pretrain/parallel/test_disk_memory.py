@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.parallel.disk_memory import Disk
+from pipeline.pretrain.parallel.deepspeed import Disk
 
 
 def resident() -> int:

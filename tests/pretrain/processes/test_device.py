@@ -9,7 +9,7 @@ import torch
 from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.monitors.peak_flops import PEAKS, peak, peak_flops_per_second
+from pipeline.pretrain.monitors.telemetry import PEAKS, peak, peak_flops_per_second
 from pipeline.pretrain.processes import launch, rendezvous
 from pipeline.pretrain.processes.launch import processes_per_node
 
