@@ -1,13 +1,9 @@
 """A mixture of experts: a router sends each token to a few of many feed-forward blocks (Shazeer et al. 2017).
 
 No token is dropped: rows, one for each token and expert that it visits, are put in the order of the experts and
-multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). Axes beside those of `pipeline.model.decoder`:
-N experts, C of them that a token visits, R rows.
-
-The load-balancing loss is that of a sequence (DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3, after Fedus et al. 2021,
-Switch, section 2.2): N times the sum over experts of the share of the sequence's tokens that visit one and the mean of
-its probabilities, of each layer. It needs no other sequence, so that it does not depend on how a batch is divided. It
-is in the gradients alone, as the z-loss of `pipeline.model.loss` is.
+multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). The load-balancing loss is that of a sequence
+(DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3), in the gradients alone: see docs/pretraining.md. Axes beside those of
+`pipeline.model.decoder`: N experts, C of them that a token visits, R rows.
 """
 
 from __future__ import annotations

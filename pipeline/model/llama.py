@@ -1,12 +1,8 @@
 """The Llama 3 architecture without torch: presets, parameters, operations of a token, bytes of activations.
 
-`llama_network` has the rest. llama3 is no shape, but the default of the configuration;
-llama3-1b and -3b are those of Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and
-gptnl-30b those that GPT-NL trained. mistral-7b is that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1.
-opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40 layers, which two and four pipeline
-stages share equally, of 5,120 in 40 heads of 128, 8 key-value heads, which tensor parallelism over 2, 4 or 8 devices
-divides, and a feed-forward width that brings the sum to 13.58 billion with Llama 3's vocabulary and is, as all the
-other sizes, a multiple of 128, the tile of a matrix unit (Anthony et al. 2024).
+`llama_network` has the rest. llama3 is no shape, but the default of the configuration; llama3-1b and -3b are those of
+Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and gptnl-30b those that GPT-NL trained;
+mistral-7b that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. Of opengptx-13b6: docs/pretraining.md.
 """
 
 from __future__ import annotations

@@ -23,11 +23,6 @@ class TrainingOutcome(NamedTuple):
     step: int
 
 
-def of(error: OutOfMemory | Diverged, reached_step: int, step: int) -> TrainingOutcome:
-    """Return the outcome that an error makes of a training."""
-    return TrainingOutcome(STATUS[type(error)], str(error), reached_step, step)
-
-
 def write(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -114,7 +114,7 @@ def run(
             raise
         reached = metrics.reached(scratch / METRICS_FILE, settings.first_step)
         lines = metrics.read(scratch / METRICS_FILE)
-        ended = outcome.of(error, reached, settings.last_step)
+        ended = outcome.TrainingOutcome(outcome.STATUS[type(error)], str(error), reached, settings.last_step)
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_ended(settings, milestone, ended, lines), "world_size": processes}
     return {

@@ -1,11 +1,7 @@
-"""Measure, per language, how well a tokenizer fits: tokens per word, bytes per token, whole words, Rényi efficiency.
+"""Measure, per language, how well a tokenizer fits, by the measures of docs/tokenizer.md.
 
-Fertility, the tokens per word, is the measure of Rust et al. 2021, https://aclanthology.org/2021.acl-long.243. A word
-is a maximal run of letters, digits and underscores; it is whole where it is one token, with or without what stands
-before it. Parity compares the tokens of the same sentences in several languages: Petrov et al. 2023,
-https://arxiv.org/abs/2305.15425. Only documents that the tokenizer was not trained on count, of each language those of
-least `id_hash` up to `measured_bytes`; a language of which none is found is measured on others and marked
-`"held_out": false`.
+Only documents that the tokenizer was not trained on count, of each language those of least `id_hash` up to
+`measured_bytes`; a language of which none is found is measured on others and marked `"held_out": false`.
 """
 
 from __future__ import annotations

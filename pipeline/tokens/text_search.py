@@ -33,12 +33,9 @@ Integers = npt.NDArray[np.int64]
 class TextMatch:
     """A part of a text that stands in training documents, and that no longer part of the text holds."""
 
-    start: int
-    """Its first character in the text, from 0."""
-    end: int
-    """One past its last character."""
-    positions: list[Integers]
-    """For each shard, the token at which each occurrence stands, in order."""
+    start: int  # its first character in the text, from 0
+    end: int  # one past its last character
+    positions: list[Integers]  # for each shard, the token at which each occurrence stands, in order
 
     @property
     def occurrences(self) -> int:

@@ -36,7 +36,7 @@ def cell(settings: SegmentSettings) -> SegmentSettings:
 
 def ended(folder: Path, step: int = 10) -> Path:
     """Return a milestone, or a final model, that has an outcome."""
-    outcome.write(folder, outcome.of(Diverged("loss is inf"), 3, step), [{"step": 1, "loss": 5.0}])
+    outcome.write(folder, outcome.TrainingOutcome("diverged", "loss is inf", 3, step), [{"step": 1, "loss": 5.0}])
     return folder
 
 

@@ -1,8 +1,7 @@
 """The one checkpoint of every backend, strategy and world size: pieces of full tensors in safetensors, and state.json.
 
-Each process writes one file, `rank-00000.safetensors` and so on, whose tensors are boxes of the full tensors:
-`model.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in
-`model.NAME@128,0`. state.json, written last, names the files with bytes, sha256 and the shapes of their boxes.
+Each process writes one file, `rank-00000.safetensors` and so on, of boxes of the full tensors `model.NAME`,
+`exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in `model.NAME@128,0`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a step says of the machine: how busy, how full, and how fast against its peak.
 
-Model FLOPs utilisation is useful arithmetic over the device's peak (`pipeline.model.size.flops_per_token`: 6 N plus
-attention, Chowdhery et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time
-(8 N). The peak is that of the precision, bf16 where products are made in 8 bits; where it is not known neither is the
-utilisation. Device utilisation is something else: the share of time in which anything ran.
+Model FLOPs utilisation is useful arithmetic over the device's peak (`flops_per_token`: 6 N plus attention, Chowdhery
+et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time (8 N). The peak is
+that of the precision, bf16 where products are made in 8 bits; where it is not known neither is the utilisation.
 """
 
 from __future__ import annotations

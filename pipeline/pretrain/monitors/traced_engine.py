@@ -1,7 +1,7 @@
 """Traces the memory of training with DeepSpeed: its own engine starts and takes steps on tensors that hold no data.
 
-A process of its own, as `traced_step` is: a `Request` on the standard input, a `Memory` on the standard output. What
-is alive is counted from the first weight on, since a process needs its memory while it starts too.
+A process of its own, as `traced_step` is. What is alive is counted from the first weight on, since a process needs its
+memory while it starts too.
 """
 
 from __future__ import annotations

@@ -144,11 +144,6 @@ class _RmsNorm(torch.autograd.Function):
         return torch.empty_like(x_BTD), torch.empty_like(weight_D)
 
 
-def _norm(module: nn.RMSNorm, x_BTD: Tensor) -> Tensor:
-    result: Tensor = _RmsNorm.apply(x_BTD, module.weight)  # type: ignore[no-untyped-call]
-    return result
-
-
 class _GroupedProduct(torch.autograd.Function):
     """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
 
@@ -163,15 +158,6 @@ class _GroupedProduct(torch.autograd.Function):
         return torch.empty_like(x_RX), torch.empty_like(weight_NYX)
 
 
-def _grouped_product(x_RX: Tensor, weight_NYX: Tensor, ends_N: Tensor) -> Tensor:
-    result: Tensor = _GroupedProduct.apply(x_RX, weight_NYX)  # type: ignore[no-untyped-call]
-    return result
-
-
-def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
-    """Stand for the matrix product that a GPU adds to a sum of another precision without a copy of it."""
-
-
 @contextmanager
 def groups_of_any_size() -> Iterator[None]:
     """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
@@ -184,8 +170,9 @@ def groups_of_any_size() -> Iterator[None]:
             return exchange(compute, x_RD, visits_N, group=group)
 
     exchange = expert_parallel.exchanged
+    product: Any = _GroupedProduct.apply
     with (
-        patch.object(experts, "grouped_product", _grouped_product),
+        patch.object(experts, "grouped_product", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
         patch.object(expert_parallel, "exchanged", exchanged),
     ):
         yield
@@ -193,8 +180,10 @@ def groups_of_any_size() -> Iterator[None]:
 
 @contextmanager
 def kernels_of_a_gpu() -> Iterator[None]:
-    """Let the model compute with what stands for the kernels of a GPU."""
-    with patch.object(nn.RMSNorm, "forward", _norm), patch.object(loss, "_add_product", _add_in_place):
+    """Let the model compute with what stands for the kernels of a GPU, which adds a product to a sum without a copy."""
+    kernel: Any = _RmsNorm.apply
+    norm = patch.object(nn.RMSNorm, "forward", lambda module, x_BTD: kernel(x_BTD, module.weight))
+    with norm, patch.object(loss, "_add_product", lambda *_: None):
         yield
 
 

@@ -1,8 +1,7 @@
 """DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
-Strategies: stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded
-lies in main memory, where the optimizer then steps, or in files on a disk that are mapped into it. Weights are read
-into a process's own parts, a box at a time.
+Stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded is in main
+memory, where the optimizer then steps, or in files on a disk that are mapped into it.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class DeepSpeedBackend:
         """
         for flat in self._flat():
             if self.disk:
-                flat.data = self.disk.holding(flat)
+                flat.data = self.disk.zeros(flat.numel()).copy_(flat)
             moments = {m: self.disk.zeros(flat.numel()) if self.disk else torch.zeros_like(flat) for m in MOMENTS}
             self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
@@ -268,10 +267,6 @@ class Disk:
                 "process): name a folder on a larger disk of the node, train on more nodes, or choose another strategy"
             ) from error
         return torch.frombuffer(self._mapped[-1], dtype=torch.float32)
-
-    def holding(self, tensor: Tensor) -> Tensor:
-        """Return a copy of a row of float32."""
-        return self.zeros(tensor.numel()).copy_(tensor)
 
     def let_go(self) -> None:
         """Tell the system that this process needs none of the pages in memory now; their content stays."""

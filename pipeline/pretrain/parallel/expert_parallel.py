@@ -1,8 +1,7 @@
 """Expert parallelism (Lepikhin et al. 2020, GShard): experts are divided over processes, to which tokens travel.
 
-Each process computes all else of its own sequences. Before the experts an all-to-all brings each row to the process
-that has its expert, after them one brings the results back. No row is dropped and none is padded: processes first tell
-one another how many rows come. What a process computes thus follows from how tokens choose.
+Before the experts an all-to-all brings each row to the process that has its expert, after them one brings the results
+back. No row is dropped and none is padded: processes first tell one another how many rows come.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """PyTorch's fully sharded data parallelism (FSDP2) of the native model, with all other kinds of parallelism.
 
-Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
-between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
-process holds everything and sums gradients (groups of one). A pipeline's parameters are gathered once in a step.
+Sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in between; a
+hybrid strategy does so within groups that hold a copy each. A pipeline's parameters are gathered once in a step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Muon: a matrix moves by the orthogonal matrix nearest to the mean of its gradients.
-
-Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon/): that mean, with Nesterov's look ahead, goes through
-five steps of a Newton-Schulz iteration, which bring all its singular values near 1. Liu et al. 2025 (Moonlight, arXiv
-2502.16982), section 2.2: weights decay, and the orthogonal matrix is multiplied by 0.2 times the root of its longer
-side. Its elements are then as large as those of an update of AdamW, whose learning rate and decay therefore serve.
+"""Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2), of which docs/pretraining.md says what it computes.
 
 `torch.optim.Muon` does the same to a matrix that a process holds whole, always in bf16. It cannot be used here: of a
 sharded matrix it would multiply the shards. Axes: R rows and C columns of a matrix.

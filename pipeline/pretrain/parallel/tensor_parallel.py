@@ -96,18 +96,14 @@ class _SharedHeads(nn.Module):
         return k_BTKE.repeat_interleave(self.times, dim=2).narrow(2, self.begin, self.each).flatten(2)
 
 
-def _share_heads(block: Block, heads: int, mesh: DeviceMesh) -> tuple[str, ...]:
-    """Let each process compute the key-value heads of its own queries; return the names of the matrices."""
-    attention = block.attention
-    for projection in (shared := ("key", "value")):
-        weight = getattr(attention, projection).weight
-        setattr(attention, projection, _SharedHeads(weight, heads, attention.head_dimension, mesh))
-    return tuple(f"attention.{projection}" for projection in shared)
-
-
 def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split], key_value_heads: int) -> None:
-    shared = _share_heads(block, key_value_heads, mesh) if key_value_heads % mesh.size() else ()
-    styles = {name: _SPLIT[split] for name, split in splits.items() if name not in shared}
+    styles = {name: _SPLIT[split] for name, split in splits.items()}
+    if key_value_heads % mesh.size():  # each process computes those of its own queries
+        attention = block.attention
+        for projection in ("key", "value"):
+            weight = getattr(attention, projection).weight
+            setattr(attention, projection, _SharedHeads(weight, key_value_heads, attention.head_dimension, mesh))
+            del styles[f"attention.{projection}"]
     if block.feed_forward.tiles > 1:
         rows = [name for name in styles if name.startswith("feed_forward.") and splits[name] == "rows"]
         styles |= {**dict.fromkeys(rows, _TILED_ROWS), "feed_forward": _TILES}
