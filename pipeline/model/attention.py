@@ -84,7 +84,7 @@ def best_kernels(device: torch.device) -> list[SDPBackend]:
     """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
 
     PyTorch passes over one that does not take the shapes or the precision, and over cuDNN's where all have to be
-    deterministic, which `pipeline.model.switches` sets; FlashAttention's backward kernel then adds in a fixed order.
+    deterministic; FlashAttention's backward kernel then adds in a fixed order.
     """
     if device.type != "cuda":
         return []
@@ -113,10 +113,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
     def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, T, H, E), keys and values (B, T, K, E) before positions are told.
-
-        The heads are counted here, so that a process may hold a part of them.
-        """
+        """Return queries (B, T, H, E), keys and values (B, T, K, E), counted here, before positions are told."""
         q_BTHE, k_BTKE, v_BTKE = (
             projection(x_BTD).unflatten(-1, (-1, self.head_dimension))
             for projection in (self.query, self.key, self.value)

@@ -36,10 +36,7 @@ def in_order(works: Sequence[Work]) -> None:
 
 
 def divided(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
-    """Return by file the names of the tensors in it, in their order; none is larger than asked for, but of one tensor.
-
-    The tensors are float32.
-    """
+    """Return the names of the float32 tensors by file; no file of several is larger than asked for."""
     files: list[list[str]] = [[]]
     room = largest_file_bytes
     for name, shape in shapes.items():
@@ -65,8 +62,7 @@ def write_weights(
 ) -> None:
     """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
 
-    One file, or as many as needed so that none is larger than asked for, unless a single tensor is; then an index.
-    For `do` see `export`.
+    There are as many files, with an index, as needed so that none is larger than asked for. For `do` see `export`.
     """
     files = divided(shapes, largest_file_bytes)
 

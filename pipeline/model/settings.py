@@ -40,10 +40,7 @@ class RopeScaling(Settings):
 
 
 class Architecture(Settings):
-    """A decoder-only transformer; grouped-query attention where there are fewer key-value heads than heads.
-
-    The preset says which architecture it is, of `pipeline.model.architectures`, and fills fields that are not written.
-    """
+    """A decoder-only transformer; the preset says which architecture it is, and fills fields that are not written."""
 
     model_config = ConfigDict(json_schema_extra=_nothing_required)
 

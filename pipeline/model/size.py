@@ -55,10 +55,7 @@ def head_parts(architecture: Architecture, tensor: int, context: int) -> int:
 
 
 def key_value_heads(architecture: Architecture, tensor: int, context: int) -> int:
-    """Return of how many key-value heads a device holds keys and values, times the devices, for each of its tokens.
-
-    They are repeated until the devices divide them, and those that divide queries hold them for all tokens.
-    """
+    """Return of how many key-value heads a device holds keys and values, times the devices, for each of its tokens."""
     parts = head_parts(architecture, tensor, context)
     return math.lcm(architecture.groups, tensor * parts) * context // parts
 

@@ -19,10 +19,7 @@ from pipeline.tokens.sampler import document_limits
 
 
 class Loader:
-    """The batches of one process, read one step ahead.
-
-    `read` must be a pure function of the step: whoever changes what a step reads calls `forget`.
-    """
+    """The batches of one process, one step ahead; `read` is a pure function of the step, or `forget` is called."""
 
     def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
         self._read, self._target = read, target
@@ -62,10 +59,7 @@ class Loader:
 
 
 def documents_of(input_BT: Integers, training: Training, begin_of_text_id: int, length: int) -> list[NDArray[np.int32]]:
-    """Return the documents of each micro-batch of these tokens, see `Decoder.forward`; none where all of a row is read.
-
-    Rows are cut into parts of a length. The host counts documents: a device that does is waited for.
-    """
+    """Return the documents of each micro-batch (see `Decoder.forward`), counted on the host; none without masks."""
     if not training.sampling.mask_documents:
         return []
     firsts = range(0, len(input_BT), size := training.micro_batch_size)

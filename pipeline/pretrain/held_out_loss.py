@@ -32,7 +32,7 @@ def document_losses(
     added: Added,
     beat: Callable[[], None],
 ) -> Floats:
-    """Return the sum of the losses of each document in nats, (D,), on all processes; all of them call this.
+    """Return the sum of the losses of each document in nats, (D,); all processes call this.
 
     `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes.
     """

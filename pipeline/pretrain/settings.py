@@ -332,10 +332,7 @@ class SegmentSettings(Settings):
     )
 
     def operation(self) -> dict[str, Any]:
-        """Return how often a training looks and keeps, how long it waits, and what its device could do at best.
-
-        Whether it is a cell neither: one that has reached its end is what an ordinary model would be.
-        """
+        """Return what changes no weight: how often a training looks and keeps, how long it waits, what it is for."""
         keys = [
             "validation_every",
             "validation_tokens",

@@ -32,10 +32,7 @@ class Encoder:
         return int(self.tokenizer.get_vocab_size())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without begin and end tokens.
-
-        The name of a special token that stands in a text is spelled out as ordinary text: data cannot end a document.
-        """
+        """The tokens of each text, without begin and end tokens; names of special tokens are spelled out as text."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 

@@ -37,8 +37,7 @@ def run(
 ) -> dict[str, Any]:
     """Encodes a sample of the held-out documents and writes fertility.json; returns the documents and tokens.
 
-    `parallel` are the files of the languages of `settings.parallel`, a sentence a line. Raises InputError when they
-    have not the same number of lines.
+    `parallel` are the files of the languages of `settings.parallel`, a sentence a line.
     """
     encoder = load_encoder(tokenizer)
     lengths = np.diff(spelling(encoder)[1])
@@ -79,11 +78,10 @@ def _measures(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
 
 
 def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
-    """Return the Rényi efficiency of order 2.5 of how often each token of a vocabulary occurs; None without tokens.
+    """Return the Rényi efficiency of order 2.5 of how often each token occurs: ln(Σ p^α) ÷ (1 - α) ÷ ln |V|.
 
-    The entropy ln(Σ p^α) ÷ (1 - α), divided by that of a vocabulary whose tokens all occur alike, ln |V|: Zouhar et
-    al. 2023, https://aclanthology.org/2023.acl-long.284, where it tells of the scores of models more than the number
-    of tokens does.
+    Zouhar et al. 2023, https:
+    aclanthology.org/2023.acl-long.284. None without tokens.
     """
     if not times.sum():
         return None

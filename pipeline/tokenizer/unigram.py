@@ -277,10 +277,7 @@ def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
 
 @compiled
 def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
-    """Cut letters in the likeliest way that does without one piece: Viterbi.
-
-    `best` gets the score of each beginning of the letters, and `last` the last piece of it.
-    """
+    """Cut letters in the likeliest way without one piece (Viterbi): scores and last pieces of all beginnings."""
     best[: len(letters) + 1] = -np.inf
     best[0] = 0.0
     for start in range(len(letters)):

@@ -158,10 +158,9 @@ ROUND_KEYS = mix(np.arange(ROUNDS, dtype=np.uint64))
 def permute(
     indices: Integers, epochs: Integers, size: int | Integers, key: int | Words, *, backwards: bool = False
 ) -> Integers:
-    """The place of each index 0 … size-1 in the pseudo-random order of its epoch; a bijection for each epoch and key.
+    """The place of each index in the pseudo-random order of its epoch, or with `backwards` the index of each place.
 
-    Epochs, sizes (up to 2**62) and keys are one for all indices or one for each; `backwards` gives the index of each
-    place.
+    Epochs, sizes (up to 2**62) and keys are one for all indices or one for each; it is a bijection for each.
     """
     sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), indices.shape).astype(np.uint64)
     keys = np.asarray(key % 2**64 if isinstance(key, int) else key, dtype=np.uint64)

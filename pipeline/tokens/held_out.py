@@ -154,11 +154,7 @@ class Losses(NamedTuple):
 
 
 class WordModels:
-    """A unigram and a bigram model of the tokens of the training split, for the pairs that will be asked.
-
-    Without these they know every pair of the text that is counted, which takes 0.6 GB for 20 million tokens.
-    `tokens` were counted, of the `of_tokens` of the split.
-    """
+    """A unigram and a bigram model of the training split, of the pairs that will be asked, or of all (0.6 GB)."""
 
     def __init__(self, index: Path, asked: Iterable[Scored] | None = None) -> None:
         reader = TokenReader(index, "train")
@@ -210,10 +206,7 @@ class WordModels:
         return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
 
     def _pair_probabilities(self, codes: Integers) -> npt.NDArray[np.float64]:
-        """Return the probability of the second token of each pair after its first; a pair is a code.
-
-        After a token that nothing follows in the counted text, it is the probability of the second token alone.
-        """
+        """Return the probability of each coded pair's second token after its first, or alone where nothing follows."""
         before, token = np.divmod(codes, self._size)
         followed = self._followed[before]
         probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)

@@ -28,10 +28,7 @@ IGNORED = -100
 
 
 def document_limits(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
-    """Where in the joined rows each document begins and the last one ends, (documents + 1,).
-
-    Begin-of-text starts a document, and so does a row, be it with the end of one that an earlier sequence begins.
-    """
+    """Where in the joined rows each document, or the rest of one, begins and the last one ends, (documents + 1,)."""
     begins_BT = tokens_BT == begin_of_text_id
     begins_BT[:, 0] = True
     return np.append(np.flatnonzero(begins_BT), begins_BT.size).astype(np.int32)

@@ -78,10 +78,7 @@ def shard_range(shard: int, shards: int) -> tuple[int, int]:
 def _groups(
     paths: list[Path], hash_range: tuple[int, int], settings: ShardSettings
 ) -> list[tuple[dict[str, str], list[Path]]]:
-    """The source, language and strata of the documents in a range, in order, each with the files that hold it.
-
-    Raises InputError when a document occurs twice.
-    """
+    """The source, language and strata of the documents in a range, in order, each with the files that hold it."""
     found: dict[tuple[str, ...], list[Path]] = {}
     names = [*GROUP, *settings.strata.names()]
     hashes = []

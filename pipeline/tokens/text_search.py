@@ -183,10 +183,7 @@ class TextSearch:
         return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
 
     def whole_text(self, tokens: list[int]) -> str:
-        """Return the text of tokens that may be cut anywhere, without the parts of characters at its two ends.
-
-        What is no text in between, such as a special token, is U+FFFD, which stands in no training document.
-        """
+        """Return the text of tokens that may be cut anywhere; U+FFFD, which no document has, stands for others."""
         return self._spelled(tokens).decode(errors="replace").strip("\ufffd")
 
     def holds(self, text: str) -> bool:

@@ -106,10 +106,7 @@ class TokenRow:
         return found
 
     def find(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
-        """The first position of a document and one past the last, or None when its shard holds none of that id.
-
-        The documents of a record batch lie in the order of id_hash: each batch of the shard is a binary search.
-        """
+        """The first position of a document and one past the last, or None; batches are in the order of id_hash."""
         for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
             batch, origin = self._batch(number), int(self._starts[number])
             hashes = batch.column("id_hash").to_numpy()

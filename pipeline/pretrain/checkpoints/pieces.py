@@ -65,10 +65,7 @@ def boxes_of_range(start: int, length: int, shape: Sequence[int]) -> Iterator[Bo
 
 @dataclass(frozen=True)
 class Piece:
-    """What a process holds of the tensor `name` of the full `shape`; `tensor` is the memory in use, shaped as the box.
-
-    Names are `model.NAME`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of the optimizer.
-    """
+    """What a process holds of the tensor `name`, as `model.NAME`, of full `shape`; `tensor` is the memory in use."""
 
     name: str
     shape: tuple[int, ...]

@@ -35,10 +35,7 @@ SPARE_BYTES = 2**24  # for headers, state.json and what a file system rounds up
 
 
 class Saver:
-    """Saves the state of a backend. Every process has one and calls the same methods in the same order.
-
-    Recovery checkpoints are in `folder`, one folder a step. The `owner`, if any, is asked before a write.
-    """
+    """Saves the state of a backend, in `folder`; every process has one and calls the same methods in the same order."""
 
     def __init__(
         self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None

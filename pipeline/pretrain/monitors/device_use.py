@@ -85,10 +85,7 @@ RUNS = 5
 
 
 class Probe:
-    """Times products of two matrices on a device, the median of five runs; nothing waits for them.
-
-    A run is longer than the turn that a process gets on a shared core, so that a core with others on it shows.
-    """
+    """Times products of two matrices, the median of five runs, each longer than a turn on a shared core."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"

@@ -34,10 +34,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 
 class Telemetry:
-    """The figures of one process, and of them and those of all others once a step.
-
-    Process 0 has the `scratch` folder and leaves there, in device.json, what the device is and what each node is.
-    """
+    """The figures of each process once a step; process 0 leaves in `scratch`/device.json what device and nodes are."""
 
     def __init__(
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
@@ -81,11 +78,7 @@ class Telemetry:
         return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
 
     def line(self, size: Stretch, seconds: float, told: NDArray[np.float64]) -> Metrics:
-        """Return the figures of a step of that size over all processes, (processes, 5), as each has told its own.
-
-        Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
-        which of the joules that the meters have read were used for it.
-        """
+        """Return a step's figures over all processes, (processes, 5): mean and least use, most memory and stall."""
         busy, used, peak, stall, probes = told.T.tolist()
         known = min(busy) >= 0
         tokens = size.batch_size * self._training.sequence_length

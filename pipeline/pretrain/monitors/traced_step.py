@@ -68,8 +68,8 @@ class _Backend(FsdpBackend):
     def batches(self) -> list[Batch]:
         """Return as many micro-batches as it takes until memory grows no more.
 
-        With the second one gradients are there from the start. A pipeline fills before its first backward pass, which
-        interleaving may put off to the second round (Narayanan et al. 2021, section 2.2).
+        A pipeline fills before its first backward pass, which interleaving may put off to the second round (Narayanan
+        et al. 2021, section 2.2).
         """
         training, sizes = self.training, self.layout
         enough = sizes.pipeline + (1 if training.mesh.interleaving == 1 else sizes.pipeline)

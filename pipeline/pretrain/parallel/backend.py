@@ -38,16 +38,13 @@ class Backend(Protocol):
     """The model, or the layers of it that this process has."""
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Add up the gradients of a step and return the sum of this process's token losses.
-
-        Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
-        """
+        """Add up the gradients of a step and return the sum of the token losses that this process counts."""
 
     def update(self, learning_rate: float, accept: Accept) -> float | Tensor:
         """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
 
-        A tensor is still on its way: whoever reads it waits for the device. Where the norm is not accepted the
-        gradients are dropped; weights and optimizer stay as they are, bit for bit.
+        Whoever reads a tensor waits for the device. Where the norm is not accepted the gradients are dropped; weights
+        and optimizer stay as they are, bit for bit.
         """
 
     def layer_norms(self) -> dict[str, float]:

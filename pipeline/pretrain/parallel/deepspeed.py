@@ -132,10 +132,7 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def _load(self, start: SegmentStart) -> None:
-        """Fill this process's parts of the weights and of the optimizer's state, then those that compute from these.
-
-        The state is made here even for the first step: the engine would link it to the first group of parameters only.
-        """
+        """Fill this process's parts of weights and optimizer state, also at the first step, and what follows."""
         for flat in self._flat():
             if self.disk:
                 flat.data = self.disk.zeros(flat.numel()).copy_(flat)

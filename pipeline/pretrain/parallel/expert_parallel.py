@@ -48,10 +48,7 @@ def largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
 
 
 def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
-    """Give how many rows each expert gets from this process; return how many its own get from each, (P, N / P).
-
-    And the sums: how many rows go to each process, and come from it.
-    """
+    """Return how many rows each own expert gets from each process, (P, N / P), and the rows to and from each."""
     sent_PN = visits_N.view(group.size(), -1)
     received_PN = torch.empty_like(sent_PN)
     dist.all_to_all_single(received_PN, sent_PN, group=group)

@@ -64,9 +64,8 @@ class _Sharers:
 class Muon(torch.optim.AdamW):
     """Muon of the groups with `orthogonalises`, AdamW of the others.
 
-    The state of a matrix is the mean of its gradients alone, called as AdamW calls it. The processes that share
-    matrices gather one for each of them, orthogonalise one each at the same time, and give it to the others, which keep
-    their parts; then come the next. The largest come first, so that those of one turn take equally long.
+    The processes that share matrices gather one for each of them, orthogonalise one each at the same time, and give it
+    to the others; then come the next. The largest come first, so that those of one turn take equally long.
     """
 
     precision = torch.float32

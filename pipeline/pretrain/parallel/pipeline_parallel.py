@@ -69,11 +69,7 @@ def stages_of(model: type[Decoder]) -> type[Stages]:
 
 
 class _OneStage(nn.Module):
-    """A stage as PyTorch's schedules see it.
-
-    They would have an FSDP module keep whole gradients up to the last micro-batch. This one has FSDP reduce them after
-    each, as it does without a pipeline, so that they stay sharded.
-    """
+    """A stage that hides its FSDP module from PyTorch's schedules, which would have it keep whole gradients."""
 
     def __init__(self, stages: Stages, number: int) -> None:
         super().__init__()
@@ -85,10 +81,7 @@ class _OneStage(nn.Module):
 
 
 class _Stage(PipelineStage):
-    """A stage whose copies of the state sum their gradients once, with the last micro-batch.
-
-    It holds what it receives for the micro-batches that are under way. PyTorch's own has room for all from the start.
-    """
+    """A stage that sums gradients over copies once, and has room for the micro-batches that are under way alone."""
 
     def _setup_forward_recv_info(self, *given: Any) -> None:
         super()._setup_forward_recv_info(*given)

@@ -71,9 +71,8 @@ _TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_P
 class _SharedHeads(nn.Module):
     """Keys or values of key-value heads that the process group does not divide, of a matrix that each process has.
 
-    A process computes the heads that its queries read, in the precision of training, and repeats each until as many of
-    its queries read one as another; `parts` devices have lcm(heads, parts) together. The gradients of the matrix and of
-    the input are summed over the group.
+    A process computes the heads that its queries read and repeats each until as many of its queries read one as
+    another; `parts` devices have lcm(heads, parts) together. Gradients are summed over the group.
     """
 
     def __init__(self, weight: Tensor, heads: int, head_dimension: int, mesh: DeviceMesh) -> None:
@@ -112,10 +111,7 @@ def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split],
 
 
 def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
-    """Split the parameters of a model, or of a stage of it, over a mesh of one dimension.
-
-    `asynchronous` lets the compiler overlap communication with matrix products, on GPUs that see each other's memory.
-    """
+    """Split the parameters of a model, or of a stage of it; `asynchronous` has the compiler overlap communication."""
     present = {name: style for name, style in _TOP.items() if next(getattr(model, name).parameters(), None) is not None}
     parallelize_module(model, mesh, present)
     if model.architecture.tie_embeddings:

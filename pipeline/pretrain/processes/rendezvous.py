@@ -72,10 +72,7 @@ def keep_memory() -> None:
 
 
 def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that the platform's devices are here for so many processes of this node.
-
-    Each process asks it: what starts them may have another torch, outside of the platform's image.
-    """
+    """Check, in each process of a training, that the platform's devices are here for so many processes of this node."""
     wanted = platform_files.content(platform).get("device") if platform else None
     if wanted is None:
         return
@@ -109,10 +106,7 @@ PORTS = range(20_000, 30_000)  # below those that Linux gives out itself: /proc/
 
 
 def first_node(nodes: str) -> str:
-    """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`: there process 0 runs.
-
-    It is read here, without Slurm, which no image has; a library that expands such lists sorts them too.
-    """
+    """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`; libraries that expand it sort it."""
     first = re.match(r"(?:\[[^]]*\]|[^,\[])*", nodes)
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", first[0] if first else nodes)
 
