@@ -115,7 +115,7 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
 def told(
     model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None, power: str = ""
 ) -> str:
-    """Return in one line how far a training is, how fast, how full, and whether it goes on at `now`, in Unix seconds."""
+    """Return in one line how far a training is, how fast, how full, and whether it goes on at `now` (Unix seconds)."""
     steps = [line for line in found if "loss" in line]
     if not steps:
         return f"{model}: no step is done yet"

@@ -20,7 +20,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest
-from pipeline.pretrain.monitors.traced_step import CPU, StartWithoutData, groups_of_any_size, kernels_of_a_gpu
+from pipeline.pretrain.monitors.traced_step import (
+    CPU,
+    StartWithoutData,
+    groups_of_any_size,
+    kernels_of_a_gpu,
+    segment_of,
+)
 from pipeline.pretrain.monitors.traced_torch import (
     ITEM,
     REDUCE_SCATTER,
@@ -30,7 +36,6 @@ from pipeline.pretrain.monitors.traced_torch import (
     tree_leaves,
 )
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.settings import SegmentSettings
 
 MICRO_BATCHES = 3
 """Of a step, at most: the third begins with all that the ones before it left."""
@@ -156,10 +161,7 @@ def traced(request: TraceRequest) -> Memory:
     """Return the peak of a process that starts and takes two steps."""
     from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # once the processes have met
 
-    training = request.training
-    settings = SegmentSettings.model_construct(
-        architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
-    )
+    training, settings = request.training, segment_of(request)
     held = _Held(gloo=request.device == "cpu")
     with _without_data(request.device), held:
         backend = DeepSpeedBackend(settings, request.vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]

@@ -187,16 +187,20 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
-    training = request.training.model_copy(update=UNTRACED)
-    settings = SegmentSettings.model_construct(
+def segment_of(request: TraceRequest, **changes: bool) -> SegmentSettings:
+    """Return a segment that takes the training's steps with other switches."""
+    training = request.training.model_copy(update=changes)
+    return SegmentSettings.model_construct(
         architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
     )
+
+
+def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
     join_fake_group(rank, request.processes)
     try:
         fake = fake_tensors()
         with groups_of_any_size():
-            backend = _Backend(settings, request.vocabulary_size, fake)
+            backend = _Backend(segment_of(request, **UNTRACED), request.vocabulary_size, fake)
         with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))

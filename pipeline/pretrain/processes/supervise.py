@@ -67,13 +67,10 @@ class WorkerArguments(Settings):
 class Course:
     """How a training came to its end."""
 
-    resumed_from: int | None = None
-    """The step of the checkpoint that was there at first."""
+    resumed_from: int | None = None  # the step of the checkpoint that was there at first
     resumed_layout: dict[str, Any] | None = None
-    restarts: list[str] = field(default_factory=list)
-    """Why the processes were started again."""
-    failed_checkpoints: int = 0
-    """Of a full disk, since then."""
+    restarts: list[str] = field(default_factory=list)  # why the processes were started again
+    failed_checkpoints: int = 0  # of a full disk, since then
     machine: dict[str, Any] = field(default_factory=dict)
 
 
@@ -177,11 +174,7 @@ def _late(logs: Path, token: str, processes: int) -> str | None:
 
 
 def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[str, Any]:
-    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died.
-
-    Raises:
-        DiskFull: they died where nothing more can be written.
-    """
+    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
     outcome, file = owner.place / OUTCOME, owner.place / "arguments.json"
     file.write_text(arguments.model_dump_json(), encoding="utf-8")
