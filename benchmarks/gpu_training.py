@@ -26,7 +26,8 @@ from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.monitors.memory_advice import is_exceeded
-from pipeline.pretrain.parallel.backend import Batch, optimizer_of
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.optimizer import optimizer_of
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 

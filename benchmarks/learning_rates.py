@@ -40,7 +40,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
 
     from pipeline.model.networks import initial_state, network
     from pipeline.model.settings import Architecture
-    from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
+    from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
     from pipeline.pretrain.settings import SegmentSettings, Training, learning_rate
 
     text, width, how, rate, seed = arguments

@@ -11,7 +11,7 @@ import torch
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 BASE, WIDTHS = 32, (32, 64, 128, 256)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
-from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
-from pipeline.pretrain.parallel.muon import Muon
-from pipeline.pretrain.settings import SegmentSettings
 
 Accept = Callable[[float | Tensor], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
@@ -82,52 +79,3 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
             documents = (batch.documents - number * length).clamp(0, length)
         rows.append(cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
     return torch.cat(rows)
-
-
-def optimizer_of(
-    parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool
-) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov & Hutter 2019), or Muon, that decays matrices and not the norms' vectors.
-
-    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
-    Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
-    it: the product, which is what a step takes from a weight, is that of the settings.
-    """
-    training = settings.training
-    muon = training.optimizer == "muon"
-    groups: dict[tuple[bool, float, bool, bool], list[torch.nn.Parameter]] = {}
-    groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
-    for name, parameter in parameters.items():
-        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
-        factor = learning_rate_factor(name, dimensions, settings.architecture)
-        decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
-        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
-        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
-        groups.setdefault((decays, factor, orthogonalises, dimensions > 2), []).append(parameter)
-    kind = Muon if muon else torch.optim.AdamW
-    optimizer = kind(
-        [
-            {
-                "params": members,
-                "weight_decay": training.weight_decay / factor if decays else 0.0,
-                "learning_rate_factor": factor,
-                "orthogonalises": orthogonalises,
-            }
-            for (decays, factor, orthogonalises, _), members in groups.items()
-            if members
-        ],
-        lr=training.learning_rate,
-        betas=(training.beta1, training.beta2),
-        eps=training.epsilon,
-        fused=fused,
-    )
-    if isinstance(optimizer, Muon) and training.precision == "bf16":
-        optimizer.precision = torch.bfloat16
-    set_learning_rate(optimizer, training.learning_rate)
-    return optimizer
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of a step, of each group by its factor."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group["learning_rate_factor"]

@@ -29,8 +29,9 @@ from pipeline.model.switches import set_switches
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
 from pipeline.pretrain.parallel.expert_parallel import set_balance
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.

@@ -25,7 +25,8 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stages, stages_of
 from pipeline.pretrain.parallel.process_layout import layout
 from pipeline.pretrain.settings import SegmentSettings
