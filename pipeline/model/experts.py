@@ -55,19 +55,6 @@ class _WithGradient(torch.autograd.Function):
         return upstream[0] + ctx.saved_tensors[0], None
 
 
-class _Mean(torch.autograd.Function):
-    """What it is given, with its gradient divided by a number."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, number: int) -> Tensor:
-        ctx.number = number
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        return upstream[0] / ctx.number, None
-
-
 class Router(nn.Linear):
     """Chooses the experts of each token, those of the highest probability."""
 
@@ -130,8 +117,10 @@ class Stack(nn.Module):
         """
         if not isinstance(self.weight, DTensor):
             return grouped_product(x_RX, self.weight, ends_N)
-        mean = _Mean.apply(self.weight.to_local(), self.weight.device_mesh.size())  # type: ignore[no-untyped-call]
-        return grouped_product(x_RX, mean, ends_N)
+        own, processes = self.weight.to_local(), self.weight.device_mesh.size()
+        if own.requires_grad:
+            own.register_hook(lambda gradient: gradient / processes)  # type: ignore[no-untyped-call]
+        return grouped_product(x_RX, own, ends_N)
 
 
 Exchange = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor], Tensor]

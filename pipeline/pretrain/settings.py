@@ -356,7 +356,7 @@ class ExportSettings(Settings):
     first_step: int = later_field(0, ge=0, description="steps done before")
 
 
-def learning_rate(training: Training, step: int) -> float:
+def learning_rate_at(training: Training, step: int) -> float:
     """Return the learning rate of a step, counted from 1: linear warm-up, then cosine or constant with linear decay.
 
     cosine: Loshchilov & Hutter 2017, without restarts; wsd (warm-up, stable, decay): Hu et al. 2024. Both end in

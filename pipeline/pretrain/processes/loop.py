@@ -40,7 +40,7 @@ from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
-from pipeline.pretrain.settings import learning_rate
+from pipeline.pretrain.settings import learning_rate_at
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
@@ -141,7 +141,7 @@ class Worker:
                 tried.append(self._tell(loss, norm, words, size))
             return tried[0].reason is None
 
-        accept(self.backend.update(learning_rate(self.training, step), accept))
+        accept(self.backend.update(learning_rate_at(self.training, step), accept))
         self.watchdog.beat()
         return tried[0], norms
 
@@ -193,7 +193,7 @@ class Worker:
             "tokens_seen": tokens_seen(self.sampler.batches, step, self.judge.skips),
             **values,
             **norms,
-            "learning_rate": learning_rate(training, step),
+            "learning_rate": learning_rate_at(training, step),
             **self.telemetry.line(size, seconds, tried.gauges),
             "seconds": seconds,
         }
