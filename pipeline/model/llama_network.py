@@ -21,7 +21,7 @@ from pipeline.model import decoder
 from pipeline.model.attention import Attention
 from pipeline.model.networks import Network, draw_normal
 from pipeline.model.settings import Architecture, RopeScaling
-from pipeline.model.size import deviation_factor
+from pipeline.model.size import learning_rate_factor
 
 
 class LlamaBlock(decoder.Block):
@@ -61,7 +61,8 @@ def initial_weight(
     """
     if len(shape) == 1:
         return torch.ones(shape)[part[0] if part else slice(None)]
-    deviation = architecture.initial_deviation * deviation_factor(name, architecture)
+    factor = learning_rate_factor(name, 2, architecture)
+    deviation = architecture.initial_deviation * (factor if name == "output.weight" else math.sqrt(factor))
     if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
         deviation /= math.sqrt(2 * architecture.layers)
     return draw_normal(name, shape, deviation, seed, part)

@@ -69,13 +69,6 @@ def key_value_heads(architecture: Architecture, tensor: int, context: int) -> in
 # long as a head stays as wide and everything else grows with the width.
 
 
-def deviation_factor(name: str, architecture: Architecture) -> float:
-    """Return by what the deviation of a matrix's first weights is multiplied; 1 without a base width."""
-    if name == "output.weight":
-        return learning_rate_factor(name, 2, architecture)
-    return math.sqrt(learning_rate_factor(name, 2, architecture))
-
-
 def learning_rate_factor(name: str, dimensions: int, architecture: Architecture) -> float:
     """Return by what the learning rate of a parameter with so many dimensions is multiplied; 1 without a base width."""
     if architecture.base_width is None or dimensions < 2 or name == "embedding.weight":
