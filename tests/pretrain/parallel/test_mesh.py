@@ -135,6 +135,7 @@ def test_neighbours_divide_the_experts() -> None:
         ({"mesh": {"context": 2}, "sequence_length": 31}, {}, 2, r"sequence_length 31 .* context 2: a multiple of 2 w"),
         ({"mesh": {"tensor": 2}}, {"feed_forward_width": 33}, 2, r"feed-forward width 33 .*tensor 2: 1 would do"),
         ({"mesh": {"tensor": 4}}, {"feed_forward_width": 34}, 4, r"width 34 .*tensor 4: 1 and 2 would do"),
+        ({"mesh": {"tensor": 8}}, {"feed_forward_width": 33}, 8, r"heads 4 .*tensor 8: 1 would do"),
         ({"micro_batch_size": 4, "batch_size": 12}, {}, 2, r"a batch_size of 8 or 16, or a micro_batch_size of 1, 2"),
         ({"mesh": {"pipeline": 2}, "micro_batch_size": 4}, {}, 2, r"of 4 gives each .* 1 micro-batch, fewer than .*p"),
         (
