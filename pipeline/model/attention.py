@@ -121,10 +121,7 @@ class Attention(nn.Module):
         return q_BTHE, k_BTKE, v_BTKE
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return what each position reads from itself and those before it in its document and window, (B, T, D).
-
-        `limits`: those of `attention_limits` for this window.
-        """
+        """Return what each position reads in its document and window, (B, T, D), by the `attention_limits` of these."""
         q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
         k_BKTE = rotate(k_BKTE, cosine_TE, sine_TE)
         batch, _, length, _ = k_BKTE.shape

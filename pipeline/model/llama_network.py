@@ -139,10 +139,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
 
 
 def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a shape that say which layers see a window.
-
-    `config` has a sliding_window, None where there is none; `types` are those of the layers where it has none.
-    """
+    """Return the fields of a shape that say which layers see a window, where config.json has no types by `types`."""
     found = config.get("layer_types") or types
     if other := {*found} - {FULL, SLIDING}:
         raise InputError(f"{path} has layer_types {min(other)!r}: only {FULL} and {SLIDING} can be read")

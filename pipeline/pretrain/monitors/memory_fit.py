@@ -45,10 +45,7 @@ def state_bytes(training: Training, architecture: Architecture, vocabulary_size:
 def estimate_bytes(
     training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
 ) -> float:
-    """Return the bytes of state, gathered weights and activations of one process.
-
-    Selective recomputation counts as none.
-    """
+    """Return the bytes of state, gathered weights and activations of a process, selective recomputation as none."""
     plan = TrainingPlan.model_validate(training)
     under_way = layers_under_way(architecture, vocabulary_size, plan)
     at_once = architecture.model_copy(update={"layers": under_way})

@@ -76,10 +76,7 @@ class Course:
 
 @contextmanager
 def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
-    """Turn a signal into a file that the training looks for after every step; yield whether there was one.
-
-    A second interrupt interrupts.
-    """
+    """Turn a signal into a file that the training looks for after every step; yield whether there was one."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
