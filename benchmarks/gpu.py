@@ -37,7 +37,7 @@ from pipeline.core.errors import InputError
 from pipeline.job.attempt import checkout
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
-from pipeline.pretrain.monitors.peak_flops import peak_flops_per_second
+from pipeline.pretrain.monitors.telemetry import peak_flops_per_second
 from pipeline.pretrain.settings import SegmentSettings
 
 ROOT = Path(__file__).parents[1]

@@ -26,8 +26,8 @@ from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.monitors.memory_advice import is_exceeded
-from pipeline.pretrain.parallel.backend import Batch, optimizer_of
-from pipeline.pretrain.processes import device as devices
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.optimizer import optimizer_of
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -171,7 +171,7 @@ class Power:
 def machine(device: torch.device) -> dict[str, Any]:
     """Return the names and versions of a device and what drives it."""
     driver = facts().get("driver") if device.type == "cuda" else None
-    names = {"device": devices.name(device), "driver": driver, "torch": torch.__version__}
+    names = {"device": rendezvous.name(device), "driver": driver, "torch": torch.__version__}
     return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
 
 

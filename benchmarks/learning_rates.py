@@ -40,10 +40,8 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
 
     from pipeline.model.networks import initial_state, network
     from pipeline.model.settings import Architecture
-    from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
-    from pipeline.pretrain.schedule import learning_rate
-    from pipeline.pretrain.settings import SegmentSettings
-    from pipeline.pretrain.training_settings import Training
+    from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
+    from pipeline.pretrain.settings import SegmentSettings, Training, learning_rate_at
 
     text, width, how, rate, seed = arguments
     torch.set_num_threads(1)
@@ -68,7 +66,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
         optimizer.zero_grad()
         (model(batch[:, :-1], batch[:, 1:]) / (BATCH * LENGTH)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.gradient_clip)
-        set_learning_rate(optimizer, learning_rate(training, step))
+        set_learning_rate(optimizer, learning_rate_at(training, step))
         optimizer.step()
     with torch.no_grad():
         loss = float(model(held_out[:, :-1], held_out[:, 1:])) / (HELD_OUT * LENGTH)

@@ -15,10 +15,9 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain.monitors.memory_fit import estimate_bytes
-from pipeline.pretrain.monitors.memory_trace import TraceRequest, trace
+from pipeline.pretrain.monitors.memory_fit import TraceRequest, estimate_bytes, trace
 from pipeline.pretrain.parallel.process_layout import layout
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from tests.pretrain.monitors.real_steps import real_steps
 
 PROCESSES, VOCABULARY = 2, 4096

@@ -116,7 +116,7 @@ def questions(search: TextSearch, count: int, decode: Callable[[list[int]], str]
     while len(found) < count:
         start = int(draw.integers(0, row.tokens - QUERY_TOKENS))
         ids = row.read(start, QUERY_TOKENS)
-        if len(row.document_spans(start, QUERY_TOKENS)) > 1 or ids.min() < 10:
+        if len(row.document_rows(start, QUERY_TOKENS)) > 1 or ids.min() < 10:
             continue
         if len(found) % 2:
             ids[::10] = draw.integers(300, 30_000, len(ids[::10]))

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.core.hashing import sha256_of, sha256_of_each
-from pipeline.model import weights
+from pipeline.model import huggingface
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.exchange import by_turns
@@ -62,9 +62,11 @@ def _turns(options: argparse.Namespace, rank: int, size: int, folder: Path) -> N
     began = time.perf_counter()
     do = partial(by_turns, places=[out], beat=lambda: None)
     files = options.largest_file_bytes
-    weights.write(out, shapes, lambda name: torch.zeros(shapes[name]), rename=str, largest_file_bytes=files, do=do)
+    huggingface.write_weights(
+        out, shapes, lambda name: torch.zeros(shapes[name]), rename=str, largest_file_bytes=files, do=do
+    )
     if rank == 0:
-        seconds, count = time.perf_counter() - began, len(weights.divided(shapes, files))
+        seconds, count = time.perf_counter() - began, len(huggingface.divided(shapes, files))
         print(f"{size} processes: {count} files in {seconds:.2f} s", flush=True)
     dist.destroy_process_group()
 
@@ -73,7 +75,7 @@ def milestone(options: argparse.Namespace) -> None:
     """Print what the fullest process writes of the preset's model, and how long few processes take for some layers."""
     shapes = parameter_shapes(Architecture(preset=options.preset), VOCABULARY)
     for largest in (5 * 10**9, 10**9):
-        files = weights.divided(shapes, largest)
+        files = huggingface.divided(shapes, largest)
         sizes = sorted((sum(4 * shapes[name].numel() for name in names) for names in files.values()), reverse=True)
         for processes in options.processes:
             rounds = [sizes[first] for first in range(0, len(sizes), processes)]

@@ -40,7 +40,7 @@ COMMANDS = {
     "items": ("pipeline.commands", "items"),
     "energy": ("pipeline.workflow.progress", "main"),
     "follow": ("pipeline.slurm.pending_jobs", "main"),
-    "profile": ("pipeline.pretrain.profile", "main"),
+    "profile": ("pipeline.pretrain.monitors.profiler", "main"),
     "platform check": ("pipeline.slurm.platform_check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),
     "environment": ("pipeline.job.environments", "main"),

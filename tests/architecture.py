@@ -32,7 +32,7 @@ LAYERS = {
 # Modules that import one from a package above theirs.
 EXCEPTIONS = {
     "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # the manifest of a source says what its list names
-    "pretrain.monitors.telemetry": ["pretrain.processes.device"],
+    "pretrain.monitors.telemetry": ["pretrain.processes.rendezvous"],
     "pretrain.checkpoints.saver": ["pretrain.parallel.backend"],
 }
 

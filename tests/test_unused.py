@@ -41,7 +41,7 @@ CALLED_BY_LIBRARIES = {
     *("sent_tokenize", "span_tokenize"),  # datatrove's word tokenizers
     "tok_batch_encode",  # lm-eval's models
 }
-FOR_TESTS = {"EXCEPTIONS", "document_at", "of_component", "of_fate"}
+FOR_TESTS = {"EXCEPTIONS", "of_component", "of_fate"}
 VALIDATORS = re.compile(r"(model|field)_(validator|serializer)\b")
 
 

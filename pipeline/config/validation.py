@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipeline.config.sections import Sections
 from pipeline.core.ramp import Stretch
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.sources.spdx_licenses import canonical, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bins
 

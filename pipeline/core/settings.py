@@ -48,6 +48,11 @@ class Settings(BaseModel):
         return self.model_dump(mode="json", include=keys) if keys else {}
 
 
+def later_field(default: Any, **options: Any) -> Any:
+    """Return a field that dumps leave out at its default, so that what was done before there was the field stays."""
+    return Field(default=default, exclude_if=lambda value: bool(value == default), **options)
+
+
 def joined(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of which these are the two parts."""
     both = dict(result)

@@ -18,6 +18,23 @@ Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
+class DeviceWork:
+    """What one device computes at once: `tokens` is its share where `tensor` or `context` devices divide the work."""
+
+    tokens: int
+    precision: Precision
+    recomputation: bool = False
+    """Whether only the input of each block stays, and one block at a time in full."""
+    tensor: int = 1
+    context: int = 1
+
+    @property
+    def element_bytes(self) -> int:
+        """Return the bytes of a number in this precision."""
+        return 2 if self.precision == "bf16" else 4
+
+
+@dataclass(frozen=True)
 class Shape:
     """An architecture as a plan knows it."""
 

@@ -84,7 +84,7 @@ def best_kernels(device: torch.device) -> list[SDPBackend]:
     """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
 
     PyTorch passes over one that does not take the shapes or the precision, and over cuDNN's where all have to be
-    deterministic, which `pipeline.model.switches` sets; FlashAttention's backward kernel then adds in a fixed order.
+    deterministic; FlashAttention's backward kernel then adds in a fixed order.
     """
     if device.type != "cuda":
         return []
@@ -113,10 +113,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
     def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, T, H, E), keys and values (B, T, K, E) before positions are told.
-
-        The heads are counted here, so that a process may hold a part of them.
-        """
+        """Return queries (B, T, H, E), keys and values (B, T, K, E), counted here, before positions are told."""
         q_BTHE, k_BTKE, v_BTKE = (
             projection(x_BTD).unflatten(-1, (-1, self.head_dimension))
             for projection in (self.query, self.key, self.value)
@@ -124,10 +121,7 @@ class Attention(nn.Module):
         return q_BTHE, k_BTKE, v_BTKE
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return what each position reads from itself and those before it in its document and window, (B, T, D).
-
-        `limits`: those of `attention_limits` for this window.
-        """
+        """Return what each position reads in its document and window, (B, T, D), by the `attention_limits` of these."""
         q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
         k_BKTE = rotate(k_BKTE, cosine_TE, sine_TE)
         batch, _, length, _ = k_BKTE.shape

@@ -1,13 +1,9 @@
 """A mixture of experts: a router sends each token to a few of many feed-forward blocks (Shazeer et al. 2017).
 
 No token is dropped: rows, one for each token and expert that it visits, are put in the order of the experts and
-multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). Axes beside those of `pipeline.model.decoder`:
-N experts, C of them that a token visits, R rows.
-
-The load-balancing loss is that of a sequence (DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3, after Fedus et al. 2021,
-Switch, section 2.2): N times the sum over experts of the share of the sequence's tokens that visit one and the mean of
-its probabilities, of each layer. It needs no other sequence, so that it does not depend on how a batch is divided. It
-is in the gradients alone, as the z-loss of `pipeline.model.loss` is.
+multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). The load-balancing loss is that of a sequence
+(DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3), in the gradients alone: see docs/pretraining.md. Axes beside those of
+`pipeline.model.decoder`: N experts, C of them that a token visits, R rows.
 """
 
 from __future__ import annotations
@@ -57,19 +53,6 @@ class _WithGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
         return upstream[0] + ctx.saved_tensors[0], None
-
-
-class _Mean(torch.autograd.Function):
-    """What it is given, with its gradient divided by a number."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, number: int) -> Tensor:
-        ctx.number = number
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        return upstream[0] / ctx.number, None
 
 
 class Router(nn.Linear):
@@ -134,8 +117,10 @@ class Stack(nn.Module):
         """
         if not isinstance(self.weight, DTensor):
             return grouped_product(x_RX, self.weight, ends_N)
-        mean = _Mean.apply(self.weight.to_local(), self.weight.device_mesh.size())  # type: ignore[no-untyped-call]
-        return grouped_product(x_RX, mean, ends_N)
+        own, processes = self.weight.to_local(), self.weight.device_mesh.size()
+        if own.requires_grad:
+            own.register_hook(lambda gradient: gradient / processes)  # type: ignore[no-untyped-call]
+        return grouped_product(x_RX, own, ends_N)
 
 
 Exchange = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor], Tensor]

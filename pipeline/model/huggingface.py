@@ -5,16 +5,149 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.model import weights
 from pipeline.model.networks import NETWORKS, network, parameter_shapes
 from pipeline.model.settings import Architecture
+
+LARGEST_FILE_BYTES = 1_000_000_000
+"""So that many processes can write a large model at once; which file holds what depends on the model alone."""
+
+_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
+Work = Callable[[], None]
+
+
+def in_order(works: Sequence[Work]) -> None:
+    """Do pieces of work one after another."""
+    for work in works:
+        work()
+
+
+def divided(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
+    """Return the names of the float32 tensors by file; no file of several is larger than asked for."""
+    files: list[list[str]] = [[]]
+    room = largest_file_bytes
+    for name, shape in shapes.items():
+        size = 4 * shape.numel()
+        if files[-1] and size > room:
+            files.append([])
+            room = largest_file_bytes
+        files[-1].append(name)
+        room -= size
+    if len(files) == 1:
+        return {_ONE: files[0]}
+    return {f"model-{number:05d}-of-{len(files):05d}.safetensors": names for number, names in enumerate(files, start=1)}
+
+
+def write_weights(
+    folder: Path,
+    shapes: Mapping[str, torch.Size],
+    get: Callable[[str], Tensor],
+    *,
+    rename: Callable[[str], str],
+    largest_file_bytes: int = LARGEST_FILE_BYTES,
+    do: Callable[[Sequence[Work]], None] = in_order,
+) -> None:
+    """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
+
+    There are as many files, with an index, as needed so that none is larger than asked for. For `do` see `export`.
+    """
+    files = divided(shapes, largest_file_bytes)
+
+    def write_file(file: str) -> None:
+        path = folder / file
+        tensors = {
+            theirs: tensor
+            for name in files[file]
+            for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
+        }
+        with atomic_files.mode_of_umask(path):
+            save_file(tensors, path, metadata={"format": "pt"})
+
+    def write_index() -> None:
+        total = 4 * sum(shape.numel() for shape in shapes.values())
+        places = {
+            theirs: file
+            for file, names in files.items()
+            for name in names
+            for theirs, _ in _parts(rename(name), torch.empty(shapes[name], device="meta"))
+        }
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    elements = {file: sum(shapes[name].numel() for name in names) for file, names in files.items()}
+    largest_first = sorted(files, key=elements.__getitem__, reverse=True)  # those that write at once end together
+    do([partial(write_file, file) for file in largest_first])
+    if len(files) > 1:
+        do([write_index])
+
+
+def _parts(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield a tensor under a name, or where that has a star each matrix of a stack under its number."""
+    if "*" not in theirs:
+        yield theirs, tensor
+        return
+    for number, part in enumerate(tensor):
+        yield theirs.replace("*", str(number)), part
+
+
+class Weights(Mapping[str, Tensor]):
+    """The weights in a folder by name, float32; each is read when it is asked for."""
+
+    def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
+        """Find every tensor of `shapes`, which the files call as `rename` says; refuse a folder without one."""
+        self._open: dict[str, Any] = {}
+        self._found: dict[str, list[tuple[str, str]]] = {}
+        self._stacks = {name for name in shapes if "*" in rename(name)}
+        self._listed: set[str] = set()
+        for name, shape in shapes.items():
+            one = torch.empty(shape, device="meta")
+            parts = [(theirs, tuple(part.shape)) for theirs, part in _parts(rename(name), one)]
+            self._found[name] = [self._place(folder, theirs) for theirs, _ in parts]
+            for (file, theirs), (_, expected) in zip(self._found[name], parts, strict=True):
+                found = tuple(self._open[file].get_slice(theirs).get_shape())
+                if found != expected:
+                    raise InputError(f"{folder / file}: {theirs} has shape {found}, not {expected} as config.json says")
+
+    def _place(self, folder: Path, theirs: str) -> tuple[str, str]:
+        try:
+            index = folder / _INDEX
+            places = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else None
+            file = _ONE if places is None else places[theirs]
+            if file not in self._open:
+                self._open[file] = safe_open(str(folder / file), framework="pt")
+                self._listed |= {*self._open[file].keys(), *(places or ())}
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(f"{folder} does not hold {theirs} ({error!r}): give a folder with all files") from None
+        if theirs not in self._open[file].keys():  # noqa: SIM118  it is no mapping
+            raise InputError(f"{folder / file} does not hold {theirs}: give the folder of a whole model")
+        return file, theirs
+
+    def unused(self) -> list[str]:
+        """Return the names in the files of tensors that the model does not have, in order."""
+        return sorted(self._listed - {theirs for places in self._found.values() for _, theirs in places})
+
+    def __getitem__(self, name: str) -> Tensor:
+        parts: list[Tensor] = [self._open[file].get_tensor(theirs).float() for file, theirs in self._found[name]]
+        return torch.stack(parts) if name in self._stacks else parts[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[str, int]:
@@ -27,11 +160,7 @@ def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[st
 
 
 def end_ids(folder: Path) -> list[int]:
-    """Return the ids of all tokens that end what a model writes: of generation_config.json first, then of config.json.
-
-    Raises:
-        InputError: one of these files is no JSON.
-    """
+    """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json."""
     found: dict[int, None] = {}
     for path in (folder / "generation_config.json", folder / "config.json"):
         try:
@@ -59,8 +188,8 @@ def export(
     tokenizer_configuration: Path,
     folder: Path,
     ends: Sequence[int] = (),
-    largest_file_bytes: int = weights.LARGEST_FILE_BYTES,
-    do: Callable[[Sequence[weights.Work]], None] = weights.in_order,
+    largest_file_bytes: int = LARGEST_FILE_BYTES,
+    do: Callable[[Sequence[Work]], None] = in_order,
 ) -> None:
     """Write a folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
 
@@ -72,7 +201,7 @@ def export(
     of = network(architecture.name)
     shapes = parameter_shapes(architecture, vocabulary_size)
     rename = of.their_name
-    weights.write(folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, do=do)
+    write_weights(folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, do=do)
 
     def describe() -> None:
         special: dict[str, int | list[int]] = {**special_token_ids(tokenizer, tokenizer_configuration)}
@@ -91,11 +220,7 @@ def export(
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
-    """Return shape, vocabulary size and longest sequence of a model in Transformers' layout.
-
-    Raises:
-        InputError: config.json is missing or describes a kind of model that is not known.
-    """
+    """Return shape, vocabulary size and longest sequence of a model, of a kind that is known."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -110,15 +235,11 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
         raise InputError(f"{path} is no configuration of such a model ({error!r}): give a whole folder") from None
 
 
-def read(folder: Path) -> tuple[Architecture, int, weights.Weights]:
-    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for.
-
-    Raises:
-        InputError: the folder holds no whole model.
-    """
+def read(folder: Path) -> tuple[Architecture, int, Weights]:
+    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for."""
     architecture, vocabulary_size, _ = read_architecture(folder)
     shapes = parameter_shapes(architecture, vocabulary_size)
-    return architecture, vocabulary_size, weights.Weights(folder, shapes, rename=network(architecture.name).their_name)
+    return architecture, vocabulary_size, Weights(folder, shapes, rename=network(architecture.name).their_name)
 
 
 # `python -m pipeline model import FOLDER OUT` and `model export FOLDER OUT`: a model from and to Transformers'
@@ -150,7 +271,7 @@ def import_model(arguments: list[str]) -> int:
     ends = {"eos_token_id": end_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
     (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
-    weights.write(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
+    write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
     for name in _TOKENIZER:
         if (folder / name).exists():
             shutil.copyfile(folder / name, out / name)
@@ -172,7 +293,7 @@ def export_model(arguments: list[str]) -> int:
             raise InputError(f"{folder} has no {name}: put the model's tokenizer there")
     out.parent.mkdir(parents=True, exist_ok=True)
     export(
-        weights.Weights(folder, parameter_shapes(architecture, size), rename=str),
+        Weights(folder, parameter_shapes(architecture, size), rename=str),
         architecture,
         size,
         length,

@@ -1,31 +1,22 @@
 """The Llama 3 architecture without torch: presets, parameters, operations of a token, bytes of activations.
 
-`llama_network` has the rest. llama3 is no shape, but the default of the configuration;
-llama3-1b and -3b are those of Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and
-gptnl-30b those that GPT-NL trained. mistral-7b is that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1.
-opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40 layers, which two and four pipeline
-stages share equally, of 5,120 in 40 heads of 128, 8 key-value heads, which tensor parallelism over 2, 4 or 8 devices
-divides, and a feed-forward width that brings the sum to 13.58 billion with Llama 3's vocabulary and is, as all the
-other sizes, a multiple of 128, the tile of a matrix unit (Anthony et al. 2024).
+`llama_network` has the rest. llama3 is no shape, but the default of the configuration; llama3-1b and -3b are those of
+Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and gptnl-30b those that GPT-NL trained;
+mistral-7b that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. Of opengptx-13b6: docs/pretraining.md.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pipeline.model.architectures import Precision, Shape
+from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.settings import Architecture
 from pipeline.model.size import key_value_heads
 
 
-def _shape(layers: int, width: int, feed_forward_width: int, heads: int, key_value_heads: int) -> dict[str, Any]:
-    return {
-        "layers": layers,
-        "width": width,
-        "feed_forward_width": feed_forward_width,
-        "heads": heads,
-        "key_value_heads": key_value_heads,
-    }
+def preset(*sizes: int) -> dict[str, Any]:
+    """Return layers, width, feed-forward width, heads and key-value heads as fields of a preset."""
+    return dict(zip(("layers", "width", "feed_forward_width", "heads", "key_value_heads"), sizes, strict=True))
 
 
 # Llama 3.2 came out at 131,072 tokens, stretched from 8,192, and shares its table of embeddings.
@@ -33,14 +24,14 @@ _SMALL = {"tie_embeddings": True, "rope_scaling": {"factor": 32.0, "original_con
 
 PRESETS: dict[str, dict[str, Any]] = {
     "llama3": {},
-    "llama3-1b": {**_shape(16, 2048, 8192, 32, 8), **_SMALL},
-    "llama3-3b": {**_shape(28, 3072, 8192, 24, 8), **_SMALL},
-    "llama3-8b": _shape(32, 4096, 14336, 32, 8),
-    "llama3-70b": _shape(80, 8192, 28672, 64, 8),
-    "gptnl-8b": _shape(32, 4096, 14336, 32, 8),
-    "gptnl-30b": _shape(60, 6656, 17920, 52, 13),
-    "opengptx-13b6": _shape(40, 5120, 15872, 40, 8),
-    "mistral-7b": {**_shape(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
+    "llama3-1b": {**preset(16, 2048, 8192, 32, 8), **_SMALL},
+    "llama3-3b": {**preset(28, 3072, 8192, 24, 8), **_SMALL},
+    "llama3-8b": preset(32, 4096, 14336, 32, 8),
+    "llama3-70b": preset(80, 8192, 28672, 64, 8),
+    "gptnl-8b": preset(32, 4096, 14336, 32, 8),
+    "gptnl-30b": preset(60, 6656, 17920, 52, 13),
+    "opengptx-13b6": preset(40, 5120, 15872, 40, 8),
+    "mistral-7b": {**preset(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
     "demo": {"layers": 4, "width": 128, "heads": 4, "key_value_heads": 2},
 }
 """By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
@@ -64,12 +55,9 @@ def flops_per_token(
     """Return the floating-point operations that training on one token takes, forward and backward.
 
     6 N + 12 L T H with N the parameters that multiply (all matrices but the input table, which is looked up; no norms),
-    L layers, T tokens in a sequence and H the joint width of the heads: Chowdhery et al. 2022 (PaLM), appendix B. In a
-    layer with a window T is at most that. The
-    half of the attention that a causal kernel skips, and the attention across documents that a mask skips, are not
-    subtracted. `recomputation`: what the hardware does where every block is computed a second time for the backward
-    pass, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021, appendix): for the utilization of the
-    hardware; that of the model counts the useful 6 N whatever is recomputed.
+    L layers, T tokens in a sequence, at most the window, and H the joint width of the heads: Chowdhery et al. 2022
+    (PaLM), appendix B. What a causal kernel or a mask skips is not subtracted. `recomputation`: what the hardware does
+    where every block is computed a second time, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021).
     """
     a = architecture
     norms = a.width * (2 * a.layers + 1)
@@ -80,17 +68,8 @@ def flops_per_token(
     return 3 * forward_of_blocks + 6 * vocabulary_size * a.width + (forward_of_blocks if recomputation else 0)
 
 
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool,
-    tensor: int,
-    context: int,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
+    """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state.
 
     Korthikanti et al. 2022 (Reducing activation recomputation), section 4, counted for this architecture and an
     attention kernel that keeps no matrix of scores. A block keeps, per token, 4 D + 2 H + 2 K + 4 F elements: the
@@ -104,14 +83,14 @@ def activation_bytes(
     inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
     gradient in fp32. Of which heads it holds keys and values: `pipeline.model.size`.
     """
-    a = architecture
-    heads = a.heads + key_value_heads(a, tensor, context)
+    a, tokens, tensor = architecture, work.tokens, work.tensor
+    heads = a.heads + key_value_heads(a, tensor, work.context)
     block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.hidden
-    blocks = a.layers * a.width + block if recomputation else a.layers * block
-    element, copy = (2, 2) if precision == "bf16" else (4, 0)
+    blocks = a.layers * a.width + block if work.recomputation else a.layers * block
+    element, copy = work.element_bytes, 2 if work.precision == "bf16" else 0
     if tensor > 1:
         return tokens * (element * (blocks + 2 * a.width) + 12 * tensor * vocabulary_size)
-    weight_gradient = 4 * vocabulary_size * a.width if precision == "bf16" else 0
+    weight_gradient = 4 * vocabulary_size * a.width if work.precision == "bf16" else 0
     rows = min(max(tokens / LOSS_PARTS, LOSS_ROWS), tokens)
     logits = rows * (4 + copy) * vocabulary_size
     return tokens * element * (blocks + 3 * a.width) + logits + weight_gradient

@@ -21,7 +21,7 @@ from pipeline.model import decoder
 from pipeline.model.attention import Attention
 from pipeline.model.networks import Network, draw_normal
 from pipeline.model.settings import Architecture, RopeScaling
-from pipeline.model.size import deviation_factor
+from pipeline.model.size import learning_rate_factor
 
 
 class LlamaBlock(decoder.Block):
@@ -61,7 +61,8 @@ def initial_weight(
     """
     if len(shape) == 1:
         return torch.ones(shape)[part[0] if part else slice(None)]
-    deviation = architecture.initial_deviation * deviation_factor(name, architecture)
+    factor = learning_rate_factor(name, 2, architecture)
+    deviation = architecture.initial_deviation * (factor if name == "output.weight" else math.sqrt(factor))
     if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
         deviation /= math.sqrt(2 * architecture.layers)
     return draw_normal(name, shape, deviation, seed, part)
@@ -138,16 +139,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
 
 
 def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a shape that say which layers see a window.
-
-    Args:
-        config: config.json, whose sliding_window is None where there is none.
-        path: its.
-        types: those of the layers where config.json has none.
-
-    Raises:
-        InputError: a layer is of another type, or sees a window of no width.
-    """
+    """Return the fields of a shape that say which layers see a window, where config.json has no types by `types`."""
     found = config.get("layer_types") or types
     if other := {*found} - {FULL, SLIDING}:
         raise InputError(f"{path} has layer_types {min(other)!r}: only {FULL} and {SLIDING} can be read")
@@ -162,11 +154,7 @@ def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) ->
 
 
 def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
-    """Return the shape that config.json describes.
-
-    Raises:
-        InputError: it has another activation, biases, another kind of rotation or other layers.
-    """
+    """Return the shape that config.json describes; an InputError names what cannot be computed."""
     windows: dict[str, Any] = {}
     if (model_type := config.get("model_type")) in WINDOWED:
         config = {**_WINDOWED_DEFAULTS, **config}

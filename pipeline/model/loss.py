@@ -1,15 +1,10 @@
 """Compute the cross-entropy of a linear layer's logits without holding all logits at once.
 
-The rows are taken in sixteen parts, or in fewer of 2,048 rows, for with each the gradient of the weight is read and
-written: the logits of a part are made, their losses and gradients taken, and their memory used again. The gradients are
-computed with the losses, so that no logits are made a second time. PyTorch's own `linear_cross_entropy` does likewise,
-but adds the losses up in the logits' precision: in bf16 the sum over 1,000 tokens is off by a percent. Where the
-vocabulary is split over processes, each has its own columns of the logits, and only a row's largest logit, its sum and
-its target's logit are exchanged (Shoeybi et al. 2020).
-
-A z-loss may pull the logarithm of that sum, log Z, towards 0: weight x log^2 Z of each token that counts is added to
-what is minimised (Chowdhery et al. 2022, PaLM, section 5). It is in the gradients alone. The loss that is returned is
-the cross-entropy, so that the curves of trainings with and without it can be compared.
+The rows are taken in sixteen parts, or in fewer of 2,048 rows, and the gradients are computed with the losses, so that
+no logits are made a second time. PyTorch's own `linear_cross_entropy` does likewise, but adds the losses up in the
+logits' precision: in bf16 the sum over 1,000 tokens is off by a percent. Where the vocabulary is split over processes,
+only a row's largest logit, its sum and its target's logit are exchanged (Shoeybi et al. 2020).
+The z-loss, weight x log^2 Z of each token (Chowdhery et al. 2022, PaLM, section 5), is in the gradients alone.
 """
 
 from __future__ import annotations
@@ -130,7 +125,6 @@ def _compiled_softmax() -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add a matrix product to a float32 sum."""
     if left.dtype == torch.float32:
         sum_.addmm_(left, right)
     elif sum_.is_cuda:

@@ -71,10 +71,7 @@ def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[s
 def initial_weight(
     name: str, shape: torch.Size, architecture: Architecture, seed: int, part: Sequence[slice] | None = None
 ) -> Tensor:
-    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
-
-    `part` has a slice for every dimension of the full `shape`; the part's elements are those of the whole.
-    """
+    """Return a parameter, or the slices `part` of it, as training starts from it, float32, on the CPU."""
     return network(architecture.name).initial_weight(name, shape, architecture, seed, part)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.model import llama
-from pipeline.model.architectures import Precision, Shape
+from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.llama import flops_per_token
 from pipeline.model.settings import Architecture
 from pipeline.model.size import key_value_heads
@@ -21,16 +21,8 @@ _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
 
 
 def _shape(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
-    return {
-        **_ALL,
-        "layers": layers,
-        "width": width,
-        "feed_forward_width": feed_forward_width,
-        "heads": heads,
-        "key_value_heads": 8,
-        "head_width": 128,
-        "tie_embeddings": tied,
-    }
+    shape = llama.preset(layers, width, feed_forward_width, heads, 8)
+    return {**_ALL, **shape, "head_width": 128, "tie_embeddings": tied}
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -49,34 +41,17 @@ def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     return llama.parameter_count(architecture, vocabulary_size) + norms
 
 
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool,
-    tensor: int,
-    context: int,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
+    """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state.
 
     A Llama's, and of each token the queries and keys of a block before their norms, H + K elements, H and K the joint
     widths of the heads; with recomputation those of one block.
     """
     a = architecture
-    of_llama = llama.activation_bytes(
-        a,
-        vocabulary_size,
-        tokens=tokens,
-        precision=precision,
-        recomputation=recomputation,
-        tensor=tensor,
-        context=context,
-    )
-    blocks = 1 if recomputation else a.layers
-    heads = a.heads + key_value_heads(a, tensor, context)
-    return of_llama + tokens * (2 if precision == "bf16" else 4) * blocks * heads * a.head_dimension
+    blocks = 1 if work.recomputation else a.layers
+    heads = a.heads + key_value_heads(a, work.tensor, work.context)
+    before_norms = work.tokens * work.element_bytes * blocks * heads * a.head_dimension
+    return llama.activation_bytes(a, vocabulary_size, work) + before_norms
 
 
 SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)

@@ -9,22 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.model import llama, qwen3
-from pipeline.model.architectures import Precision, Shape
+from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.settings import Architecture
 
 _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "experts_per_token": 8}
 
 
 def _shape(layers: int, width: int, expert_width: int, heads: int) -> dict[str, Any]:
-    return {
-        **_ALL,
-        "layers": layers,
-        "width": width,
-        "feed_forward_width": expert_width,
-        "heads": heads,
-        "key_value_heads": 4,
-        "head_width": 128,
-    }
+    return {**_ALL, **llama.preset(layers, width, expert_width, heads, 4), "head_width": 128}
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -65,17 +57,8 @@ def flops_per_token(
     return of_dense + (8 if recomputation else 6) * _routers(architecture)
 
 
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool,
-    tensor: int,
-    context: int,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
+    """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state.
 
     A Qwen3's as wide as the experts that a token visits, C of them, and in each block, of a token: its rows in their
     order and what the experts gave, twice, before and after it is in the order of the tokens (3 C D elements), the
@@ -83,18 +66,10 @@ def activation_bytes(
     all experts, and the mean of the processes that divide them, of which one gets more the less its load is balanced.
     """
     a, chosen = architecture, architecture.experts_per_token or 0
-    dense = qwen3.activation_bytes(
-        _dense(a, chosen),
-        vocabulary_size,
-        tokens=tokens,
-        precision=precision,
-        recomputation=recomputation,
-        tensor=tensor,
-        context=context,
-    )
-    blocks = 1 if recomputation else a.layers
-    element = 2 if precision == "bf16" else 4
-    return dense + tokens * blocks * (3 * element * chosen * a.width + 4 * (a.experts or 0) + 32 * chosen)
+    dense = qwen3.activation_bytes(_dense(a, chosen), vocabulary_size, work)
+    blocks = 1 if work.recomputation else a.layers
+    of_token = 3 * work.element_bytes * chosen * a.width + 4 * (a.experts or 0) + 32 * chosen
+    return dense + work.tokens * blocks * of_token
 
 
 SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes, active_parameter_count)

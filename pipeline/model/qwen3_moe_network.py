@@ -73,12 +73,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
 
 
 def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
-    """Return the shape that config.json describes.
-
-    Raises:
-        InputError: a layer has no experts, their weights are not made to sum to 1, or there is what
-            `pipeline.model.qwen3_network` does not read.
-    """
+    """Return the shape that config.json describes; an InputError names what cannot be computed."""
     found = {**_DEFAULTS, **config}
     for key, expected in {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}.items():
         if (found[key] or type(expected)()) != expected:

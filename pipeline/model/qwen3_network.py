@@ -73,11 +73,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
 
 
 def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
-    """Return the shape that config.json describes.
-
-    Raises:
-        InputError: it has what `pipeline.model.llama_network` does not read.
-    """
+    """Return the shape that config.json describes; an InputError names what cannot be computed."""
     known = {**_DEFAULTS, **config}
     if not config.get("use_sliding_window"):
         known["sliding_window"] = None

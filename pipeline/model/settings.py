@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, later_field
 from pipeline.model.architectures import presets, shape
 
 INITIAL_DEVIATION = 0.02
@@ -31,7 +31,6 @@ class RopeScaling(Settings):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        """Check that the two bounds leave a band between them."""
         if self.high_frequency_factor <= self.low_frequency_factor:
             raise ValueError(
                 f"high_frequency_factor {self.high_frequency_factor:g} is not above low_frequency_factor "
@@ -41,10 +40,7 @@ class RopeScaling(Settings):
 
 
 class Architecture(Settings):
-    """A decoder-only transformer; grouped-query attention where there are fewer key-value heads than heads.
-
-    The preset says which architecture it is, of `pipeline.model.architectures`, and fills fields that are not written.
-    """
+    """A decoder-only transformer; the preset says which architecture it is, and fills fields that are not written."""
 
     model_config = ConfigDict(json_schema_extra=_nothing_required)
 
@@ -61,46 +57,28 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
-    window: int | None = Field(
-        default=None,
-        ge=1,
-        exclude_if=lambda window: window is None,  # models without it stay trained
-        description="tokens that a position attends to, itself counted; default: all before it",
+    window: int | None = later_field(
+        None, ge=1, description="tokens that a position attends to, itself counted; default: all before it"
     )
-    full_attention_layers: tuple[int, ...] = Field(
-        default=(),
-        exclude_if=lambda layers: not layers,  # models without it stay trained
-        description="layers, counted from 0, that attend to all tokens though there is a window",
+    full_attention_layers: tuple[int, ...] = later_field(
+        (), description="layers, counted from 0, that attend to all tokens though there is a window"
     )
-    experts: int | None = Field(
-        default=None,
+    experts: int | None = later_field(
+        None,
         ge=1,
-        exclude_if=lambda experts: experts is None,  # models without it stay trained
         description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
     )
-    experts_per_token: int | None = Field(
-        default=None,
+    experts_per_token: int | None = later_field(None, ge=1, description="experts that a token visits")
+    initial_deviation: float = later_field(INITIAL_DEVIATION, gt=0, description="of matrices when training begins")
+    base_width: int | None = later_field(
+        None,
         ge=1,
-        exclude_if=lambda experts: experts is None,  # models without it stay trained
-        description="experts that a token visits",
-    )
-    initial_deviation: float = Field(
-        default=INITIAL_DEVIATION,
-        gt=0,
-        exclude_if=lambda deviation: deviation == INITIAL_DEVIATION,  # models without it stay trained
-        description="of matrices when training begins",
-    )
-    base_width: int | None = Field(
-        default=None,
-        ge=1,
-        exclude_if=lambda width: width is None,  # models without it stay trained
         description="width that learning_rate was found at, for maximal update parametrisation; default: its own",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, data: Any) -> Any:
-        """Fill what is not written from the preset."""
         if isinstance(data, dict) and (name := presets().get(str(data.get("preset")))):
             return {**shape(name).presets[data["preset"]], **data}
         return data
@@ -108,14 +86,12 @@ class Architecture(Settings):
     @field_validator("preset")
     @classmethod
     def _known(cls, preset: str) -> str:
-        """Check that an architecture has this preset."""
         if preset not in presets():
             raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(presets())}")
         return preset
 
     @model_validator(mode="after")
     def _shape(self) -> Self:
-        """Check that the width divides into heads of even dimension and these into groups."""
         if self.width % self.heads:  # also where head_width is another: Transformers refuses it
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}: change one of them")
         if self.head_dimension % 2:
@@ -141,7 +117,6 @@ class Architecture(Settings):
         return self
 
     def _check_experts(self) -> None:
-        """Check that there are experts where the architecture has them, and nothing that does not go with them."""
         experts, chosen = self.experts, self.experts_per_token
         if shape(self.name).active_parameter_count is None:
             if experts or chosen:

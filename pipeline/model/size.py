@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline.core.ramp import Batches
-from pipeline.model.architectures import Precision, shape
+from pipeline.model.architectures import DeviceWork, shape
 from pipeline.model.settings import Architecture
 
 
@@ -25,8 +25,7 @@ def flops_per_token(
 ) -> int:
     """Return the floating-point operations that training on one token takes, forward and backward.
 
-    `recomputation`: what the hardware does where every block is computed a second time for the backward pass, for the
-    utilization of the hardware; that of the model counts what is useful, whatever is recomputed.
+    `recomputation`: those of the hardware, which computes every block a second time for the backward pass.
     """
     count = shape(architecture.name).flops_per_token
     return count(architecture, vocabulary_size, sequence_length, recomputation=recomputation)
@@ -45,30 +44,9 @@ def training_flops(
     )
 
 
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool = False,
-    tensor: int = 1,
-    context: int = 1,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
-
-    With recomputation only the input of each block stays, and one block at a time in full. Where `tensor` devices split
-    the model or `context` devices a sequence, `tokens` is the share of one of them.
-    """
-    return shape(architecture.name).activation_bytes(
-        architecture,
-        vocabulary_size,
-        tokens=tokens,
-        precision=precision,
-        recomputation=recomputation,
-        tensor=tensor,
-        context=context,
-    )
+def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
+    """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state."""
+    return shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
 
 
 def head_parts(architecture: Architecture, tensor: int, context: int) -> int:
@@ -77,10 +55,7 @@ def head_parts(architecture: Architecture, tensor: int, context: int) -> int:
 
 
 def key_value_heads(architecture: Architecture, tensor: int, context: int) -> int:
-    """Return of how many key-value heads a device holds keys and values, times the devices, for each of its tokens.
-
-    They are repeated until the devices divide them, and those that divide queries hold them for all tokens.
-    """
+    """Return of how many key-value heads a device holds keys and values, times the devices, for each of its tokens."""
     parts = head_parts(architecture, tensor, context)
     return math.lcm(architecture.groups, tensor * parts) * context // parts
 
@@ -92,13 +67,6 @@ def key_value_heads(architecture: Architecture, tensor: int, context: int) -> in
 # times as slowly; embedding and norms stay. No factor is left in the model, so that it is an ordinary one of its
 # architecture. Weight decay, which AdamW multiplies by the learning rate, pulls as much at each width. This holds as
 # long as a head stays as wide and everything else grows with the width.
-
-
-def deviation_factor(name: str, architecture: Architecture) -> float:
-    """Return by what the deviation of a matrix's first weights is multiplied; 1 without a base width."""
-    if name == "output.weight":
-        return learning_rate_factor(name, 2, architecture)
-    return math.sqrt(learning_rate_factor(name, 2, architecture))
 
 
 def learning_rate_factor(name: str, dimensions: int, architecture: Architecture) -> float:

@@ -42,7 +42,8 @@ def set_switches(
         InputError: float8 or CUDA graphs are asked for where they cannot be.
     """
     if cuda_graphs:
-        _check_graphs(device)
+        if device.type != "cuda":
+            raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
         # Blocks are graphs of their own; without this, the second one's run would free the first one's result.
         model.register_forward_pre_hook(
             lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -63,17 +64,8 @@ def set_switches(
             block.compile(mode="reduce-overhead" if cuda_graphs else None)
 
 
-def _check_graphs(device: torch.device) -> None:
-    if device.type != "cuda":
-        raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
-
-
 def check_float8(device: torch.device) -> None:
-    """Check that a device multiplies matrices in 8 bits and that torchao is there.
-
-    Raises:
-        InputError: one of them is not so.
-    """
+    """Check that a device multiplies matrices in 8 bits and that torchao is there; else raise an InputError."""
     hopper = device.type == "cuda" and torch.version.hip is None
     if not hopper or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
         raise InputError(
@@ -87,8 +79,7 @@ def check_float8(device: torch.device) -> None:
 def _use_float8(model: Decoder) -> None:
     """Let the blocks' matrix products run in float8 with one scale per tensor (Micikevicius et al. 2022).
 
-    Weights stay what they are and are cast at each use. Embedding and output stay in the precision of training, and so
-    does a matrix whose sides the hardware's tiles of 16 do not divide.
+    Weights are cast at each use. A matrix whose sides the hardware's tiles of 16 do not divide stays as it is.
     """
     from torchao.float8 import convert_to_float8_training
 
@@ -112,8 +103,8 @@ _NONE_IS_DETERMINISTIC = "does not have a deterministic implementation"
 def set_determinism(deterministic: bool) -> None:
     """Let PyTorch take no kernel but those that give the same bits every time, or any.
 
-    It has a middle way (`warn_only`), under which attention's backward kernels, FlashAttention's and cuDNN's, add in
-    any order, so that nothing is gained from it. New memory is not filled: nothing here reads what it has not written.
+    Under its middle way (`warn_only`) attention's backward kernels add in any order. New memory is not filled: nothing
+    here reads what it has not written.
     """
     if deterministic:  # cuBLAS: https://docs.nvidia.com/cuda/cublas/#results-reproducibility
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
 from pipeline.plan.alternatives import advise_shapes, plan_sizes
@@ -144,11 +145,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         activation_bytes(
             at_once,
             model.vocabulary_size,
-            tokens=tokens_of_device,
-            precision=training.precision,
-            recomputation=recomputation,
-            tensor=mesh.tensor,
-            context=mesh.context,
+            DeviceWork(tokens_of_device, training.precision, recomputation, mesh.tensor, mesh.context),
         )
         + formulas.score_bytes(at_once, training, tokens_of_device, recomputation=recomputation)
         for recomputation in (False, True)

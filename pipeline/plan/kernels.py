@@ -17,7 +17,7 @@ products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, a
 SCORE_BYTES = 24
 """Of one score in fp32 without FlashAttention: the product written, the mask added and the softmax taken, each reading
 and writing it, and it read for the product with the values. All are computed, where FlashAttention leaves half out."""
-ITERATIONS = 5  # of Muon on a matrix: `pipeline.pretrain.parallel.muon`
+ITERATIONS = 5  # of Muon on a matrix: `pipeline.pretrain.parallel.optimizer`
 OPTIMIZER_BYTES = 42
 """Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
 read and two bytes written for its bf16 copy, the gradient set to zero."""

@@ -6,11 +6,13 @@ Its weights stay as they are; where the tokens of the run are another tokenizer'
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import layout
@@ -20,7 +22,6 @@ from pipeline.model.networks import parameter_shapes
 from pipeline.model.settings import Architecture, RopeScaling
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.settings import AdoptSettings
-from pipeline.pretrain.transfer import Transfer, transfer
 from pipeline.tokenizer.encoder import token_bytes
 from pipeline.tokens.token_reader import TokenReader
 
@@ -41,16 +42,8 @@ def run(
 ) -> dict[str, Any]:
     """Write the milestone of step 0; return how many parameters it has and how its embeddings were made.
 
-    Args:
-        settings: the shape that the model is to have.
-        model: the files of a folder that AutoModelForCausalLM loads.
-        index: of the tokens of the training.
-        tokenizer: theirs.
-        configuration: its roles.
-        milestone: the new folder; in `huggingface` the same for Transformers.
-
-    Raises:
-        InputError: the folder holds no whole model of this shape, or its tokenizer's text is not known.
+    `model` are the files of a folder that AutoModelForCausalLM loads; `index` has the tokens of `tokenizer`, and
+    `configuration` the roles of some.
     """
     folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
     check(folder, settings.architecture)
@@ -78,23 +71,16 @@ def run(
         ends=_ends(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
-    counts = mapping.counts() if mapping else kept
-    same = mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)]
-    parameters = sum(shape.numel() for shape in shapes.values())
     return {
-        "parameters": parameters,
-        "same_tokenizer": same,
+        "parameters": sum(shape.numel() for shape in shapes.values()),
+        "same_tokenizer": mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)],
         "rotation": turned(folder, settings.architecture),
-        **counts,
+        **(mapping.counts() if mapping else kept),
     }
 
 
 def check(folder: Path, architecture: Architecture) -> None:
-    """Check that a model has the shape that is configured, but for what may differ.
-
-    Raises:
-        InputError: it has not, with every key and its value; or it is no model that can be read.
-    """
+    """Raise an InputError that names every key in which a model has another shape than is configured."""
     theirs, _, held = huggingface.read(folder)
     token_bytes(folder / "tokenizer.json")
     # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
@@ -161,40 +147,77 @@ def _ends(folder: Path, their_size: int, tokenizer: Path, configuration: Path, *
     theirs = [number for number in huggingface.end_ids(folder) if number < their_size]
     if not is_mapped:
         return theirs
-    names = {one["id"]: one["content"] for one in _added(folder / "tokenizer.json")}
-    ours = {one["content"]: one["id"] for one in _added(tokenizer)}
+    paths = folder / "tokenizer.json", tokenizer
+    added = [json.loads(path.read_text(encoding="utf-8")).get("added_tokens", []) for path in paths]
+    names = {one["id"]: one["content"] for one in added[0]}
+    ours = {one["content"]: one["id"] for one in added[1]}
     parts = {theirs: ours for ours, theirs in _special(folder, their_size, tokenizer, configuration).items()}
     found = (parts.get(number, ours.get(names.get(number))) for number in theirs)
     return [*dict.fromkeys(number for number in found if number is not None)]
-
-
-def _added(tokenizer: Path) -> list[dict[str, Any]]:
-    added: list[dict[str, Any]] = json.loads(tokenizer.read_text(encoding="utf-8")).get("added_tokens", [])
-    return added
-
-
-class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, each made when it is asked for, so that one at a time is in memory."""
-
-    def __init__(self, names: list[str], get: Callable[[str], Tensor]) -> None:
-        self._names, self._get = names, get
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._get(name.removeprefix("model."))
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"model.{name}" for name in self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 @torch.no_grad()
 def _write(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
     """Write a checkpoint that has no optimizer and no steps."""
     milestone.mkdir(parents=True)
-    written = checkpoint.write_tensors(milestone / _FILE, _Tensors([*shapes], get))
     tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
+    made = checkpoint.LazyTensors([*tensors], lambda name: get(name.removeprefix("model.")))
+    written = checkpoint.write_tensors(milestone / _FILE, made)
     state = {"step": 0, "optimizer_step": 0, "tokens_seen": 0, "torch": str(torch.__version__)}
     files = {_FILE: {**written, "pieces": tensors}}
     checkpoint.write_json(milestone / layout.CHECKPOINT_STATE, {**state, "files": files, "tensors": tensors})
+
+
+TokenBytes = Sequence[bytes | None]
+"""The text of each token by its number; None of special ones."""
+
+
+class Transfer(NamedTuple):
+    """From which rows of another vocabulary's matrix each row of ours is made; from none: from all of them."""
+
+    rows: list[list[int]]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows are one of theirs, the mean of several, or, for want of their text, the mean of all."""
+        sizes = [len(row) for row in self.rows]
+        copied, unknown = sizes.count(1), sizes.count(0)
+        return {"tokens_copied": copied, "tokens_composed": len(sizes) - copied - unknown, "tokens_unknown": unknown}
+
+    def apply(self, theirs_VD: Tensor) -> Tensor:
+        """Return our matrix, (V', D), from theirs, (V, D)."""
+        numbers = torch.tensor([number for row in self.rows for number in row], dtype=torch.long)
+        begins = torch.tensor([0, *accumulate(map(len, self.rows))][:-1], dtype=torch.long)
+        ours_VD = F.embedding_bag(numbers, theirs_VD, begins, mode="mean")
+        unknown = torch.tensor([not row for row in self.rows])
+        ours_VD[unknown] = theirs_VD.mean(0)
+        return ours_VD
+
+
+def transfer(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], size: int) -> Transfer:
+    """Return how `size` embeddings of our vocabulary are made from theirs.
+
+    A token has the embedding of the token with the same bytes, else the mean of the longest tokens that its bytes are
+    cut into (after Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", who cut with the other
+    tokenizer). `special` gives by their numbers in ours those of theirs that play the same part.
+    """
+    # Of several with one text the last: SentencePiece's bytes, which stand in for unknown letters, come first.
+    numbers = {text: number for number, text in enumerate(theirs) if text}
+    longest = max(map(len, numbers), default=0)
+    rows = [_cut(text, numbers, longest) if text else [] for text in ours]
+    rows = [[special[number]] if number in special else row for number, row in enumerate(rows)]
+    return Transfer((rows + [[] for _ in range(size - len(rows))])[:size])
+
+
+def _cut(text: bytes, numbers: Mapping[bytes, int], longest: int) -> list[int]:
+    """Return the longest tokens that a text begins with, one after the other; none where a byte is in no token."""
+    found: list[int] = []
+    place = 0
+    while place < len(text):
+        for end in range(min(len(text), place + longest), place, -1):
+            if (number := numbers.get(text[place:end])) is not None:
+                found.append(number)
+                place = end
+                break
+        else:
+            return []
+    return found

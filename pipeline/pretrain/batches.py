@@ -13,17 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, device, from_numpy
 
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokens.data_order import Integers
 from pipeline.tokens.sampler import document_limits
 
 
 class Loader:
-    """The batches of one process by their step, one step ahead.
-
-    `read` returns the arrays of a step and must be a pure function of it: whoever changes what a step reads, as a
-    skipped batch does, calls `forget`.
-    """
+    """The batches of one process, one step ahead; `read` is a pure function of the step, or `forget` is called."""
 
     def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
         self._read, self._target = read, target
@@ -63,10 +59,7 @@ class Loader:
 
 
 def documents_of(input_BT: Integers, training: Training, begin_of_text_id: int, length: int) -> list[NDArray[np.int32]]:
-    """Return the documents of each micro-batch of these tokens, see `Decoder.forward`; none where all of a row is read.
-
-    Rows are cut into parts of a length. The host counts documents: a device that does is waited for.
-    """
+    """Return the documents of each micro-batch (see `Decoder.forward`), counted on the host; none without masks."""
     if not training.sampling.mask_documents:
         return []
     firsts = range(0, len(input_BT), size := training.micro_batch_size)
@@ -77,10 +70,7 @@ def documents_of(input_BT: Integers, training: Training, begin_of_text_id: int, 
 def split(
     input_BT: Tensor, target_BT: Tensor, documents: Sequence[Tensor], training: Training, length: int
 ) -> list[Batch]:
-    """Return micro-batches of input and target tokens, (B, T), and what `documents_of` returned, on the device.
-
-    Rows are cut into parts of a length; a micro-batch has as many tokens whatever that is.
-    """
+    """Return micro-batches of tokens, (B, T), and of what `documents_of` gave; rows are cut into parts of a length."""
     cut = [x_BT.reshape(-1, length) for x_BT in (input_BT, target_BT)]
     rows = training.micro_batch_size * len(cut[0]) // len(input_BT)
     inputs, targets = (torch.split(x_BT, rows) for x_BT in cut)

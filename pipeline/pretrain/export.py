@@ -25,12 +25,8 @@ def run(
 ) -> dict[str, Any]:
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
 
-    The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Scores are not in
-    them: no evaluation waits for the last milestone, and this step for none. Of a cell that did not reach its last step
-    there is no model: `final` tells the outcome.
-
-    Raises:
-        InputError: a milestone is not whole, or steps are missing between two of them.
+    The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Of a cell that did
+    not reach its last step there is no model: `final` tells the outcome.
     """
     ordered = []
     for folder in milestones:
@@ -38,10 +34,10 @@ def run(
             ordered.append((found.step, folder))
             continue
         try:
-            step = int(json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["step"])
+            state = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
+            ordered.append((int(state["step"]), folder))
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
-        ordered.append((step, folder))
     ordered.sort()
     lines = [line for _, folder in ordered for line in read(folder / layout.METRICS_FILE)]
     steps = [line for line in lines if "loss" in line]
@@ -54,19 +50,18 @@ def run(
     writer = TensorBoardWriter(tensorboard)
     writer.describe(_hyperparameters(settings, [line["loss"] for line in steps]))
     writer.add(lines)
-    status = STATUS_FAILURE if ended else STATUS_SUCCESS
-    end = HParamsPluginData(session_end_info=SessionEndInfo(status=status))
+    end = HParamsPluginData(session_end_info=SessionEndInfo(status=STATUS_FAILURE if ended else STATUS_SUCCESS))
     writer.describe(_said(hparams.SESSION_END_INFO_TAG, end))
     writer.close()
     if ended:
         final.mkdir()
         shutil.copyfile(ordered[-1][1] / outcome.FILE, final / outcome.FILE)
         print(f"{ended.status} after {len(steps)} steps", flush=True)
-        last = steps[-1]["loss"] if steps else None
-        return {"steps": len(steps), "milestones": len(ordered), "loss": last, "outcome": ended._asdict()}
-    shutil.copytree(ordered[-1][1] / layout.CHECKPOINT_MODEL, final)
-    print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
-    return {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"]}
+    else:
+        shutil.copytree(ordered[-1][1] / layout.CHECKPOINT_MODEL, final)
+        print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
+    counts = {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"] if steps else None}
+    return counts | ({"outcome": ended._asdict()} if ended else {})
 
 
 def _hyperparameters(settings: ExportSettings, losses: list[float]) -> Summary:

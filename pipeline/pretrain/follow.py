@@ -1,8 +1,7 @@
 """Follows the trainings of a run in one place each, across segments and restarts: `python -m pipeline follow`.
 
-The run's files are read: milestones, of the segment that trains the metrics in its scratch, scores, and what the
-meters of its nodes have read; where Slurm has jobs of the run, it is asked which of them wait. What is written is no
-result and belongs to no job: `scratch/live-MODEL`, for TensorBoard.
+The run's files are read, and Slurm is asked which of its jobs wait. What is written is no result and belongs to no job:
+`scratch/live-MODEL`, for TensorBoard.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.records import SEGMENT, Attempt, command_settings
 from pipeline.energy.readings import current_power
-from pipeline.pretrain.monitors.metrics import EVENTS, TensorBoardWriter, read
-from pipeline.pretrain.monitors.slow_processes import SLOW
+from pipeline.pretrain.monitors.metrics import EVENTS, SLOW, TensorBoardWriter, read
 
 SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come
@@ -31,11 +29,7 @@ Lines = list[dict[str, Any]]
 
 
 def models(run_directory: Path) -> list[str]:
-    """Return the models of a run whose training has begun.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """Return the models of a run whose training has begun; an InputError says where there is no run."""
     if not layout.PROVENANCE.path(run_directory).is_dir():
         raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
     begun = [*layout.SEGMENT_STARTS.glob(run_directory), *layout.MILESTONE.glob(run_directory)]
@@ -43,10 +37,7 @@ def models(run_directory: Path) -> list[str]:
 
 
 def lines(run_directory: Path, model: str) -> Lines:
-    """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps.
-
-    The segment that trains is the one that was started last; what an older one left behind is not told.
-    """
+    """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps."""
     milestones = _milestones(run_directory, model)
     found = [line for step in sorted(milestones) for line in read(milestones[step] / layout.METRICS_FILE)]
     if newest := trains_in(run_directory, model):
@@ -124,14 +115,7 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
 def told(
     model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None, power: str = ""
 ) -> str:
-    """Return in one line how far a training is, how fast, how full, how long it takes yet, and whether it goes on.
-
-    Args:
-        last: the last step of the training.
-        starts: how often the segment that trains was started.
-        now: in Unix seconds, to tell how long ago the last step was.
-        power: what the nodes draw.
-    """
+    """Return in one line how far a training is, how fast, how full, and whether it goes on at `now` (Unix seconds)."""
     steps = [line for line in found if "loss" in line]
     if not steps:
         return f"{model}: no step is done yet"
@@ -168,11 +152,7 @@ def _sentence(run_directory: Path, model: str, found: Lines) -> str:
 
 
 def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
-    """`python -m pipeline follow results/RUN`: until it is interrupted.
-
-    Args:
-        waiting: says of a run, in a sentence each, which of its jobs wait.
-    """
+    """`python -m pipeline follow results/RUN`: until it is interrupted; `waiting` tells which jobs of a run wait."""
     parser = argparse.ArgumentParser(prog="python -m pipeline follow", description=__doc__)
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--once", action="store_true", help="look once")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.core.confidence_intervals import ratio
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import IGNORED
 
@@ -32,10 +32,9 @@ def document_losses(
     added: Added,
     beat: Callable[[], None],
 ) -> Floats:
-    """Return the sum of the losses of each document in nats, (D,), on all processes; all of them call this.
+    """Return the sum of the losses of each document in nats, (D,); all processes call this.
 
-    `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes, and `beat` is
-    called after every micro-batch.
+    `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes.
     """
     loss_D = np.zeros(len(held_out.tokens_D))
     shape = (training.sequence_length, training.batch_size, backend.data_rank, backend.data_size)
@@ -53,19 +52,8 @@ def document_losses(
     return added(loss_D)
 
 
-def validate(
-    backend: Backend,
-    held_out: HeldOut,
-    training: Training,
-    split: Callable[..., list[Batch]],
-    added: Added,
-    beat: Callable[[], None],
-) -> Metrics:
-    """Return the mean loss in nats per token and in bits per byte with intervals, of all and per language and source.
-
-    All processes call this; see `document_losses` for what it is given.
-    """
-    loss_D = document_losses(backend, held_out, training, split, added, beat)
+def summarize_losses(held_out: HeldOut, loss_D: Floats) -> Metrics:
+    """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source."""
     line: dict[str, float | None] = {}
 
     def add(name: str, of_D: NDArray[Any] | slice) -> None:

@@ -23,15 +23,9 @@ class TrainingOutcome(NamedTuple):
     step: int
 
 
-def of(error: OutOfMemory | Diverged, reached_step: int, step: int) -> TrainingOutcome:
-    """Return the outcome that an error makes of a training."""
-    return TrainingOutcome(STATUS[type(error)], str(error), reached_step, step)
-
-
 def write(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
-    if folder.exists():
-        shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     content = outcome._asdict()
     (folder / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -41,11 +35,7 @@ def write(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -
 
 
 def read(folder: Path) -> TrainingOutcome | None:
-    """Return the outcome in the folder of a milestone or a final model; None where it holds weights.
-
-    Raises:
-        InputError: the file is no outcome.
-    """
+    """Return the outcome in the folder of a milestone or a final model; None where it holds weights."""
     path = folder / FILE
     if not path.is_file():
         return None

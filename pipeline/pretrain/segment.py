@@ -20,13 +20,10 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.outcome import TrainingOutcome
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
-from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
-from pipeline.pretrain.processes.supervise import Course
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
+from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.held_out import HeldOut, WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
@@ -102,14 +99,22 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
+    arguments = supervise.WorkerArguments(
+        settings=settings,
+        paths={name: path.absolute() for name, path in paths.items()},
+        identity=identity,
+        launcher=launcher(launch),
+        platform=platform,
+        world_size=processes,
+    )
     try:
-        course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
+        course = supervise.train(arguments, owner, launch)
     except (OutOfMemory, Diverged) as error:
         if not settings.records_outcome:
             raise
         reached = metrics.reached(scratch / METRICS_FILE, settings.first_step)
         lines = metrics.read(scratch / METRICS_FILE)
-        ended = outcome.of(error, reached, settings.last_step)
+        ended = outcome.TrainingOutcome(outcome.STATUS[type(error)], str(error), reached, settings.last_step)
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_ended(settings, milestone, ended, lines), "world_size": processes}
     return {
@@ -120,9 +125,8 @@ def run(
 
 
 def _ended(
-    settings: SegmentSettings, milestone: Path, ended: TrainingOutcome, lines: list[dict[str, Any]]
+    settings: SegmentSettings, milestone: Path, ended: outcome.TrainingOutcome, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write a milestone without weights and return what its record tells."""
     done = [line for line in lines if "loss" in line]
     before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
     seen = done[-1]["tokens_seen"] if done else before
@@ -138,7 +142,7 @@ def _ended(
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
-    """Check what can be known before anything starts and return the vocabulary size."""
+    """Check what can be known before anything starts; return the vocabulary size."""
     training = settings.training
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
@@ -199,9 +203,8 @@ def _tell_validation(training: Training, index: Path) -> None:
 
 
 def _counts(
-    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: Course
+    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: supervise.Course
 ) -> dict[str, Any]:
-    """Return what the segment's record tells, from its metrics."""
     lines = metrics.read(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
@@ -210,11 +213,8 @@ def _counts(
     training = settings.training
     skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
     before, seen = (tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step))
-    utilization = [
-        (line["model_flops_utilization"] or 0.0) * (line["seconds"] or 0.0)
-        for line in steps
-        if line["model_flops_utilization"] is not None
-    ]
+    known = [line for line in steps if line["model_flops_utilization"] is not None]
+    utilization = [line["model_flops_utilization"] * (line["seconds"] or 0.0) for line in known]
     experts = settings.architecture.experts
     return {
         "steps": len(steps),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pipeline.pretrain.training_settings import Stability
+from pipeline.pretrain.settings import Stability
 from pipeline.tokens.sampler import data_step
 
 ADVICE = "lower learning_rate, lengthen warmup_steps or use precision fp32"
@@ -63,11 +63,9 @@ class Judge:
     def leave_out(
         self, step: int, number: int, values: Mapping[str, float], reason: str, back_to: int
     ) -> Mapping[str, Any]:
-        """Leave a data step out as the settings say, and return the line of metrics that tells it.
+        """Leave a data step out and return the line of metrics that tells it; or raise Rewind, to the step `back_to`.
 
-        Raises:
-            FloatingPointError: there were too many in a row: the data are not the cause.
-            Rewind: to the step `back_to`.
+        A FloatingPointError says that there were too many in a row: the data are not the cause.
         """
         if self.settings.bad_step == "rewind":
             numbers = [data_step(done, self.skips) for done in range(back_to, step)]

@@ -24,9 +24,9 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:
-        from pipeline.pretrain.processes import device as devices
+        from pipeline.pretrain.processes import rendezvous
 
-        told |= {"built_for": devices.built_for(), "gpus_seen": devices.seen()}
+        told |= {"built_for": rendezvous.built_for(), "gpus_seen": rendezvous.seen()}
     if disk:
         try:
             finding = site_checks.check_writable("the node's disk", platform_files.folder(disk, None))

@@ -32,18 +32,12 @@ class Encoder:
         return int(self.tokenizer.get_vocab_size())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without begin and end tokens.
-
-        The name of a special token that stands in a text is spelled out as ordinary text: data cannot end a document.
-        """
+        """The tokens of each text, without begin and end tokens; names of special tokens are spelled out as text."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def load_encoder(path: Path) -> Encoder:
-    """Reads a tokenizer.json of `tokenizer.train`, whose first three special tokens are begin, end and padding.
-
-    Raises InputError when the file is no such tokenizer.
-    """
+    """Reads a tokenizer.json of `tokenizer.train`, whose first three special tokens are begin, end and padding."""
     content = path.read_bytes()
     try:
         tokenizer = Tokenizer.from_str(content.decode())
@@ -85,11 +79,7 @@ def in_characters(spelled: bytes) -> str:
 
 
 def _byte_names() -> dict[str, int]:
-    """The byte that each character of a vocabulary stands for.
-
-    Printable bytes of Latin-1 stand for themselves, the others in their order for the characters from 256 on: Radford
-    et al. 2019 (GPT-2).
-    """
+    """The byte that each character of a vocabulary stands for: Radford et al. 2019 (GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -104,11 +94,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_bytes(path: Path) -> list[bytes | None]:
-    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers.
-
-    Raises:
-        InputError: the file is no tokenizer.json, or its tokens are neither byte-level nor SentencePiece's.
-    """
+    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         written = content["model"]["vocab"]

@@ -1,11 +1,7 @@
-"""Measure, per language, how well a tokenizer fits: tokens per word, bytes per token, whole words, Rényi efficiency.
+"""Measure, per language, how well a tokenizer fits, by the measures of docs/tokenizer.md.
 
-Fertility, the tokens per word, is the measure of Rust et al. 2021, https://aclanthology.org/2021.acl-long.243. A word
-is a maximal run of letters, digits and underscores; it is whole where it is one token, with or without what stands
-before it. Parity compares the tokens of the same sentences in several languages: Petrov et al. 2023,
-https://arxiv.org/abs/2305.15425. Only documents that the tokenizer was not trained on count, of each language those of
-least `id_hash` up to `measured_bytes`; a language of which none is found is measured on others and marked
-`"held_out": false`.
+Only documents that the tokenizer was not trained on count, of each language those of least `id_hash` up to
+`measured_bytes`; a language of which none is found is measured on others and marked `"held_out": false`.
 """
 
 from __future__ import annotations
@@ -41,8 +37,7 @@ def run(
 ) -> dict[str, Any]:
     """Encodes a sample of the held-out documents and writes fertility.json; returns the documents and tokens.
 
-    `parallel` are the files of the languages of `settings.parallel`, a sentence a line. Raises InputError when they
-    have not the same number of lines.
+    `parallel` are the files of the languages of `settings.parallel`, a sentence a line.
     """
     encoder = load_encoder(tokenizer)
     lengths = np.diff(spelling(encoder)[1])
@@ -83,11 +78,10 @@ def _measures(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
 
 
 def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
-    """Return the Rényi efficiency of order 2.5 of how often each token of a vocabulary occurs; None without tokens.
+    """Return the Rényi efficiency of order 2.5 of how often each token occurs: ln(Σ p^α) ÷ (1 - α) ÷ ln |V|.
 
-    The entropy ln(Σ p^α) ÷ (1 - α), divided by that of a vocabulary whose tokens all occur alike, ln |V|: Zouhar et
-    al. 2023, https://aclanthology.org/2023.acl-long.284, where it tells of the scores of models more than the number
-    of tokens does.
+    Zouhar et al. 2023, https:
+    aclanthology.org/2023.acl-long.284. None without tokens.
     """
     if not times.sum():
         return None

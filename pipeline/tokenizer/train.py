@@ -33,10 +33,7 @@ NEVER = -1e6  # the score of a special token: no text is spelled with it
 
 
 def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
-    """An untrained tokenizer whose special tokens get the identifiers 0, 1, 2, …
-
-    Encoding puts the begin token before a text unless `add_special_tokens=False`; the end token is never added.
-    """
+    """An untrained tokenizer; encoding puts the begin token before a text unless `add_special_tokens=False`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pretokenizer(digits)
     tokenizer.decoder = ByteLevelDecoder()
@@ -50,9 +47,8 @@ def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
 def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, configuration: Path) -> dict[str, Any]:
     """Trains on `documents` and writes tokenizer.json and tokenizer_config.json, which transformers loads together.
 
-    Returns the documents and bytes of the sample, what they are (`DocumentSample.counts`) and the tokens. Raises
-    InputError when the text is too little for the vocabulary. The bytes do not depend on the order of the files nor on
-    the number of threads. Memory grows with the sample and the vocabulary alone.
+    The bytes depend neither on the order of the files nor on the number of threads. Memory grows with the sample and
+    the vocabulary alone.
     """
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 
@@ -162,6 +158,8 @@ def pattern(digits: str) -> str:
 
 def pretokenizer(digits: str) -> Sequence:
     """What cuts a text by the pattern and spells the pieces in bytes."""
-    return Sequence(
-        [Split(Regex(pattern(digits)), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    split, spell = (
+        Split(Regex(pattern(digits)), behavior="isolated"),
+        ByteLevel(add_prefix_space=False, use_regex=False),
     )
+    return Sequence([split, spell])

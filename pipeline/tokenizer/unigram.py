@@ -137,10 +137,7 @@ _GOES = -np.inf  # the loss of a piece that is never the best
 
 
 def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -> dict[str, int]:
-    """Return how often each piece of the texts occurs, in the characters of the byte alphabet, sorted.
-
-    The texts are read twice, by the library's threads: once for the pieces and once for their number.
-    """
+    """Return how often each piece of the texts, given twice, occurs, in the characters of the byte alphabet, sorted."""
     counter = Tokenizer(WordLevel())
     counter.pre_tokenizer = pretokenizer
     trainer = WordLevelTrainer(vocab_size=2**31, min_frequency=0, show_progress=False)
@@ -165,11 +162,7 @@ class _Trie(NamedTuple):
 def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int) -> list[tuple[bytes, float]]:
     """Return at most `size` pieces with the logarithm of their probability, the likeliest first; all bytes are there.
 
-    Args:
-        words: how often each word occurs.
-        size: at least 256.
-        minimum_frequency: occurrences of a piece of more than one byte, at first.
-        longest_bytes: of a piece.
+    `words` says how often each word occurs; at first a piece of several bytes occurs `minimum_frequency` times.
     """
     ordered = sorted(words)
     text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)
@@ -201,13 +194,11 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
 
 
 def _chosen(letters: Bytes, starts: Integers, stays: npt.NDArray[np.bool_]) -> tuple[Bytes, Integers]:
-    """Return the letters and starts of those pieces alone that stay."""
     lengths = np.diff(starts)
     return letters[np.repeat(stays, lengths)], np.append(0, np.cumsum(lengths[stays]))
 
 
 def _trie(letters: Bytes, starts: Integers) -> _Trie:
-    """Return a trie of the pieces."""
     slots = 1 << int(2 * len(letters)).bit_length()
     keys, children = np.full(slots, -1, dtype=np.int64), np.empty(slots, dtype=np.int64)
     trie = _Trie(keys, children, np.full(len(letters) + 1, -1, dtype=np.int64))
@@ -286,10 +277,7 @@ def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
 
 @compiled
 def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
-    """Cut letters in the likeliest way that does without one piece: Viterbi.
-
-    `best` gets the score of each beginning of the letters, and `last` the last piece of it.
-    """
+    """Cut letters in the likeliest way without one piece (Viterbi): scores and last pieces of all beginnings."""
     best[: len(letters) + 1] = -np.inf
     best[0] = 0.0
     for start in range(len(letters)):

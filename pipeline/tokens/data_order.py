@@ -158,10 +158,9 @@ ROUND_KEYS = mix(np.arange(ROUNDS, dtype=np.uint64))
 def permute(
     indices: Integers, epochs: Integers, size: int | Integers, key: int | Words, *, backwards: bool = False
 ) -> Integers:
-    """The place of each index 0 … size-1 in the pseudo-random order of its epoch; a bijection for each epoch and key.
+    """The place of each index in the pseudo-random order of its epoch, or with `backwards` the index of each place.
 
-    Epochs, sizes (up to 2**62) and keys are one for all indices or one for each; `backwards` gives the index of each
-    place.
+    Epochs, sizes (up to 2**62) and keys are one for all indices or one for each; it is a bijection for each.
     """
     sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), indices.shape).astype(np.uint64)
     keys = np.asarray(key % 2**64 if isinstance(key, int) else key, dtype=np.uint64)
@@ -226,12 +225,7 @@ def epochs(groups: Groups, sampling: Sampling, steps: int, batches: Batches, by:
 
 
 def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
-    """Return how often a training read its tokens in so many steps: of each source, and of what its mixtures name.
-
-    Args:
-        index: that of its token set.
-        training: its settings.
-    """
+    """Return how often a training read the tokens of each source, and of what its mixtures name, in so many steps."""
     held = index.get("train", {}).get("groups", [])
     if not held or not {"batch_size", "sequence_length"} <= training.keys():
         return []

@@ -35,11 +35,9 @@ class ValidationRows(NamedTuple):
 
 
 class HeldOut:
-    """Documents of the validation split: all of them, or about so many tokens of them.
+    """Documents of the validation split, by source, language and id_hash: all of them, or about so many tokens of them.
 
-    They are ordered by source, language and id_hash. `tokens_D` counts what is predicted of each document, its
-    end-of-text included and its begin-of-text not; `bytes_D` is the length of its text in UTF-8.
-    Raises InputError when the split has no document.
+    `tokens_D` counts what is predicted of each, its end-of-text included, its begin-of-text not; `bytes_D` is UTF-8's.
     """
 
     def __init__(self, index: Path, tokens: int | None = None) -> None:
@@ -104,9 +102,8 @@ class HeldOut:
     ) -> Iterator[ValidationRows]:
         """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
 
-        Each token is a target once, but for begin-of-text, which nothing has to predict. All batches have the same
-        shape, so that every rank takes equally many steps: the end is filled with begin-of-text as input and IGNORED.
-        Raises InputError when the world size does not divide the batch.
+        Each token but begin-of-text is a target once. All batches have the same shape, so that every rank takes equally
+        many steps: the end is filled with begin-of-text as input and IGNORED.
         """
         rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
         for first in range(0, rows, global_batch_size):
@@ -138,10 +135,8 @@ class HeldOut:
         return self._reader.known(np.concatenate(parts))
 
 
-# Two models that know no language: how often each token stands in the training text, and how often after which.
-#
-# Counted in a part of the training tokens that has every source and language in its share. What such a model reaches
-# on a task, the task does not ask.
+# Two models that know no language: how often each token stands in the training text, and how often after which. They
+# are counted in a part of it that has every source and language in its share.
 
 
 COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
@@ -159,11 +154,7 @@ class Losses(NamedTuple):
 
 
 class WordModels:
-    """A unigram and a bigram model of the tokens of the training split, for the pairs that will be asked.
-
-    Without these they know every pair of the text that is counted, which takes 0.6 GB for 20 million tokens.
-    `tokens` were counted, of the `of_tokens` of the split.
-    """
+    """A unigram and a bigram model of the training split, of the pairs that will be asked, or of all (0.6 GB)."""
 
     def __init__(self, index: Path, asked: Iterable[Scored] | None = None) -> None:
         reader = TokenReader(index, "train")
@@ -193,10 +184,7 @@ class WordModels:
         self.tokens, self.of_tokens = int(self._counts.sum()), reader.tokens
 
     def losses(self, text: Iterable[tuple[Integers, Integers]]) -> Losses:
-        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows.
-
-        Raises ZeroDivisionError when there is no token.
-        """
+        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows."""
         unigram, bigram, total = 0.0, 0.0, 0
         for before, tokens in text:
             codes, times = np.unique(before * self._size + tokens, return_counts=True)
@@ -218,10 +206,7 @@ class WordModels:
         return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
 
     def _pair_probabilities(self, codes: Integers) -> npt.NDArray[np.float64]:
-        """Return the probability of the second token of each pair after its first; a pair is a code.
-
-        After a token that nothing follows in the counted text, it is the probability of the second token alone.
-        """
+        """Return the probability of each coded pair's second token after its first, or alone where nothing follows."""
         before, token = np.divmod(codes, self._size)
         followed = self._followed[before]
         probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)

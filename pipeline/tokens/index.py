@@ -21,13 +21,7 @@ from pipeline.tokens.token_reader import TokenReader
 # They look whether the index suffices for training, and are no part of it.
 WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
-    "tokenizer_sha256",
-    "vocabulary_size",
-    "dtype",
-    "begin_of_text_id",
-    "end_of_text_id",
-    "shards",
-    "grouped_by",
+    *("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards", "grouped_by"),
 )
 COUNTS = ("documents", "tokens", "bytes")
 GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
@@ -37,10 +31,8 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
 
     Paths in it are relative to its folder; languages, licenses and sources count both splits, documents under the
-    licence of their source under OF_SOURCE, for an edit of it makes no token set anew. `groups` are the
-    sources, languages and strata of a shard in the order in which they lie in it, so each range of tokens follows from
-    the ones before; those of a split are their totals over its shards. `batches` say where the record batches of a
-    shard lie, so that nobody has to look for them.
+    licence of their source under OF_SOURCE, for an edit of it makes no token set anew. `groups` of a shard are in the
+    order in which they lie in it, so each range of tokens follows from the ones before.
     Raises InputError when shards differ in tokenizer or type, when one is missing or doubled, or when the tokens are
     too few for a model that is to be trained on them.
     """
@@ -76,10 +68,7 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     index.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for use in settings.uses:
         _check_use(use, index, {split: described["documents"] for split, described in splits.items()})
-    return {
-        split: {name: value for name, value in described.items() if name not in ("groups", "shards")}
-        for split, described in splits.items()
-    }
+    return {split: {name: described[name] for name in COUNTS} for split, described in splits.items()}
 
 
 def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
@@ -124,7 +113,6 @@ def _describe(
 
 
 def _totals(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The groups of all shards of a split with their sums, in order."""
     groups: dict[Group, dict[str, Any]] = {}
     for found in (found for entry in shards for found in entry["groups"]):
         group = tuple(value for name, value in found.items() if name not in COUNTS)

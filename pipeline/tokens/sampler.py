@@ -28,10 +28,7 @@ IGNORED = -100
 
 
 def document_limits(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
-    """Where in the joined rows each document begins and the last one ends, (documents + 1,).
-
-    Begin-of-text starts a document, and so does a row, be it with the end of one that an earlier sequence begins.
-    """
+    """Where in the joined rows each document, or the rest of one, begins and the last one ends, (documents + 1,)."""
     begins_BT = tokens_BT == begin_of_text_id
     begins_BT[:, 0] = True
     return np.append(np.flatnonzero(begins_BT), begins_BT.size).astype(np.int32)
@@ -53,9 +50,8 @@ def tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
 class Sampler:
     """The batches of a training run, equal at every world size that divides the global batch.
 
-    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets; what is left at its
-    end is fewer than T + 1 tokens. A `ramp` makes the batches of the first data steps smaller. `skips` are the data
-    steps, from 0 and ascending, that were left out: the list may grow while it runs.
+    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets. A `ramp` makes first
+    batches smaller; `skips` are the data steps, from 0 and ascending, that were left out: the list may grow.
     Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
     """
 
@@ -112,19 +108,12 @@ class Sampler:
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:
-        """The step of the order that a training step takes: skipped ones are left out, all others follow each other."""
+        """The step of the order that a training step takes."""
         return data_step(step, self.skips)
 
     def global_batch(self, step: int) -> Integers:
         """The sequence numbers of a training step (from 0), (B,), counted through all streams."""
         return self.order.batch(self.data_step(step))
-
-    def rank_batch(self, step: int, rank: int, world_size: int) -> Integers:
-        """The share of one rank, (B / world_size,); the shares of all ranks, joined in order, are the global batch.
-
-        Raises InputError when the world size does not divide the global batch.
-        """
-        return share_of(self.global_batch(step), rank, world_size)
 
     def place(self, sequence: int) -> tuple[int, int]:
         """The stream of a sequence and the position of its first token in the stream's row."""
@@ -142,11 +131,9 @@ class Sampler:
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array.
-
-        Raises InputError when one is outside the vocabulary.
-        """
-        tokens_BT = self.reader.known(self.read_rows(self.rank_batch(step, rank, world_size))).astype(np.int64)
+        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
+        sequences = share_of(self.global_batch(step), rank, world_size)
+        tokens_BT = self.reader.known(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
@@ -176,10 +163,7 @@ def _check_names(reader: TokenReader, mixture: Mixture) -> None:
 
 
 def share_of(numbers: Integers, rank: int, world_size: int) -> Integers:
-    """The share of one rank; the shares of all ranks, joined in order, are the numbers.
-
-    Raises InputError when the world size does not divide them.
-    """
+    """The share of one rank; joined in order they are the numbers, which the world size must divide."""
     if len(numbers) % world_size:
         raise InputError(
             f"global_batch_size {len(numbers)} cannot be shared by {world_size} ranks: give a multiple of {world_size}"

@@ -132,10 +132,7 @@ class Sampling(Mixture):
     mask_documents: bool = Field(default=False, description="a token attends to its own document alone")
 
     def mixtures(self, steps: int) -> list[tuple[int, Mixture]]:
-        """Each mixture with the step, from 0, at which it starts.
-
-        Raises ValueError when the phases are not in order or one starts after the last of `steps` steps.
-        """
+        """Each mixture with the step, from 0, at which it starts; ValueError where they are not in order."""
         found: list[tuple[int, Mixture]] = [(0, self), *((phase.start(steps), phase) for phase in self.phases)]
         for (before, _), (start, _) in pairwise(found):
             if start <= before:

@@ -38,8 +38,7 @@ def run(
 ) -> dict[str, Any]:
     """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
 
-    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file that is open, two groups
-    of texts and one record batch, whatever the size of the corpus.
+    Memory holds one batch of rows of each open file, two groups of texts and one record batch.
     """
     encoder = load_encoder(tokenizer)
     hash_range = shard_range(settings.shard, settings.shards)
@@ -64,8 +63,8 @@ def run(
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
-            for texts, encoded in waiting:
-                write(texts, encoded)
+            for texts_encoded in waiting:
+                write(*texts_encoded)
     for writer in (train_writer, validation_writer):
         print(f"shard {settings.shard} {writer.split}: {writer.counts}", flush=True)
     return {writer.split: writer.counts for writer in (train_writer, validation_writer)}
@@ -79,10 +78,7 @@ def shard_range(shard: int, shards: int) -> tuple[int, int]:
 def _groups(
     paths: list[Path], hash_range: tuple[int, int], settings: ShardSettings
 ) -> list[tuple[dict[str, str], list[Path]]]:
-    """The source, language and strata of the documents in a range, in order, each with the files that hold it.
-
-    Raises InputError when a document occurs twice.
-    """
+    """The source, language and strata of the documents in a range, in order, each with the files that hold it."""
     found: dict[tuple[str, ...], list[Path]] = {}
     names = [*GROUP, *settings.strata.names()]
     hashes = []
@@ -217,12 +213,7 @@ def columns_of(strata: Strata) -> list[str]:
 def with_strata(
     batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
 ) -> pa.Table:
-    """The source, language and strata of each document of a batch with the columns of `columns_of`.
-
-    Args:
-        genres: those of the sources that have one.
-        licenses: those of the sources, which documents have that state none of their own.
-    """
+    """The source, language and strata of each document of a batch; `genres` and `licenses` are those of the sources."""
     told = {name: batch.column(name) for name in GROUP}
     for name in strata.names():
         if name == "genre":

@@ -36,10 +36,7 @@ class BatchPlace(NamedTuple):
 
 
 class MappedShard:
-    """An Arrow stream of tokens.shard in mapped memory; `metadata` is that of its schema.
-
-    Raises InputError when the file is missing, cut off in its schema or of another kind.
-    """
+    """An Arrow stream of tokens.shard in mapped memory; InputError where it is missing, cut off or of another kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,16 +67,11 @@ class MappedShard:
 
     def values(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
         """So many tokens from a byte of the file on, as a read-only view of it."""
-        found: npt.NDArray[np.unsignedinteger[Any]] = self._bytes[position : position + length * dtype.itemsize].view(
-            dtype
-        )
-        return found
+        found = self._bytes[position : position + length * dtype.itemsize]
+        return found.view(dtype)
 
     def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
-        """All record batches with their places; reads a page of each.
-
-        Raises InputError when the stream is cut off.
-        """
+        """All record batches with their places; reads a page of each. InputError where the stream is cut off."""
         stream = pa.BufferReader(self._buffer)
         stream.seek(self._first)
         found = []
@@ -97,10 +89,7 @@ class MappedShard:
 
 
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
-    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages.
-
-    Raises InputError when the file is missing, cut off or of another kind.
-    """
+    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages."""
     shard = MappedShard(path)
     return shard.metadata, [batch for _, batch in shard.batches()]
 
@@ -129,9 +118,7 @@ def copy_to_node(index: Path, folder: Path) -> Path:
     """The path of a copied index, in a part of `folder` that is named by the index's hash.
 
     One process of a node copies and the others wait for it; what lies there whole is used again. A shard is hashed as
-    it is copied and gets its name at the end, the index last, so that a name stands for whole bytes.
-    Raises InputError when there is no room, which is found before anything is copied, or when a shard is missing or
-    has other bytes than the index says.
+    it is copied and gets its name at the end, the index last. InputError where there is no room, before that.
     """
     try:
         content = index.read_bytes()

@@ -23,34 +23,20 @@ DEARER = 16  # a binary search takes as long as a look at so many suffixes in a 
 
 
 class TokenBytes(NamedTuple):
-    """The tokens that a tokenizer knows.
+    """The tokens that a tokenizer knows."""
 
-    Attributes:
-        letters: the bytes of all of them.
-        spelled: where those of each begin, and one past the last of all.
-        backwards: their numbers, sorted by their bytes read backwards.
-    """
-
-    letters: Bytes
-    spelled: Integers
-    backwards: Integers
+    letters: Bytes  # of all of them
+    spelled: Integers  # where those of each begin, and one past the last of all
+    backwards: Integers  # their numbers, sorted by their bytes read backwards
 
 
 class SuffixArray(NamedTuple):
-    """What is searched: the suffix array, and the tokens that it is of.
+    """What is searched: the suffix array, and the tokens that it is of."""
 
-    Attributes:
-        order: positions of tokens, in the order of the text from there on.
-        tokens: the file from its first token to its last, with what stands between the record batches.
-        starts: the position of the first token of each record batch, and one past the last of all.
-        shifts: what is added to a position of a record batch to have its place in `tokens`.
-        vocabulary: what the tokens stand for.
-    """
-
-    order: npt.NDArray[np.signedinteger[Any]]
-    tokens: npt.NDArray[np.unsignedinteger[Any]]
-    starts: Integers
-    shifts: Integers
+    order: npt.NDArray[np.signedinteger[Any]]  # positions of tokens, in the order of the text from there on
+    tokens: npt.NDArray[np.unsignedinteger[Any]]  # the file, with what stands between the record batches
+    starts: Integers  # the position of the first token of each record batch, and one past the last of all
+    shifts: Integers  # what is added to a position of a record batch to have its place in `tokens`
     vocabulary: TokenBytes
 
 
@@ -189,9 +175,6 @@ def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends
     """Raise `ends` to where the longest part from each byte of a text ends that stands in the shard.
 
     Parts of fewer than `minimum` bytes, and those within a single token, are left out.
-
-    Raises:
-        ValueError: the suffix array does not fit its shard.
     """
     size = len(text)
     for start in range(size):
@@ -230,9 +213,6 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
     """Return how often `text[start:end]` stands in the shard, but for within a single token.
 
     As many as there is room for are written to `found`: the position of the first token that begins in each.
-
-    Raises:
-        ValueError: the suffix array does not fit its shard.
     """
     count = 0
     for at in range(start, end):
@@ -267,11 +247,7 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
 
 @compiled
 def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
-
-    Raises:
-        ValueError: the suffix array does not fit its shard.
-    """
+    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`."""
     count = 0
     last = _bound(shard, text, 0, len(text), True)
     for suffix in range(_bound(shard, text, 0, len(text), False), last):

@@ -32,9 +32,6 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     """Write the suffix array of a shard; return its tokens, the suffixes and the bytes of text that were sorted.
 
     Memory holds six bytes for each byte of the shard's text; eleven from 2 GiB on.
-
-    Raises:
-        InputError: the shard is broken, or was made with another tokenizer.
     """
     encoder = load_encoder(tokenizer)
     metadata, batches = open_shard(train)
@@ -62,11 +59,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
 
 
 def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
-    """Map a suffix array: positions in the tokens of its shard, in the order of the text from there on.
-
-    Raises:
-        InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
-    """
+    """Map a suffix array: positions of tokens, in the order of the text; refuse one of another shard."""
     if not path.is_file():
         record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(

@@ -31,17 +31,11 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TextMatch:
-    """A part of a text that stands in training documents, and that no longer part of the text holds.
+    """A part of a text that stands in training documents, and that no longer part of the text holds."""
 
-    Attributes:
-        start: its first character in the text, from 0.
-        end: one past its last character.
-        positions: for each shard, the token at which each occurrence stands, in order.
-    """
-
-    start: int
-    end: int
-    positions: list[Integers]
+    start: int  # its first character in the text, from 0
+    end: int  # one past its last character
+    positions: list[Integers]  # for each shard, the token at which each occurrence stands, in order
 
     @property
     def occurrences(self) -> int:
@@ -51,18 +45,11 @@ class TextMatch:
 
 def count_covered(parts: list[TextMatch]) -> int:
     """Return how many characters of a text stand in its parts, each counted once."""
-    found: set[int] = set()
-    for part in parts:
-        found.update(range(part.start, part.end))
-    return len(found)
+    return len({place for part in parts for place in range(part.start, part.end)})
 
 
 class TextSearch:
-    """The training documents of a token set, searched by its suffix arrays, which lie in `suffixes` beside its index.
-
-    Raises:
-        InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
-    """
+    """The training documents of a token set, searched by its suffix arrays."""
 
     def __init__(self, index: Path, tokenizer: Path, suffixes: list[Path] | None = None) -> None:
         self.reader = TokenReader(index, "train")
@@ -102,7 +89,6 @@ class TextSearch:
 
     @cached_property
     def _longest_first(self) -> list[tuple[int, bytes]]:
-        """The tokens with their numbers, the longest first."""
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
     def parts(self, text: str, minimum: int) -> list[TextMatch]:
@@ -110,9 +96,6 @@ class TextSearch:
 
         Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
         Unicode's composed form, and so is the text searched; places are those in the text as it is given.
-
-        Raises:
-            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
         """
         searched = composed(text)
         if searched != text:
@@ -153,7 +136,6 @@ class TextSearch:
                     ends[at] = max(ends[at], end)
 
     def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
-        """The tokens that have more than so many bytes."""
         return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
 
     def _of_token(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
@@ -201,10 +183,7 @@ class TextSearch:
         return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
 
     def whole_text(self, tokens: list[int]) -> str:
-        """Return the text of tokens that may be cut anywhere, without the parts of characters at its two ends.
-
-        What is no text in between, such as a special token, is U+FFFD, which stands in no training document.
-        """
+        """Return the text of tokens that may be cut anywhere; U+FFFD, which no document has, stands for others."""
         return self._spelled(tokens).decode(errors="replace").strip("\ufffd")
 
     def holds(self, text: str) -> bool:

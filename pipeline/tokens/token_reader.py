@@ -19,11 +19,9 @@ from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_pla
 
 
 class TokenRow:
-    """Record batches of shards, joined to one row of tokens, by a table of where they lie: none is read before it is
-    asked for.
+    """Record batches of shards, joined to one row of tokens; none is read before it is asked for.
 
-    The table has the numbers of the shard and of the group of each batch in ascending order of the shards, and its
-    `Place`, (N, 5).
+    The table has for each batch the numbers of its shard, ascending, and of its group, and its `BatchPlace`, (N, 5).
     """
 
     def __init__(self, name: str, shards: list[MappedShard], dtype: np.dtype[Any], table: Integers) -> None:
@@ -33,7 +31,6 @@ class TokenRow:
         self.tokens = int(self._starts[-1])
 
     def _at(self, position: int) -> int:
-        """The number of the record batch that holds a token."""
         return int(np.searchsorted(self._starts, position, side="right")) - 1
 
     def _values(self, number: int) -> npt.NDArray[np.unsignedinteger[Any]]:
@@ -56,18 +53,12 @@ class TokenRow:
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """What a function of a record batch and its group tells of each of its documents, of all documents in order.
-
-        Raises ValueError when there is no document.
-        """
+        """What a function of a record batch and its group tells of each of its documents, of all documents in order."""
         batches = map(self._batch, range(len(self._table)))
         return np.concatenate([values(batch, group_of(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
-        """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
-
-        Raises IndexError when they reach outside the row.
-        """
+        """The tokens start … start+length-1 as read-only views, one for each record batch they touch."""
         if start < 0 or length < 0 or start + length > self.tokens:
             raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
         views = []
@@ -80,18 +71,11 @@ class TokenRow:
         return views
 
     def read(self, start: int, length: int) -> Integers:
-        """The tokens start … start+length-1, (length,).
-
-        Raises IndexError when they reach outside the row.
-        """
-        views = self.slices(start, length)
-        return np.concatenate([np.empty(0, dtype=np.int64), *views], dtype=np.int64)
+        """The tokens start … start+length-1, (length,); IndexError where they reach outside the row."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self.slices(start, length)], dtype=np.int64)
 
     def read_rows(self, starts_B: Integers, tokens_BT: npt.NDArray[Any], rows_B: Integers) -> None:
-        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type.
-
-        Raises IndexError when they reach outside the row.
-        """
+        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type."""
         length, size = tokens_BT.shape[1], self.dtype.itemsize
         batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
         is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
@@ -106,10 +90,7 @@ class TokenRow:
 
     def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
         """The documents that start … start+length-1 touch: id, source, language, own license (None: that of the
-        source), and the positions of their first token as `start` and of one past their last as `end`.
-
-        Raises IndexError when they reach outside the row.
-        """
+        source), and the positions of their first token as `start` and of one past their last as `end`."""
         found: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
         number = self._at(start)
@@ -124,22 +105,8 @@ class TokenRow:
             number += 1
         return found
 
-    def document_spans(self, start: int, length: int) -> list[tuple[str, int, int]]:
-        """Identifier, first position and one past the last of each document that start … start+length-1 touch.
-
-        Raises IndexError when they reach outside the row.
-        """
-        return [(row["id"], row["start"], row["end"]) for row in self.document_rows(start, length)]
-
-    def document_at(self, position: int) -> str:
-        """The identifier of the document that holds the token at `position`."""
-        return self.document_spans(position, 1)[0][0]
-
     def find(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
-        """The first position of a document and one past the last, or None when its shard holds none of that id.
-
-        The documents of a record batch lie in the order of id_hash: each batch of the shard is a binary search.
-        """
+        """The first position of a document and one past the last, or None; batches are in the order of id_hash."""
         for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
             batch, origin = self._batch(number), int(self._starts[number])
             hashes = batch.column("id_hash").to_numpy()
@@ -154,8 +121,7 @@ class TokenRow:
 class TokenReader(TokenRow):
     """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
 
-    Raises InputError when index.json or a shard is missing or broken, or when a shard is not the one that was indexed:
-    in size, tokenizer or vocabulary. Its bytes are not read: see `refuse_altered`.
+    InputError where a shard is not the one that was indexed; its bytes are not read: see `refuse_altered`.
     """
 
     def __init__(self, index_path: Path, split: str) -> None:
@@ -187,10 +153,7 @@ class TokenReader(TokenRow):
         self.groups: dict[Group, int] = {group: int(of_groups[number]) for group, number in numbers.items()}
 
     def known(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The same tokens.
-
-        Raises InputError when one is outside the vocabulary, as where a shard was altered and kept its size.
-        """
+        """The same tokens; InputError where one is outside the vocabulary: a shard was altered and kept its size."""
         if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
             raise InputError(
                 f"a shard of {self.index_path} holds the token {largest} of a vocabulary of {self.vocabulary_size}: it "
@@ -212,10 +175,7 @@ class TokenReader(TokenRow):
 
 
 def refuse_altered(index_path: Path) -> None:
-    """Raises InputError when a shard has other bytes than the index says.
-
-    A shard that is older than the index is as the index found it, and is not read.
-    """
+    """Raises InputError when a shard that is younger than the index has other bytes than the index says."""
     index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
     expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}

@@ -26,9 +26,7 @@ from pipeline.core.records import Attempt, FileEntry, Record, Versions, command_
 from pipeline.core.settings import leaves
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED, Training
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training, learning_rate_at
 
 FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
@@ -39,7 +37,7 @@ SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "
 
 
 def _rates(training: Training, first: int, last: int) -> list[float]:
-    return [learning_rate(training, step) for step in range(first + 1, last + 1)]
+    return [learning_rate_at(training, step) for step in range(first + 1, last + 1)]
 
 
 def _sizes(training: Training, last: int) -> tuple[list[Stretch], int]:

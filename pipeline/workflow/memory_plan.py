@@ -12,8 +12,8 @@ from pipeline.core.formatting import in_blocks
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_fit
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest, trace
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest, trace
+from pipeline.pretrain.settings import Training
 from pipeline.workflow.preflight import Planned, planned
 
 TRACED_AT_ONCE = 2

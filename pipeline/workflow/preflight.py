@@ -19,7 +19,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_fit
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.workflow import start_cache
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything

@@ -71,7 +71,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
         place = folder / "tokens/suffixes" / shard.name
         suffixes_step.run(Settings(), train=shard, tokenizer=tokenizer, suffixes=place)
     search = TextSearch(index, tokenizer)
-    seen = {name for name, _, _ in search.reader.document_spans(0, search.reader.tokens)}
+    seen = {row["id"] for row in search.reader.document_rows(0, search.reader.tokens)}
     return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])
 
 
@@ -93,8 +93,8 @@ def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -
         )
     )
     tokens = torch.full((reader.documents, length), -100)
-    for row, (_, start, end) in zip(tokens, reader.document_spans(0, reader.tokens), strict=True):
-        content = torch.from_numpy(reader.read(start, min(end - start, length)))
+    for row, document in zip(tokens, reader.document_rows(0, reader.tokens), strict=True):
+        content = torch.from_numpy(reader.read(document["start"], min(document["end"] - document["start"], length)))
         row[: len(content)] = content
     optimizer = torch.optim.AdamW(llama.parameters(), lr=rate, weight_decay=0.0)
     for _ in range(steps):

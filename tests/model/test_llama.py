@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model.architectures import presets
+from pipeline.model.architectures import DeviceWork, presets
 from pipeline.model.llama import LOSS_PARTS, LOSS_ROWS, PRESETS
 from pipeline.model.llama_network import Llama, configuration, their_name
 from pipeline.model.loss import LEAST_ROWS, PARTS
@@ -156,7 +156,7 @@ def test_activations_are_those_that_the_model_keeps(head_width: int | None):
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(*torch.zeros(2, 1, tokens, dtype=torch.long))
     found = sum(saved.values()) - 4 * vocabulary * shape.width  # the output weight's gradient is model state
-    estimated = activation_bytes(shape, vocabulary, tokens=tokens, precision="fp32")
+    estimated = activation_bytes(shape, vocabulary, DeviceWork(tokens, "fp32"))
     logits = 4 * vocabulary * tokens  # of fewer rows than are taken at once
     # Beyond the formula: intermediate results of norms and rotary embeddings that a compiled model does not keep.
     assert 0.9 * (estimated - logits) <= found <= 2 * (estimated - logits)
@@ -164,7 +164,7 @@ def test_activations_are_those_that_the_model_keeps(head_width: int | None):
 
 def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_share_them():
     def held(vocabulary: int, tokens: int = 1024, **options) -> float:
-        return activation_bytes(EIGHT, vocabulary, tokens=tokens, **options)
+        return activation_bytes(EIGHT, vocabulary, DeviceWork(tokens, **options))
 
     assert (LOSS_PARTS, LOSS_ROWS) == (PARTS, LEAST_ROWS)
     for tokens, rows in ((1024, 1024), (8192, LEAST_ROWS), (65_536, 65_536 / PARTS)):
@@ -178,10 +178,7 @@ def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_shar
 
 
 def test_recomputation_keeps_less():
-    sizes = [
-        activation_bytes(EIGHT, LLAMA3_VOCABULARY, tokens=8192, precision="bf16", recomputation=again)
-        for again in (True, False)
-    ]
+    sizes = [activation_bytes(EIGHT, LLAMA3_VOCABULARY, DeviceWork(8192, "bf16", again)) for again in (True, False)]
     assert sizes[0] < sizes[1] / 5
 
 

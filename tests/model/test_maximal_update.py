@@ -11,9 +11,8 @@ import torch
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
+from pipeline.pretrain.settings import SegmentSettings, Training
 
 BASE, WIDTHS = 32, (32, 64, 128, 256)
 VOCABULARY, STEPS, SEEDS = 64, 3, 2

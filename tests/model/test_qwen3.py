@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.networks import initial_state, initial_weight, network, parameter_shapes
 from pipeline.model.qwen3 import PRESETS
 from pipeline.model.qwen3_network import Qwen3, configuration, their_name
@@ -98,7 +99,7 @@ def test_a_block_keeps_its_queries_and_keys_once_more_than_a_llamas() -> None:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             model(*torch.zeros(2, 1, 128, dtype=torch.long))
         saved.append(sum(found.values()))
-        estimated.append(activation_bytes(architecture, VOCABULARY, tokens=128, precision="fp32"))
+        estimated.append(activation_bytes(architecture, VOCABULARY, DeviceWork(128, "fp32")))
     more = estimated[1] - estimated[0]
     assert more == 128 * 4 * 3 * (4 + 2) * 32
     # Beyond the formula: a norm that is not one kernel keeps its result before the weight too.

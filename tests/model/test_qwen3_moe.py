@@ -17,6 +17,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.experts import rows
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.qwen3_moe import PRESETS
@@ -258,7 +259,7 @@ def test_a_block_keeps_what_is_counted(precision: Any, norm_bytes: int, recomput
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             model(*torch.zeros(2, 1, 128, dtype=torch.long))
         saved.append(sum(found.values()))
-        estimated.append(activation_bytes(a, VOCABULARY, tokens=128, precision=precision, recomputation=again))
+        estimated.append(activation_bytes(a, VOCABULARY, DeviceWork(128, precision, again)))
     norms = 0 if again else 128 * norm_bytes * 2 * (2 * 64 + (4 + 2) * 32)
     # What makes the router's weights sum to 1 and the norms' numbers are not counted: some 50 bytes of a token.
     assert saved[0] - saved[1] - norms == pytest.approx(estimated[0] - estimated[1], abs=2 * 128 * 53)

@@ -24,8 +24,7 @@ from pipeline.model.settings import Architecture
 from pipeline.opt_out import neighbouring_runs, remains
 from pipeline.opt_out.settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import identity
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import SegmentSettings, Training
 from tests.record_content import record_content
 
 SIGNED = SignaturesSettings(bands=2, rows=1)

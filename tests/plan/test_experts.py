@@ -17,7 +17,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.kernels import device_mesh, step_work
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, StepWork, step_time
-from pipeline.pretrain.parallel.muon import orthogonalised
+from pipeline.pretrain.parallel.optimizer import orthogonalised
 from tests.plan.published_steps import H100
 from tests.plan.test_run_time import CLUSTER
 

@@ -77,7 +77,7 @@ import sys
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain.parallel.process_layout import layout
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 numbers = {"sequence_length": 8, "batch_size": 8, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
 chosen = {**numbers, "strategy": "added", "mesh": {"shard": 2}}

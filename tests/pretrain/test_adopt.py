@@ -227,3 +227,17 @@ def test_weights_that_the_configuration_does_not_name_are_refused(
     # An output that is tied may have been saved as well.
     (cut / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
     taken(settings(architecture={"feed_forward_width": 128, "tie_embeddings": True}), cut, tokens, tmp_path / "0")
+
+
+def test_a_token_of_the_same_name_ends_a_text_by_its_number_in_ours(tmp_path: Path) -> None:
+    written = {
+        "model/config.json": {"eos_token_id": [1, 9]},
+        "model/tokenizer.json": {"added_tokens": [{"content": "<e>", "id": 1}, {"content": "<turn>", "id": 9}]},
+        "ours.json": {"added_tokens": [{"content": "<end>", "id": 2}, {"content": "<turn>", "id": 5}]},
+        "roles.json": {"eos_token": "<end>"},
+    }
+    (tmp_path / "model").mkdir()
+    for name, content in written.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    ours, roles = tmp_path / "ours.json", tmp_path / "roles.json"
+    assert adopt._ends(tmp_path / "model", 10, ours, roles, is_mapped=True) == [2, 5]

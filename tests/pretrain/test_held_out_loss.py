@@ -16,9 +16,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.held_out_loss import document_losses, validate
+from pipeline.pretrain.held_out_loss import document_losses, summarize_losses
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.held_out import HeldOut
@@ -50,7 +50,8 @@ def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
 
 def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
     held_out = HeldOut(index, tokens)
-    return dict(validate(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None))  # type: ignore[arg-type]
+    loss_D = document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+    return dict(summarize_losses(held_out, loss_D))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, Suites
 from pipeline.pretrain import export, outcome, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import memory_advice
-from pipeline.pretrain.processes import process, supervise
+from pipeline.pretrain.processes import loop, supervise
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -36,7 +36,7 @@ def cell(settings: SegmentSettings) -> SegmentSettings:
 
 def ended(folder: Path, step: int = 10) -> Path:
     """Return a milestone, or a final model, that has an outcome."""
-    outcome.write(folder, outcome.of(Diverged("loss is inf"), 3, step), [{"step": 1, "loss": 5.0}])
+    outcome.write(folder, outcome.TrainingOutcome("diverged", "loss is inf", 3, step), [{"step": 1, "loss": 5.0}])
     return folder
 
 
@@ -80,19 +80,19 @@ def test_a_process_tells_that_it_ran_out_of_memory(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    paths = {"index": str(tokens["index"]), "scratch": str(tmp_path)}
-    arguments = {"settings": settings().model_dump(mode="json"), "paths": paths, "world_size": 1, "number": 1}
-    arguments |= {"outcome": str(tmp_path / "outcome.json")}
-    (tmp_path / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
+    paths = {"index": tokens["index"], "scratch": tmp_path}
+    one = {"identity": "", "launcher": "none", "platform": None, "world_size": 1, "number": 1}
+    arguments = supervise.WorkerArguments(settings=settings(), paths=paths, **one)
+    (tmp_path / "arguments.json").write_text(arguments.model_dump_json(), encoding="utf-8")
 
     def full(*given: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(arguments):
+    with pytest.raises(OutOfMemory, match="out of memory"), memory_advice.explained(settings(), tokens["index"], 1):
         full()
-    monkeypatch.setattr(process, "Worker", full)
-    monkeypatch.setattr(process.sys, "argv", ["worker", str(tmp_path / "arguments.json")])
-    assert process.main() == 2
+    monkeypatch.setattr(loop, "Worker", full)
+    monkeypatch.setattr(loop.sys, "argv", ["worker", str(tmp_path / "arguments.json")])
+    assert loop.main() == 2
     assert json.loads((tmp_path / "outcome.json").read_text())["status"] == "out of memory"
     assert not torch.distributed.is_initialized()
 

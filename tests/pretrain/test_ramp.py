@@ -16,8 +16,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings, learning_rate_at
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
@@ -81,7 +80,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(training, step)
+            group["lr"] = learning_rate_at(training, step)
         optimizer.step()
         found.append((float(loss), float(norm), batch_hash(batch_words(rows, 0))))
     return found

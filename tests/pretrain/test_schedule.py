@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import Model
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Model, Training, learning_rate_at
 
 
 def training(**changes: object) -> Training:
@@ -19,13 +17,13 @@ def training(**changes: object) -> Training:
 
 def test_cosine_has_its_known_values() -> None:
     chosen = training(warmup_steps=20, minimum_learning_rate_fraction=0.1)
-    values = [learning_rate(chosen, step) for step in (1, 10, 20, 60, 100)]
+    values = [learning_rate_at(chosen, step) for step in (1, 10, 20, 60, 100)]
     assert values == pytest.approx([0.05, 0.5, 1.0, 0.55, 0.1])
 
 
 def test_wsd_is_constant_and_then_falls_in_a_line() -> None:
     chosen = training(warmup_steps=10, schedule="wsd", decay_fraction=0.2, minimum_learning_rate_fraction=0.0)
-    values = [learning_rate(chosen, step) for step in (5, 10, 45, 80, 90, 100)]
+    values = [learning_rate_at(chosen, step) for step in (5, 10, 45, 80, 90, 100)]
     assert values == pytest.approx([0.5, 1.0, 1.0, 1.0, 0.5, 0.0])
 
 
@@ -42,7 +40,7 @@ def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
     warmup = int(share * steps)
     fields = {"warmup_steps": warmup, "schedule": schedule, "decay_fraction": decay}
     chosen = training(steps=steps, minimum_learning_rate_fraction=floor, **fields)
-    values = [learning_rate(chosen, step) for step in range(1, steps + 1)]
+    values = [learning_rate_at(chosen, step) for step in range(1, steps + 1)]
     assert all(0 <= value <= 1 + 1e-12 for value in values)
     assert values[:warmup] == sorted(values[:warmup])
     after = values[warmup:]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.pretrain.checkpoints.recovery import Rewinds, left_out, recoveries, regular_step
+from pipeline.pretrain.settings import Stability, Training
 from pipeline.pretrain.skips import Judge, Rewind, threshold
-from pipeline.pretrain.training_settings import Stability, Training
 from pipeline.tokens.sampler import data_step
 
 SKIPS = st.sets(st.integers(0, 60)).map(sorted)

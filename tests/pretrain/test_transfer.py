@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pretrain.transfer import transfer
+from pipeline.pretrain.adopt import transfer
 
 THEIRS = [None, b"a", b"b", b"ab", b"abc", b"c", None, b"ab"]
 

@@ -45,9 +45,7 @@ def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
     # What long training began with stays, whatever is edited; another model is refused.
     config["run"] |= {"protected_device_hours": 0}
     project.path(MICRO).write_text(yaml.safe_dump(config))
-    project.edit(
-        "pipeline/pretrain/transfer.py", "max(map(len, numbers), default=0)", "max(map(len, numbers), default=1)"
-    )
+    project.edit("pipeline/pretrain/adopt.py", "max(map(len, numbers), default=0)", "max(map(len, numbers), default=1)")
     before = files(results / "models/longer/milestones")
     assert "Nothing to be done" in project.run("pretrain")
     config["models"]["longer"]["pretrained"]["folder"] = f"{folder}/."

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.transfer import transfer
+from pipeline.pretrain.adopt import transfer
 from pipeline.tokenizer.encoder import token_bytes
 
 TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.workflow.finished_training import past_changes
 from tests.workflow.test_finished_training import ARCHITECTURE, TRAINING
 

@@ -12,7 +12,7 @@ import yaml
 
 from pipeline.config.configuration import Config, load
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.training_settings import StartingMilestone
+from pipeline.pretrain.settings import StartingMilestone
 from pipeline.workflow import preflight
 from tests.conftest import new_project
 

@@ -1,8 +1,7 @@
 """The one checkpoint of every backend, strategy and world size: pieces of full tensors in safetensors, and state.json.
 
-Each process writes one file, `rank-00000.safetensors` and so on, whose tensors are boxes of the full tensors:
-`model.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in
-`model.NAME@128,0`. state.json, written last, names the files with bytes, sha256 and the shapes of their boxes.
+Each process writes one file, `rank-00000.safetensors` and so on, of boxes of the full tensors `model.NAME`,
+`exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in `model.NAME@128,0`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -91,14 +90,10 @@ def state(
     files: Mapping[str, Any],
     tensors: Mapping[str, Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the content of state.json: all that is not a tensor.
+    """Return the content of state.json after `step` steps, of which the optimizer took `optimizer_step`.
 
-    Args:
-        step: the steps of the training that are done.
-        optimizer_step: how many of them the optimizer took.
-        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
-        files: by name, the bytes, the sha256 and the pieces with their shapes.
-        tensors: by name, the full shapes.
+    `judged` has `skips`, data steps left out, and the `recent` values of good ones; `files` by name bytes, sha256 and
+    pieces; `tensors` the full shapes.
     """
     training = settings.training.model_dump(mode="json")
     return {
@@ -137,11 +132,7 @@ class CheckpointReader:
         return stored
 
     def read(self, name: str, box: Box | None = None) -> Tensor:
-        """Return a box of a tensor, or the whole of it, float32.
-
-        Raises:
-            CheckpointError: the checkpoint does not hold all of it.
-        """
+        """Return a box of a tensor, or the whole of it, float32; a CheckpointError says what is not there."""
         if name not in self.shapes:
             raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
         box = box or whole(self.shapes[name])
@@ -163,16 +154,18 @@ class CheckpointReader:
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the model's parameters by name, each read when it is asked for."""
-        return _Weights(self)
+        names = sorted(name.removeprefix("model.") for name in self.shapes if name.startswith("model."))
+        return LazyTensors(names, lambda name: self.read(f"model.{name}"))
 
 
-class _Weights(Mapping[str, Tensor]):
-    def __init__(self, reader: CheckpointReader) -> None:
-        self._reader = reader
-        self._names = sorted(name.removeprefix("model.") for name in reader.shapes if name.startswith("model."))
+class LazyTensors(Mapping[str, Tensor]):
+    """Tensors by name, each made when it is asked for, so that one at a time is in memory."""
+
+    def __init__(self, names: Sequence[str], get: Callable[[str], Tensor]) -> None:
+        self._names, self._get = names, get
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._reader.read(f"model.{name}")
+        return self._get(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -192,11 +185,6 @@ class SegmentStart:
         self.skips: list[int] = found.get("skips", [])
         self.recent: dict[str, list[float]] = found.get("recent", {})
 
-    def _initial(self, name: str, box: Box | None = None) -> Tensor:
-        shape = parameter_shapes(self.settings.architecture, self.vocabulary_size)[name]
-        part = box.within(whole(shape)) if box else None
-        return initial_weight(name, shape, self.settings.architecture, self.settings.seed, part)
-
     @torch.no_grad()
     def load(self, pieces: Iterable[Piece]) -> None:
         """Fill the pieces of a process; only the boxes are made. The optimizer's stay as they are at the first step."""
@@ -207,18 +195,17 @@ class SegmentStart:
                 piece.tensor.copy_(self.reader.read(piece.name, piece.box))
             self.reader.close()
             return
+        architecture, seed = self.settings.architecture, self.settings.seed
+        shapes = parameter_shapes(architecture, self.vocabulary_size)
         for piece in pieces:
             name = piece.name.removeprefix("model.")
             if name != piece.name:
-                piece.tensor.copy_(self._initial(name, piece.box))
+                part = piece.box.within(whole(shapes[name]))
+                piece.tensor.copy_(initial_weight(name, shapes[name], architecture, seed, part))
 
 
 def check_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:
-    """Check that a checkpoint is of this model.
-
-    Raises:
-        InputError: it has another parameter, or one of another shape; the first is named.
-    """
+    """Raise an InputError that names the first parameter in which a checkpoint is not of this model."""
     parameters = parameter_shapes(architecture, vocabulary_size)
     expected = {f"model.{name}": tuple(shape) for name, shape in parameters.items()}
     shapes = {name: shape for name, shape in CheckpointReader(folder).shapes.items() if name.startswith("model.")}

@@ -65,10 +65,7 @@ def boxes_of_range(start: int, length: int, shape: Sequence[int]) -> Iterator[Bo
 
 @dataclass(frozen=True)
 class Piece:
-    """What a process holds of the tensor `name` of the full `shape`; `tensor` is the memory in use, shaped as the box.
-
-    Names are `model.NAME`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of the optimizer.
-    """
+    """What a process holds of the tensor `name`, as `model.NAME`, of full `shape`; `tensor` is the memory in use."""
 
     name: str
     shape: tuple[int, ...]
@@ -101,12 +98,9 @@ def fragment(name: str, shape: Sequence[int], start: int, flat: Tensor) -> Itera
 
 
 def shares(holdings: Sequence[Sequence[tuple[str, tuple[int, ...], Box]]]) -> list[set[tuple[str, Box]]]:
-    """Divide the writing: return for each process the boxes that it writes, of those it holds by name and full shape.
+    """Return for each process the boxes that it writes, of those it holds by name and full shape.
 
     What several hold alike is written once, by the one that has least to write so far, the largest boxes first.
-
-    Raises:
-        RuntimeError: the boxes of a tensor overlap or leave a gap.
     """
     holders: dict[tuple[str, Box], list[int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}

@@ -15,9 +15,8 @@ from pipeline.core import atomic_files
 from pipeline.core.disk_space import is_full, no_room_in
 from pipeline.core.errors import Diverged, InputError
 from pipeline.core.hashing import sha256_of_each
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 from pipeline.pretrain.skips import ADVICE
-from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED
 
 _TOLD = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
@@ -66,9 +65,6 @@ def place(scratch: Path, wanted: Path | None) -> Path:
     """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
 
     What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
-
-    Raises:
-        InputError: `wanted` cannot be written.
     """
     link = scratch / "recovery"
     if link.is_symlink():
@@ -112,12 +108,7 @@ def tidy(scratch: Path, keep_every: int | None) -> None:
 
 
 def newest(folder: Path, expected: str, reached: int) -> Path | None:
-    """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
-
-    One of another training (identity), or of a step after `reached`, up to which there are metrics, is removed; one
-    that is torn or altered is set aside, and the one before used. Only the one that is used, and those newer, are read
-    in full.
-    """
+    """Return the newest whole checkpoint with that identity up to the step `reached`, or None; warn of others."""
     for step, path in recoveries(folder):
         try:
             foreign = json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["identity"] != expected
@@ -149,10 +140,8 @@ def prune(folder: Path, keep: int, keep_every: int | None) -> None:
                 _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")
 
 
-# Where a training went back to, and which batches it left out for that: scratch/rewinds.json.
-#
-# A rewind goes back to the last regular checkpoint, a multiple of `checkpoint_every`, even where a stop has left a
-# newer one: so it does not depend on when a training was stopped.
+# Where a training went back to, and which batches it left out for that: scratch/rewinds.json. A rewind goes back to the
+# last regular checkpoint, even where a stop has left a newer one: so it does not depend on when a training was stopped.
 
 
 def regular_step(step: int, every: int, first_step: int) -> int:
@@ -169,11 +158,7 @@ class Rewinds:
         self.entries: list[dict[str, Any]] = content["entries"] if content.get("identity") == identity else []
 
     def add(self, rewind: dict[str, Any], most_in_a_row: int) -> None:
-        """Keep one more.
-
-        Raises:
-            Diverged: the training went back to the same step too often.
-        """
+        """Keep one more; raise Diverged where the training went back to the same step too often."""
         self.entries.append(rewind)
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:

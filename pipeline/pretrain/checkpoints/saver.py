@@ -1,10 +1,6 @@
-"""Writes checkpoints while the training goes on.
+"""Writes checkpoints while the training goes on, by a thread of each process: see docs/pretraining.md.
 
-A thread of each process copies the state to the host's memory while the next step goes forward and backward, which
-only read it: the optimizer waits for the end of the copy. Then the thread writes its file. State that lies on a disk,
-because memory has no room for it, is written from there, and the optimizer waits for the file. Threads never talk to
-each other over the network: each leaves a small file beside its own, and that of process 0 waits for all of them,
-writes state.json and gives the folder its name.
+Threads never talk to each other over the network: each leaves a small file beside its own, for that of process 0.
 """
 
 from __future__ import annotations
@@ -39,13 +35,7 @@ SPARE_BYTES = 2**24  # for headers, state.json and what a file system rounds up
 
 
 class Saver:
-    """Saves the state of a backend. Every process has one and calls the same methods in the same order.
-
-    Args:
-        folder: where recovery checkpoints lie, one folder a step.
-        identity: what the training calls itself, see `recovery.identity`.
-        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
-    """
+    """Saves the state of a backend, in `folder`; every process has one and calls the same methods in the same order."""
 
     def __init__(
         self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None
@@ -82,29 +72,18 @@ class Saver:
         return self._error is not None
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written on all processes.
-
-        Raises:
-            CheckpointError: it was not; raised on all processes, once.
-        """
+        """Wait until the last checkpoint is written; where it was not, raise CheckpointError on all processes, once."""
         self._settle(None)
 
     def save(self, step: int, judged: Mapping[str, Any]) -> None:
-        """Begin to write a recovery checkpoint; wait for the one before.
+        """Begin to write a recovery checkpoint, once the one before is written, or raise a CheckpointError.
 
         Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
-
-        Raises:
-            CheckpointError: the one before failed, or there is no room; what is there is untouched.
         """
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
-        """Write a checkpoint to a new folder and wait for it.
-
-        Raises:
-            CheckpointError: as `save`.
-        """
+        """Write a checkpoint to a new folder and wait for it; raise as `save` does."""
         self._begin(folder, folder, step, judged)
         self.wait()
 
@@ -140,10 +119,10 @@ class Saver:
             if partial.parent == self.folder:
                 shutil.rmtree(partial, ignore_errors=True)  # of a failed try
             partial.mkdir()
+            return None
         except OSError as error:
             kind = NoRoom if is_full(error) else CheckpointError
             return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
-        return None
 
     def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
         self._settle(partial)
@@ -184,7 +163,7 @@ class Saver:
         judged: dict[str, Any],
     ) -> None:
         """Write this process's file and what it is; on process 0 also commit the checkpoint. Runs in the thread."""
-        file = partial / f"rank-{self.rank:05}.safetensors"
+        file, note = (partial / f"rank-{self.rank:05}.{kind}" for kind in ("safetensors", "json"))
         try:
             try:
                 if self._on_disk:
@@ -197,7 +176,7 @@ class Saver:
             finally:
                 self._copied.set()
             pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
-            self._leave(partial, {"file": file.name, "described": {**written, "pieces": pieces}})
+            checkpoint.write_json(note, {"file": file.name, "described": {**written, "pieces": pieces}})
             if self.rank == 0:
                 files = self._collect(partial)
                 content = checkpoint.state(
@@ -212,10 +191,7 @@ class Saver:
                 return
             with suppress(OSError):  # the folder is gone where process 0 failed as well
                 file.unlink(missing_ok=True)  # it makes room for the message
-                self._leave(partial, {"error": str(error), "full": kind is NoRoom})
-
-    def _leave(self, partial: Path, content: dict[str, Any]) -> None:
-        checkpoint.write_json(partial / f"rank-{self.rank:05}.json", content)
+                checkpoint.write_json(note, {"error": str(error), "full": kind is NoRoom})
 
     def _collect(self, partial: Path) -> dict[str, Any]:
         """Wait for the notes of all processes and return the files' descriptions by name."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
 
 import psutil
 import torch
+
+from pipeline.pretrain.monitors.metrics import UNKNOWN
 
 SECONDS_BETWEEN_SAMPLES = 2.0
 
@@ -21,11 +26,7 @@ class Sample(NamedTuple):
 
 
 def sampler(device: torch.device, threads: int) -> Callable[[], Sample]:
-    """Return a function that looks at a device once; its first look at a CPU tells nothing yet.
-
-    A GPU is asked through NVML or AMD SMI, by torch; all processes on it count. Of a CPU the process's own share of its
-    `threads` counts, and its resident memory.
-    """
+    """Return a function that looks at a device once: a whole GPU, or a process's share of its threads on a CPU."""
     if device.type == "cuda":
         return lambda: Sample(torch.cuda.utilization(device) / 100, torch.cuda.device_memory_used(device))
     process = psutil.Process()
@@ -76,3 +77,46 @@ class Gauges:
         """Look no more."""
         self._stop.set()
         self._thread.join()
+
+
+EVERY = 50
+"""Steps between probes, each of about 50 milliseconds."""
+RUNS = 5
+
+
+class Probe:
+    """Times products of two matrices, the median of five runs, each longer than a turn on a shared core."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        width, dtype = (4096, torch.bfloat16) if self._on_gpu else (256, torch.float32)
+        self._products = 50 if self._on_gpu else 25
+        self._matrix = torch.ones(width, width, dtype=dtype, device=device)
+        self._product = torch.empty_like(self._matrix)
+        self._marks: list[Any] = []
+
+    def begin(self, step: int) -> None:
+        """Do the work behind a step, where it is its turn."""
+        if step % EVERY:
+            return
+        self._marks = [self._mark()]
+        for _ in range(RUNS):
+            for _ in range(self._products):
+                torch.mm(self._matrix, self._matrix, out=self._product)
+            self._marks.append(self._mark())
+
+    def _mark(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def take(self) -> float:
+        """Return the seconds of the last probe, once; UNKNOWN where there is none, or a GPU has not done it yet."""
+        if not self._marks or (self._on_gpu and not self._marks[-1].query()):
+            return UNKNOWN
+        marks, self._marks = self._marks, []
+        if self._on_gpu:
+            return median(float(start.elapsed_time(end)) / 1000 for start, end in pairwise(marks))
+        return median(float(end - start) for start, end in pairwise(marks))

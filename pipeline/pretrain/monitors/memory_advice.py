@@ -7,7 +7,6 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -43,18 +42,16 @@ def capacity_bytes(device: torch.device, per_node: int) -> int:
 
 
 @contextmanager
-def explained(arguments: dict[str, Any]) -> Iterator[None]:
-    """Turn a lack of memory, in a worker with these arguments, into an OutOfMemory that says what would fit."""
+def explained(settings: SegmentSettings, index: Path, processes: int) -> Iterator[None]:
+    """Turn a lack of memory, in one of so many processes, into an OutOfMemory that says what would fit."""
     try:
         yield
     except RuntimeError as error:
         if not is_exceeded(error):
             raise
-        settings = SegmentSettings.model_validate(arguments["settings"])
         on_gpu = isinstance(error, torch.OutOfMemoryError)
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])
-        vocabulary_size = TokenReader(Path(arguments["paths"]["index"]), "train").vocabulary_size
+        vocabulary_size = TokenReader(index, "train").vocabulary_size
         capacity = capacity_bytes(device, per_node)
-        sentence = advice(settings, vocabulary_size, arguments["world_size"], per_node, capacity)
-        raise OutOfMemory(sentence) from error
+        raise OutOfMemory(advice(settings, vocabulary_size, processes, per_node, capacity)) from error

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
 from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.strategies import backend_strategies
+from pipeline.plan.strategies import STRATEGIES, backend_strategies
+from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.parallel.process_layout import ProcessLayout, layout
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 USABLE = 0.9
 """Share of the memory that the estimate may take: buffers and fragmentation come on top."""
@@ -34,25 +45,16 @@ def state_bytes(training: Training, architecture: Architecture, vocabulary_size:
 def estimate_bytes(
     training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
 ) -> float:
-    """Return the bytes of state, gathered weights and activations of one process.
-
-    Selective recomputation counts as none.
-    """
+    """Return the bytes of state, gathered weights and activations of a process, selective recomputation as none."""
     plan = TrainingPlan.model_validate(training)
     under_way = layers_under_way(architecture, vocabulary_size, plan)
     at_once = architecture.model_copy(update={"layers": under_way})
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    activations = activation_bytes(
-        at_once,
-        vocabulary_size,
-        tokens=tokens,
-        precision=training.precision,
-        recomputation=training.recomputation == "full",
-        tensor=sizes.tensor,
-        context=sizes.context,
-    )
+    again = training.recomputation == "full"
+    work = DeviceWork(tokens, training.precision, again, sizes.tensor, sizes.context)
+    activations = activation_bytes(at_once, vocabulary_size, work)
     gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
-    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=training.recomputation == "full")
+    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=again)
     return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
 
 
@@ -64,10 +66,7 @@ def proposals(
     per_node: int,
     limit_bytes: float,
 ) -> Iterator[tuple[Training, float]]:
-    """Yield other settings that are estimated to take at most so much, the least change first, each with its bytes.
-
-    None of them is estimated to take more than what is asked for now.
-    """
+    """Yield settings, with their bytes, that are estimated to take at most so much, the least change first."""
     now, kept = training.micro_batch_size, training.recomputation
 
     def needed(other: Training) -> float:
@@ -107,3 +106,59 @@ def what_would_fit(
     for other, needed in proposals(*model, capacity_bytes * USABLE):
         return f"{in_words(training, other)} should fit (an estimate of {needed / GIBIBYTE:.3g} GiB); set these"
     return NOTHING_FITS.format(backend=training.backend)
+
+
+TRACERS = {"fsdp": "pipeline.pretrain.monitors.traced_step", "deepspeed": "pipeline.pretrain.monitors.traced_engine"}
+FIRST_PROCESS = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+ROOT = Path(__file__).parents[3]
+
+
+class TraceRequest(Settings):
+    """A training on its processes, and whether its kernels are those of a CPU or of a GPU."""
+
+    training: Training
+    architecture: Architecture
+    vocabulary_size: int = Field(ge=1)
+    processes: int = Field(ge=1)
+    per_node: int = Field(ge=1)
+    device: Literal["cpu", "gpu"] = "gpu"
+
+
+class Memory(Settings):
+    """What one process holds in the moment in which it holds most; the parts add up to the peak."""
+
+    peak_bytes: int
+    parameters_bytes: int = Field(description="its own share of them, float32")
+    optimizer_bytes: int
+    gradients_bytes: int
+    gathered_bytes: int = Field(description="parameters of all that share them, while a block computes")
+    communication_bytes: int = Field(description="what is being gathered or reduced")
+    loss_bytes: int = Field(description="logits, and the gradients that are made with them")
+    activations_bytes: int = Field(description="everything else that forward and backward hold")
+    peak_in: str = Field(description="the part of the model that computes then, and in which pass")
+    stage: int = Field(description="the process of the pipeline that holds most, counted from 0")
+
+
+def trace(request: TraceRequest) -> Memory:
+    """Return the peak of a process of the stage that holds most, by a process that traces one step.
+
+    What is taken before a training (CUDA's context and NCCL's buffers, some GB) is not in it, nor what an allocator
+    loses by rounding; a compiled or float8 block is traced as the plain one that it replaces.
+    """
+    training = request.training
+    strategy = STRATEGIES[training.strategy]
+    if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
+        raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
+    process_layout.check(training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
+    done = subprocess.run(
+        [sys.executable, "-m", TRACERS[training.backend]],
+        input=request.model_dump_json(),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **FIRST_PROCESS, "LOCAL_WORLD_SIZE": str(request.per_node)},
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise InputError(f"the step could not be traced: {said[-1] if said else f'exit {done.returncode}'}")
+    return Memory.model_validate_json(done.stdout.splitlines()[-1])

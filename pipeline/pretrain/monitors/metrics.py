@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -46,10 +47,7 @@ def reached(path: Path, first_step: int) -> int:
 
 
 def truncate(path: Path, step: int) -> None:
-    """Remove the lines of steps after `step`, which are going to be done again.
-
-    The file is another one then: a process that still writes to the old one does not reach it.
-    """
+    """Replace the file by one without later steps than `step`; who still writes to the old one does no harm."""
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
     atomic_files.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
@@ -110,11 +108,7 @@ class MetricsLog:
         self._told = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write one line of metrics; where the disk is full it waits in memory.
-
-        Raises:
-            Superseded: a later start owns the scratch; nothing is written.
-        """
+        """Write a line, in memory while the disk is full; raise Superseded where a later start owns the scratch."""
         self._owner.check()
         self._waiting += (json.dumps(line) + "\n").encode()
         try:
@@ -161,3 +155,31 @@ class MetricsLog:
         self._write()
         self._stream.close()
         self._tensorboard.close()
+
+
+UNKNOWN = -1.0  # between processes, where every figure has to be a number
+SLOW = 1.3
+"""From this many times the median of all processes on, a process is told by name."""
+
+
+def summarize_probes(seconds: Sequence[float]) -> dict[str, float]:
+    """Return what a step's line tells of the processes' probes; nothing where one is not known."""
+    if min(seconds) < 0:
+        return {}
+    most = max(seconds)
+    return {
+        "probe_seconds": median(seconds),
+        "slowest_process": seconds.index(most),
+        "slowest_process_ratio": most / median(seconds),
+    }
+
+
+def format_slow_process(line: Mapping[str, Any], nodes: Sequence[str]) -> str | None:
+    """Return who is slow by the line of a step, in a sentence; `nodes` are those of the processes in their order."""
+    if line.get("slowest_process_ratio", 0.0) < SLOW:
+        return None
+    process = int(line["slowest_process"])
+    return (
+        f"process {process} on {nodes[process]} takes {line['slowest_process_ratio']:.2f} times as long as the median "
+        "of all for the same work, and all wait for it"
+    )

@@ -1,9 +1,8 @@
 """What a step says of the machine: how busy, how full, and how fast against its peak.
 
-Model FLOPs utilisation is useful arithmetic over the device's peak (`pipeline.model.size.flops_per_token`: 6 N plus
-attention, Chowdhery et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time
-(8 N). The peak is that of the precision, bf16 where products are made in 8 bits; where it is not known neither is the
-utilisation. Device utilisation is something else: the share of time in which anything ran.
+Model FLOPs utilisation is useful arithmetic over the device's peak (`flops_per_token`: 6 N plus attention, Chowdhery
+et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time (8 N). The peak is
+that of the precision, bf16 where products are made in 8 bits; where it is not known neither is the utilisation.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import platform
 import resource
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,43 +26,24 @@ from pipeline.core.ramp import Stretch
 from pipeline.energy.node_meter import node_name
 from pipeline.model.size import flops_per_token
 from pipeline.model.switches import is_deterministic
-from pipeline.pretrain.monitors import slow_processes
-from pipeline.pretrain.monitors.device_probe import Probe
-from pipeline.pretrain.monitors.device_use import Gauges, sampler
-from pipeline.pretrain.monitors.metrics import Metrics
-from pipeline.pretrain.monitors.peak_flops import peak_flops_per_second
-from pipeline.pretrain.monitors.slow_processes import UNKNOWN
-from pipeline.pretrain.processes import device as devices
+from pipeline.pretrain.monitors import metrics
+from pipeline.pretrain.monitors.device_use import Gauges, Probe, sampler
+from pipeline.pretrain.monitors.metrics import UNKNOWN, Metrics
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
 
-def of_all(text: str, device: torch.device) -> list[str]:
-    """Return the text of each process, in their order; they call this together. Nothing is pickled."""
-    own = torch.tensor([*text.encode()], dtype=torch.uint8, device=device)
-    sizes = torch.empty(dist.get_world_size(), dtype=torch.int64, device=device)
-    dist.all_gather_into_tensor(sizes, torch.tensor([len(own)], dtype=torch.int64, device=device))
-    longest = int(sizes.max())
-    row = torch.zeros(longest, dtype=torch.uint8, device=device)
-    row[: len(own)] = own
-    table = torch.empty(len(sizes) * longest, dtype=torch.uint8, device=device)
-    dist.all_gather_into_tensor(table, row)
-    rows = zip(table.view(-1, longest).tolist(), sizes.tolist(), strict=True)
-    return [bytes(line[:size]).decode() for line, size in rows]
-
-
 class Telemetry:
-    """The figures of one process, and of them and those of all others once a step.
-
-    Process 0 has the `scratch` folder and leaves there, in device.json, what the device is and what each node is.
-    """
+    """The figures of each process once a step; process 0 leaves in `scratch`/device.json what device and nodes are."""
 
     def __init__(
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
-        name, self._device = devices.name(device), device
+        name, self._device = rendezvous.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
-        places = [json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device)]
+        places: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(places, (node_name(), facts()))
         self.nodes: list[str] = [node for node, _ in places]
         nodes = dict(places)
         if scratch:
@@ -97,11 +78,7 @@ class Telemetry:
         return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
 
     def line(self, size: Stretch, seconds: float, told: NDArray[np.float64]) -> Metrics:
-        """Return the figures of a step of that size over all processes, (processes, 5), as each has told its own.
-
-        Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
-        which of the joules that the meters have read were used for it.
-        """
+        """Return a step's figures over all processes, (processes, 5): mean and least use, most memory and stall."""
         busy, used, peak, stall, probes = told.T.tolist()
         known = min(busy) >= 0
         tokens = size.batch_size * self._training.sequence_length
@@ -119,6 +96,50 @@ class Telemetry:
             "memory_bytes": int(max(peak)),
             "memory_used_bytes": int(max(used)) if known else None,
             "data_stall_seconds": max(stall),
-            **slow_processes.told(probes),
+            **metrics.summarize_probes(probes),
             "ended_unix_seconds": round(time.time(), 3),
         }
+
+
+TERA = 1e12
+
+
+class Peak(NamedTuple):
+    """Multiply-adds on matrices, counted as two operations, in 10^12 per second; None where there is no such unit."""
+
+    bf16: float
+    fp8: float | None
+    fp32: float | None
+    source: str
+
+
+# By the beginning of the device's name; of two that fit, the longer one counts. fp32 is full precision, not TF32.
+PEAKS = {
+    "NVIDIA A100-SXM4": Peak(312, None, 19.5, "NVIDIA, A100 data sheet"),
+    "NVIDIA A100-PCIE": Peak(312, None, 19.5, "NVIDIA, A100 data sheet"),
+    "NVIDIA A100 80GB PCIe": Peak(312, None, 19.5, "NVIDIA, A100 data sheet"),
+    "NVIDIA H100": Peak(989.4, 1978.9, 66.9, "NVIDIA, H100 data sheet, SXM, half of the figures with sparsity"),
+    "NVIDIA H100 PCIe": Peak(756, 1513, 51, "NVIDIA, H100 data sheet, PCIe, half of the figures with sparsity"),
+    "NVIDIA H100 NVL": Peak(835, 1670, 60, "NVIDIA, H100 data sheet, NVL, half of the figures with sparsity"),
+    "NVIDIA H200": Peak(989.4, 1978.9, 66.9, "NVIDIA, H200 data sheet, SXM, half of the figures with sparsity"),
+    "NVIDIA H200 NVL": Peak(835, 1670, 60, "NVIDIA, H200 data sheet, NVL, half of the figures with sparsity"),
+    "NVIDIA GH200": Peak(989.4, 1978.9, 66.9, "NVIDIA, GH200 data sheet, half of the figures with sparsity"),
+    "NVIDIA B200": Peak(2250, 4500, None, "NVIDIA, Blackwell data sheet, HGX B200, dense"),
+    # These two name each of their dies a device.
+    "AMD Instinct MI250": Peak(181.05, None, 45.25, "AMD, MI250 data sheet, half a module, matrix"),
+    "AMD Instinct MI250X": Peak(191.5, None, 47.85, "AMD, MI250X data sheet, half a module, matrix"),
+    "AMD Instinct MI300X": Peak(1307.4, 2614.9, 163.4, "AMD, MI300X data sheet, matrix, dense"),
+}
+
+
+def peak(device_name: str) -> Peak | None:
+    """Return the figures of a device, or None for one that is not in the table or a part of one (MIG)."""
+    fitting = [name for name in PEAKS if device_name.startswith(name)]
+    return PEAKS[max(fitting, key=len)] if fitting and "MIG" not in device_name else None
+
+
+def peak_flops_per_second(device_name: str, precision: str) -> float | None:
+    """Return what a device can reach in `bf16`, `fp8` or `fp32`, or None where it is not known."""
+    found = peak(device_name)
+    figure = {"bf16": found.bf16, "fp8": found.fp8, "fp32": found.fp32}[precision] if found else None
+    return figure * TERA if figure else None

@@ -1,7 +1,7 @@
 """Traces the memory of training with DeepSpeed: its own engine starts and takes steps on tensors that hold no data.
 
-A process of its own, as `traced_step` is: a `Request` on the standard input, a `Memory` on the standard output. What
-is alive is counted from the first weight on, since a process needs its memory while it starts too.
+A process of its own, as `traced_step` is. What is alive is counted from the first weight on, since a process needs its
+memory while it starts too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -19,8 +19,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
-from pipeline.pretrain.monitors.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest
+from pipeline.pretrain.monitors.traced_step import (
+    CPU,
+    StartWithoutData,
+    groups_of_any_size,
+    kernels_of_a_gpu,
+    segment_of,
+)
 from pipeline.pretrain.monitors.traced_torch import (
     ITEM,
     REDUCE_SCATTER,
@@ -30,7 +36,6 @@ from pipeline.pretrain.monitors.traced_torch import (
     tree_leaves,
 )
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.settings import SegmentSettings
 
 MICRO_BATCHES = 3
 """Of a step, at most: the third begins with all that the ones before it left."""
@@ -43,15 +48,6 @@ COMPUTES = {(ENGINE, "backward"), (ENGINE, "forward"), ("deepspeed.utils.nvtx", 
     ("deepspeed.runtime.zero.linear", name) for name in ("zero3_linear_wrap", *PASSES)
 }
 GATHERS = ("deepspeed.runtime.zero.partition_parameters", "deepspeed.runtime.zero.partitioned_param_coordinator")
-
-
-class _EngineStart:
-    """A training that begins without weights."""
-
-    optimizer_step = 0
-
-    def load(self, pieces: Sequence[object]) -> None:
-        """Load nothing: there is no data."""
 
 
 class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -120,7 +116,6 @@ class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 entry[1] = kind
 
     def memory(self) -> Memory:
-        """Return what was alive at the peak."""
         kinds = [name for name in Memory.model_fields if name.endswith("_bytes") and name != "peak_bytes"]
         parts = {name: self.peak[name.removesuffix("_bytes")] for name in kinds}
         return Memory(peak_bytes=self.peak_bytes, peak_in=self.peak_in, stage=0, **parts)
@@ -166,13 +161,10 @@ def traced(request: TraceRequest) -> Memory:
     """Return the peak of a process that starts and takes two steps."""
     from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # once the processes have met
 
-    training = request.training
-    settings = SegmentSettings.model_construct(
-        architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
-    )
+    training, settings = request.training, segment_of(request)
     held = _Held(gloo=request.device == "cpu")
     with _without_data(request.device), held:
-        backend = DeepSpeedBackend(settings, request.vocabulary_size, _EngineStart(), CPU)  # type: ignore[arg-type]
+        backend = DeepSpeedBackend(settings, request.vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]
         weights = [getattr(one, "ds_tensor", one) for one in backend.parameters.values()]
         states = [one for state in backend.base.state.values() for one in state.values()]
         begun = [entry[0]() for entry in held.alive.values()]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pipeline.model import experts, loss
 from pipeline.plan.formulas import process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest
 from pipeline.pretrain.monitors.traced_torch import (
     FakeTensorMode,
     FSDPMemTracker,
@@ -47,21 +47,19 @@ class _Loss(Enum):
     LOSS = "Loss"
 
 
-class _Start:
-    """A training that begins without weights."""
+class StartWithoutData:
+    """Stands for the `SegmentStart` of a training whose tensors hold no data."""
 
     optimizer_step = 0
 
     def load(self, pieces: Sequence[object]) -> None:
-        """Load nothing: there is no data."""
+        """Load nothing."""
 
 
 class _Backend(FsdpBackend):
-    """The backend of training, with memory that does not exist."""
-
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, fake: FakeTensorMode) -> None:
         self.fake = fake
-        super().__init__(settings, vocabulary_size, _Start(), CPU)  # type: ignore[arg-type]
+        super().__init__(settings, vocabulary_size, StartWithoutData(), CPU)  # type: ignore[arg-type]
 
     def _fill(self, optimizer_step: int) -> None:
         with self.fake:
@@ -70,8 +68,8 @@ class _Backend(FsdpBackend):
     def batches(self) -> list[Batch]:
         """Return as many micro-batches as it takes until memory grows no more.
 
-        With the second one gradients are there from the start. A pipeline fills before its first backward pass, which
-        interleaving may put off to the second round (Narayanan et al. 2021, section 2.2).
+        A pipeline fills before its first backward pass, which interleaving may put off to the second round (Narayanan
+        et al. 2021, section 2.2).
         """
         training, sizes = self.training, self.layout
         enough = sizes.pipeline + (1 if training.mesh.interleaving == 1 else sizes.pipeline)
@@ -90,7 +88,6 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         super().__init__(backend.model, backend.optimizer)
         self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
         self.peak_bytes, self.peak_in = 0, ""
-        self._model = backend.model
 
     def _track(self, reftype: Any, tensor: Tensor) -> None:
         is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
@@ -113,12 +110,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             direction = "backward" if self._mod_tracker.is_bw else "forward"
             self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
 
-    def begin_again(self) -> None:
-        """Forget that the model has begun."""
-        self.memory_tracking.pop(self._model, None)  # type: ignore[no-untyped-call]
-
     def memory(self, stage: int) -> Memory:
-        """Return what was alive at the peak."""
         kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
 
         def of(*kinds: Any) -> int:
@@ -152,11 +144,6 @@ class _RmsNorm(torch.autograd.Function):
         return torch.empty_like(x_BTD), torch.empty_like(weight_D)
 
 
-def _norm(module: nn.RMSNorm, x_BTD: Tensor) -> Tensor:
-    result: Tensor = _RmsNorm.apply(x_BTD, module.weight)  # type: ignore[no-untyped-call]
-    return result
-
-
 class _GroupedProduct(torch.autograd.Function):
     """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
 
@@ -171,15 +158,6 @@ class _GroupedProduct(torch.autograd.Function):
         return torch.empty_like(x_RX), torch.empty_like(weight_NYX)
 
 
-def _grouped_product(x_RX: Tensor, weight_NYX: Tensor, ends_N: Tensor) -> Tensor:
-    result: Tensor = _GroupedProduct.apply(x_RX, weight_NYX)  # type: ignore[no-untyped-call]
-    return result
-
-
-def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
-    """Stand for the matrix product that a GPU adds to a sum of another precision without a copy of it."""
-
-
 @contextmanager
 def groups_of_any_size() -> Iterator[None]:
     """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
@@ -192,8 +170,9 @@ def groups_of_any_size() -> Iterator[None]:
             return exchange(compute, x_RD, visits_N, group=group)
 
     exchange = expert_parallel.exchanged
+    product: Any = _GroupedProduct.apply
     with (
-        patch.object(experts, "grouped_product", _grouped_product),
+        patch.object(experts, "grouped_product", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
         patch.object(expert_parallel, "exchanged", exchanged),
     ):
         yield
@@ -201,27 +180,36 @@ def groups_of_any_size() -> Iterator[None]:
 
 @contextmanager
 def kernels_of_a_gpu() -> Iterator[None]:
-    """Let the model compute with what stands for the kernels of a GPU."""
-    with patch.object(nn.RMSNorm, "forward", _norm), patch.object(loss, "_add_product", _add_in_place):
+    """Let the model compute with what stands for the kernels of a GPU, which adds a product to a sum without a copy."""
+    kernel: Any = _RmsNorm.apply
+    norm = patch.object(nn.RMSNorm, "forward", lambda module, x_BTD: kernel(x_BTD, module.weight))
+    with norm, patch.object(loss, "_add_product", lambda *_: None):
         yield
 
 
-def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
-    training = request.training.model_copy(update=UNTRACED)
-    settings = SegmentSettings.model_construct(
+def segment_of(request: TraceRequest, **changes: bool) -> SegmentSettings:
+    """Return a segment that takes the training's steps with other switches."""
+    training = request.training.model_copy(update=changes)
+    return SegmentSettings.model_construct(
         architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
     )
+
+
+def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
     join_fake_group(rank, request.processes)
     try:
         fake = fake_tensors()
         with groups_of_any_size():
-            backend = _Backend(settings, request.vocabulary_size, fake)
+            backend = _Backend(segment_of(request, **UNTRACED), request.vocabulary_size, fake)
         with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
             with tracker, shapes_uncounted(), without_neighbours():
                 # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
-                backend.model.register_forward_pre_hook(lambda *_: tracker.begin_again(), prepend=True)
+                def forget(model: nn.Module, _: object) -> None:
+                    tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
+
+                backend.model.register_forward_pre_hook(forget, prepend=True)
                 backend.accumulate(batches)
         return tracker.memory(stage)
     finally:
@@ -229,10 +217,7 @@ def _memory_of_stage(request: TraceRequest, stage: int, rank: int) -> Memory:
 
 
 def main() -> int:
-    """Answer the request: the first process has the most micro-batches under way, the last one has the loss.
-
-    One in between may have more layers.
-    """
+    """Answer the request by the stage that holds most: the first, the one with most layers, or the last."""
     warnings.simplefilter("ignore")
     request = TraceRequest.model_validate_json(sys.stdin.read())
     sizes = process_layout.layout(request.training, request.processes, request.per_node)

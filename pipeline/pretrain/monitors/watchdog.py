@@ -33,18 +33,14 @@ def interval(hang_seconds: float) -> float:
 
 
 def grace(hang_seconds: float) -> float:
-    """Return how long the processes of a training may take to tell, from the first that hung to the last, in seconds.
-
-    They look at different moments, and a machine on which more runs than it has cores lets one wait for seconds.
-    """
+    """Return the seconds from the first process that tells that it hung to the last: they look at different moments."""
     return max(2 * interval(hang_seconds), 5.0)
 
 
 class Watchdog:
     """A thread that ends this process where `beat` is not called for `seconds`.
 
-    Where even threads do not run, because a library holds the interpreter, faulthandler's own thread, which does not
-    need it, does the same a little later, with exit code 1.
+    Where a library holds the interpreter, faulthandler's own thread does the same a little later, with exit code 1.
     """
 
     def __init__(self, scratch: Path, token: str, name: str, seconds: float) -> None:
@@ -115,13 +111,10 @@ def counts(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def behind(paths: dict[int, Path], processes: int) -> str | None:
-    """Return which process a hang waited for, in words; None where all have begun the same.
+    """Return which process a hang waited for, by what each has dumped; None where all have begun the same.
 
     That is who has begun fewer collectives than the others of a group, else who has dumped nothing. Of a process that
     tells nothing of a group nothing follows: only its last collectives are kept.
-
-    Args:
-        paths: by process, what each has dumped.
     """
     of_processes = {process: counts(path) for process, path in paths.items()}
     for group in sorted({name for found in of_processes.values() for name in found}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
-from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
-from pipeline.pretrain.parallel.muon import Muon
-from pipeline.pretrain.settings import SegmentSettings
 
 Accept = Callable[[float | Tensor], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
@@ -38,16 +35,13 @@ class Backend(Protocol):
     """The model, or the layers of it that this process has."""
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Add up the gradients of a step and return the sum of this process's token losses.
-
-        Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
-        """
+        """Add up the gradients of a step and return the sum of the token losses that this process counts."""
 
     def update(self, learning_rate: float, accept: Accept) -> float | Tensor:
         """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
 
-        A tensor is still on its way: whoever reads it waits for the device. Where the norm is not accepted the
-        gradients are dropped; weights and optimizer stay as they are, bit for bit.
+        Whoever reads a tensor waits for the device. Where the norm is not accepted the gradients are dropped; weights
+        and optimizer stay as they are, bit for bit.
         """
 
     def layer_norms(self) -> dict[str, float]:
@@ -69,17 +63,14 @@ def layer_of(name: str) -> str:
 
 
 def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
-    """Return the cross-entropy of every token in nats, (B, T) in float32, 0 where the target does not count.
-
-    Few tokens at a time have float32 logits, so that memory is bounded.
-    """
+    """Return the cross-entropies in nats, (B, T), float32, 0 where a target does not count, some at a time."""
     parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
     losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
     return torch.cat(losses).view(target_BT.shape)
 
 
 def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
-    """Return the same of a batch; one sequence goes through the model at a time."""
+    """Return `Backend.token_losses` of a batch; one sequence goes through the model at a time."""
     rows, length = [], batch.input_BT.shape[1]
     for number in range(len(batch.input_BT)):
         row = slice(number, number + 1)
@@ -88,54 +79,3 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
             documents = (batch.documents - number * length).clamp(0, length)
         rows.append(cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
     return torch.cat(rows)
-
-
-def optimizer_of(
-    parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool
-) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone.
-
-    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
-
-    Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
-    it: the product, which is what a step takes from a weight, is that of the settings. With optimizer muon the matrices
-    of the blocks are a group that it moves: see `pipeline.pretrain.parallel.muon`.
-    """
-    training = settings.training
-    muon = training.optimizer == "muon"
-    groups: dict[tuple[bool, float, bool, bool], list[torch.nn.Parameter]] = {}
-    groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
-    for name, parameter in parameters.items():
-        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
-        factor = learning_rate_factor(name, dimensions, settings.architecture)
-        decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
-        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
-        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
-        groups.setdefault((decays, factor, orthogonalises, dimensions > 2), []).append(parameter)
-    kind = Muon if muon else torch.optim.AdamW
-    optimizer = kind(
-        [
-            {
-                "params": members,
-                "weight_decay": training.weight_decay / factor if decays else 0.0,
-                "learning_rate_factor": factor,
-                "orthogonalises": orthogonalises,
-            }
-            for (decays, factor, orthogonalises, _), members in groups.items()
-            if members
-        ],
-        lr=training.learning_rate,
-        betas=(training.beta1, training.beta2),
-        eps=training.epsilon,
-        fused=fused,
-    )
-    if isinstance(optimizer, Muon) and training.precision == "bf16":
-        optimizer.precision = torch.bfloat16
-    set_learning_rate(optimizer, training.learning_rate)
-    return optimizer
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of a step, of each group by its factor."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group["learning_rate_factor"]

@@ -1,13 +1,9 @@
-"""Context parallelism: a sequence is split over processes.
+"""Context parallelism: a sequence is split over processes, see docs/pretraining.md.
 
-After Ulysses (Jacobs et al. 2023) the stream of a process holds its share of the positions; before the attention an
-all-to-all exchanges positions for heads, after it heads for positions. It runs with every device, kernel and mask.
-Key-value heads that do not divide are repeated until they do, at most to the number of heads (Fang & Zhao 2024, USP,
-section 3.1).
-
-Where more processes share a sequence than divide its heads, groups of them compute the queries of different positions,
-and each gets keys and values of all (Grattafiori et al. 2024, Llama 3, section 3.3.2). A group has two chunks, one as
-far from the begin as the other is from the end, so that all read as much.
+After Ulysses (Jacobs et al. 2023) an all-to-all before the attention exchanges positions for heads, one after it heads
+for positions. Key-value heads that do not divide are repeated until they do (Fang & Zhao 2024, USP, section 3.1).
+Where more processes share a sequence than divide its heads, groups of them compute the queries of different positions
+(Grattafiori et al. 2024, Llama 3, section 3.3.2), in two chunks, so that all read as much.
 """
 
 from __future__ import annotations
@@ -32,11 +28,7 @@ def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
 
 
 class Context:
-    """The C processes that share a sequence: P that divide the heads, neighbours, and C / P groups of them.
-
-    Args:
-        parts: P.
-    """
+    """The C processes that share a sequence: `parts` that divide the heads, P neighbours, and C / P groups of them."""
 
     def __init__(self, group: dist.ProcessGroup, parts: int) -> None:
         self.group, self.parts = group, parts
@@ -60,10 +52,7 @@ class Context:
         return x_BT[:, self.positions(x_BT.shape[1], x_BT.device)]
 
     def _exchange(self, parts: Tensor) -> Tensor:
-        """Send part i of the first dimension to process i, of all or of those that divide the heads with this one.
-
-        Return what came from each.
-        """
+        """Send part i to process i, of all or of those that divide the heads; return what came from each."""
         numbers = [0] * self.group.size()
         first = 0 if len(parts) == len(numbers) else self._own * self.parts
         numbers[first : first + len(parts)] = [parts[0].numel()] * len(parts)

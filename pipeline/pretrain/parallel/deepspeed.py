@@ -1,24 +1,27 @@
 """DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
-Strategies: stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded
-lies in main memory, where the optimizer then steps, or in files on a disk that are mapped into it. Weights are read
-into a process's own parts, a box at a time.
+Stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded is in main
+memory, where the optimizer then steps, or in files on a disk that are mapped into it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import mmap
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pipeline.core.errors import InputError
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.size import parameter_count
@@ -26,15 +29,14 @@ from pipeline.model.switches import set_switches
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
-from pipeline.pretrain.parallel.disk_memory import Disk
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
 from pipeline.pretrain.parallel.expert_parallel import set_balance
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
 
-import deepspeed
 
 BUCKET = 200_000_000
 """Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
@@ -45,11 +47,7 @@ STEP = 100_000_000
 
 
 class DeepSpeedBackend:
-    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO.
-
-    Args:
-        disk: a folder on a disk of the node, for a strategy that keeps the optimizer's state there.
-    """
+    """`Backend` with ZeRO; `disk` is a folder for a strategy that keeps the optimizer's state on a disk."""
 
     def __init__(
         self,
@@ -91,13 +89,7 @@ class DeepSpeedBackend:
         with self._making(config):
             model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
-        set_switches(
-            model,
-            device,
-            recomputation=training.recomputation,
-            tiled_feed_forward=training.tiled_feed_forward,
-            flash_attention=training.flash_attention,
-        )
+        set_switches(model, device, **training.switches())
         optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
@@ -106,7 +98,6 @@ class DeepSpeedBackend:
         self._load(start)
 
     def _zero(self, parameters: int, width: int) -> dict[str, Any]:
-        """Return what is sharded, what lies in main memory, and how gradients travel."""
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
         zero: dict[str, Any] = {
             "stage": self.stage,
@@ -126,7 +117,7 @@ class DeepSpeedBackend:
         return zero
 
     def _making(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which a module's parameters are made on the device, and by stage 3 cut at once."""
+        """Return a context in which parameters are made on the device, and by stage 3 cut at once."""
         if self.stage == 3:
             made: AbstractContextManager[Any] = deepspeed.zero.Init(config_dict_or_path=config)
             return made
@@ -142,13 +133,10 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def _load(self, start: SegmentStart) -> None:
-        """Fill this process's parts of the weights and of the optimizer's state, then those that compute from these.
-
-        The state is made here even for the first step: the engine would link it to the first group of parameters only.
-        """
+        """Fill this process's parts of weights and optimizer state, also at the first step, and what follows."""
         for flat in self._flat():
             if self.disk:
-                flat.data = self.disk.holding(flat)
+                flat.data = self.disk.zeros(flat.numel()).copy_(flat)
             moments = {m: self.disk.zeros(flat.numel()) if self.disk else torch.zeros_like(flat) for m in MOMENTS}
             self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
@@ -253,3 +241,32 @@ class DeepSpeedBackend:
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_losses(self.engine, batch)
+
+
+class Disk:
+    """Tensors of one process on a disk, in files of a folder that is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mapped: list[mmap.mmap] = []
+
+    def zeros(self, elements: int) -> Tensor:
+        """Return a row of float32 zeros; an InputError says at once, not at a later write, where there is no room."""
+        size = elements * torch.float32.itemsize
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._mapped.append(mmap.mmap(file.fileno(), size))
+        except OSError as error:
+            more = sum(map(len, self._mapped)) + size
+            raise InputError(
+                f"{self.folder} does not hold the optimizer's state ({error.strerror}, at {more / 1e9:.3g} GB of one "
+                "process): name a folder on a larger disk of the node, train on more nodes, or choose another strategy"
+            ) from error
+        return torch.frombuffer(self._mapped[-1], dtype=torch.float32)
+
+    def let_go(self) -> None:
+        """Tell the system that this process needs none of the pages in memory now; their content stays."""
+        for mapped in self._mapped:
+            mapped.madvise(mmap.MADV_DONTNEED)

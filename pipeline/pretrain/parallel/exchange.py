@@ -42,11 +42,8 @@ def added(device: torch.device, values: NDArray[np.float64]) -> NDArray[np.float
 def by_turns(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:
     """Do pieces of work, each on one process and as many at once as there are processes; all processes call this.
 
-    They agree after every round, so that none waits for more than one piece of another, and each `beat` before it.
-    Those of a round that is not full are spread over all processes, and so over the nodes.
-
-    Raises:
-        DiskFull: there was no room on one of them, in one of `places` or where the error says; raised on all.
+    They agree after every round, each `beat` before it, and all raise DiskFull where one of them had no room. Those of
+    a round that is not full are spread over all processes, and so over the nodes.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     for first in range(0, len(works), size):

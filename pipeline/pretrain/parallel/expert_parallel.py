@@ -1,8 +1,7 @@
 """Expert parallelism (Lepikhin et al. 2020, GShard): experts are divided over processes, to which tokens travel.
 
-Each process computes all else of its own sequences. Before the experts an all-to-all brings each row to the process
-that has its expert, after them one brings the results back. No row is dropped and none is padded: processes first tell
-one another how many rows come. What a process computes thus follows from how tokens choose.
+Before the experts an all-to-all brings each row to the process that has its expert, after them one brings the results
+back. No row is dropped and none is padded: processes first tell one another how many rows come.
 """
 
 from __future__ import annotations
@@ -28,11 +27,6 @@ def experts_of(model: Decoder) -> dict[int, Experts]:
     return {n: b.feed_forward for n, b in blocks if isinstance(b, Block) and isinstance(b.feed_forward, Experts)}
 
 
-def stacks_of(experts: Experts) -> list[nn.Module]:
-    """Return the matrices of a layer's experts."""
-    return [experts.gate, experts.up, experts.down]
-
-
 def set_balance(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
     """Let the load-balancing loss count in the gradients, which are divided by a process's tokens of a step."""
     for experts in experts_of(model).values():
@@ -54,10 +48,7 @@ def largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
 
 
 def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
-    """Give how many rows each expert gets from this process; return how many its own get from each, (P, N / P).
-
-    And the sums: how many rows go to each process, and come from it.
-    """
+    """Return how many rows each own expert gets from each process, (P, N / P), and the rows to and from each."""
     sent_PN = visits_N.view(group.size(), -1)
     received_PN = torch.empty_like(sent_PN)
     dist.all_to_all_single(received_PN, sent_PN, group=group)

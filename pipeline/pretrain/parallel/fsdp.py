@@ -1,8 +1,7 @@
 """PyTorch's fully sharded data parallelism (FSDP2) of the native model, with all other kinds of parallelism.
 
-Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
-between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
-process holds everything and sums gradients (groups of one). A pipeline's parameters are gathered once in a step.
+Sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in between; a
+hybrid strategy does so within groups that hold a copy each. A pipeline's parameters are gathered once in a step.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
+from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stages, stages_of
+from pipeline.pretrain.parallel.process_layout import layout
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -49,7 +50,7 @@ class FsdpBackend:
     ) -> None:
         self.settings, self.training, self.device = settings, settings.training, device
         processes = dist.get_world_size()
-        self.layout = mesh.layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
+        self.layout = layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
         self.mesh = mesh.make(self.layout, device.type)
         self.stages = self.mesh["pipeline"]
@@ -57,19 +58,14 @@ class FsdpBackend:
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
-        set_switches(
-            self.model,
-            device,
-            recomputation=self.training.recomputation,
-            compile=self.training.compile,
-            cuda_graphs=self.training.cuda_graphs,
-            float8=self.training.float8,
-            tiled_feed_forward=self.training.tiled_feed_forward,
-            flash_attention=self.training.flash_attention,
-        )
+        set_switches(self.model, device, **self.training.switches())
         self._split()
         self._fill(start.optimizer_step)
-        self.pipeline = self._pipeline()
+        self.pipeline: Pipeline | None = None
+        if isinstance(self.model, Stages):
+            dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
+            split = self.layout.tensor * self.layout.context
+            self.pipeline = Pipeline(self.model, split, dtype, device, self.stages.get_group())
         start.load(self.pieces())
 
     def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
@@ -123,24 +119,12 @@ class FsdpBackend:
         data = own["replicate", "shard"] if two else own["shard"]
         for experts in expert_parallel.experts_of(self.model).values():
             fully_shard(
-                expert_parallel.stacks_of(experts),
+                [experts.gate, experts.up, experts.down],
                 mesh=data,
                 mp_policy=policy,
                 reshard_after_forward=reshards,
                 shard_placement_fn=lambda _: Shard(1),
             )
-
-    def _pipeline(self) -> Pipeline | None:
-        """Return what runs micro-batches through the stages; None where every process has all layers."""
-        if not isinstance(self.model, Stages):
-            return None
-        dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
-        split = self.layout.tensor * self.layout.context
-        return Pipeline(self.model, split, dtype, self.device, self.stages.get_group())
-
-    def _counted_tokens(self) -> int:
-        """Return the tokens of a micro-batch whose loss this process computes."""
-        return self.training.micro_batch_size * self.training.sequence_length // self.layout.context
 
     @torch.no_grad()
     def _fill(self, optimizer_step: int) -> None:
@@ -168,7 +152,8 @@ class FsdpBackend:
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
         assert isinstance(self.model, FSDPModule)
-        tokens = len(micro_batches) * self._counted_tokens()
+        of_micro_batch = self.training.micro_batch_size * self.training.sequence_length // self.layout.context
+        tokens = len(micro_batches) * of_micro_batch
         sharers = self.context.group if self.context else None
         expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, sharers)
         if self.pipeline:

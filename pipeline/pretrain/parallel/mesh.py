@@ -9,9 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipeline.pretrain.parallel.process_layout import ProcessLayout, check, layout
-
-__all__ = ["PATIENCE", "ProcessLayout", "check", "context_group", "experts", "layout", "make"]
+from pipeline.pretrain.parallel.process_layout import ProcessLayout
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others of a group, whichever it is."""
@@ -32,10 +30,9 @@ def _group(members: list[int]) -> dist.ProcessGroup:
 
 
 def _mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str) -> DeviceMesh:
-    """Return a mesh of all processes.
+    """Return a mesh of all processes, each of which makes the groups that it is in.
 
-    A process makes the groups that it is in: none for a dimension that holds all processes, and one, of itself alone,
-    for all dimensions of size 1. `init_device_mesh` makes those of the others too.
+    There is none for a dimension that holds all processes, and one for all dimensions of size 1.
     """
     assert dist.group.WORLD is not None
     groups = {tuple(range(prod(shape))): dist.group.WORLD}

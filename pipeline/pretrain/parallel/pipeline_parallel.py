@@ -23,10 +23,7 @@ class _Elsewhere(nn.Module):
 
 
 class Stages(Decoder):
-    """The layers of a process's stages under their names in the whole model; every stage is told the tokens.
-
-    It is one together with the class of the model: `stages_of`.
-    """
+    """The layers of a process's stages under their names in the whole model; one with its class: `stages_of`."""
 
     def __init__(
         self,
@@ -57,10 +54,7 @@ class Stages(Decoder):
         *,
         stage: int = 0,
     ) -> Tensor:
-        """Return the stream after the layers of one of these stages; of the last stage of all what the model returns.
-
-        The first stage of all ignores what it received.
-        """
+        """Return the stream after one of these stages; of the last one of all, what the model returns."""
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
         x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
@@ -75,11 +69,7 @@ def stages_of(model: type[Decoder]) -> type[Stages]:
 
 
 class _OneStage(nn.Module):
-    """A stage as PyTorch's schedules see it.
-
-    They would have an FSDP module keep whole gradients up to the last micro-batch. This one has FSDP reduce them after
-    each, as it does without a pipeline, so that they stay sharded.
-    """
+    """A stage that hides its FSDP module from PyTorch's schedules, which would have it keep whole gradients."""
 
     def __init__(self, stages: Stages, number: int) -> None:
         super().__init__()
@@ -91,10 +81,7 @@ class _OneStage(nn.Module):
 
 
 class _Stage(PipelineStage):
-    """A stage whose copies of the state sum their gradients once, with the last micro-batch.
-
-    It holds what it receives for the micro-batches that are under way. PyTorch's own has room for all from the start.
-    """
+    """A stage that sums gradients over copies once, and has room for the micro-batches that are under way alone."""
 
     def _setup_forward_recv_info(self, *given: Any) -> None:
         super()._setup_forward_recv_info(*given)
@@ -105,12 +92,10 @@ class _Stage(PipelineStage):
         _drop(*self.grad_recv_info.values())
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Make room for a micro-batch, and receive it."""
         self._make_room(self.args_recv_info[fwd_chunk_id])
         return super().get_fwd_recv_ops(fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Make room for the gradient of a micro-batch, and receive it."""
         if self.has_backward:
             self._make_room(self.grad_recv_info[bwd_chunk_id])
         return super().get_bwd_recv_ops(bwd_chunk_id)
@@ -131,21 +116,16 @@ class _Stage(PipelineStage):
 
 
 def _drop(*received: tuple[Any, ...]) -> None:
-    """Free what was received."""
     for infos in received:
         for info in infos:
             info.buffer = None
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages.
+    """Runs the micro-batches of a step through the stages; sharded weights are gathered once for all of them.
 
-    Weights that are sharded are gathered once for all micro-batches. Schedules are laid out for a number of
-    micro-batches of one shape, which a ramp changes and then leaves for good.
-
-    Args:
-        split: into how many parts the stream of a sequence is cut, of which this process has one.
-        dtype: of the stream that one stage sends to the next.
+    The stream of a sequence is cut into `split` parts, and `dtype` is what one stage sends to the next. Schedules are
+    laid out for a number of micro-batches of one shape, which a ramp changes and then leaves for good.
     """
 
     def __init__(
@@ -196,10 +176,7 @@ class Pipeline:
         return loss / self._tokens
 
     def step(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
-        """Add up the gradients of all micro-batches, of the loss by `tokens`; return the sum of their losses.
-
-        It is zero on all processes but those of the last stage.
-        """
+        """Add up the gradients of the loss by `tokens`; return the sum of the losses, on the last stage."""
         self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         schedule, stages = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
@@ -215,10 +192,7 @@ class Pipeline:
     def _run(
         self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Tensor
     ) -> list[Tensor]:
-        """Let a schedule run over the micro-batches, which it gets joined and cuts again; return their losses.
-
-        Only the last stage has them, and gets what is `of_last`.
-        """
+        """Let a schedule run over micro-batches; return their losses on the last stage, which gets `of_last`."""
         losses: list[Tensor] = []
         tokens_BT = torch.cat([batch.input_BT for batch in micro_batches])
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import Training
 
 NO_DISK = (
     "keeps the optimizer's state on a disk of the node, and none is named: write node_disk into the platform's file in "
@@ -44,11 +44,7 @@ class ProcessLayout:
 
 
 def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
-    """Return the mesh of that many processes, `per_node` of them on one node.
-
-    Raises:
-        InputError: they cannot be laid out as the settings ask.
-    """
+    """Return the mesh of so many processes, `per_node` of them on one node; an InputError says what does not divide."""
     mesh = training.mesh
     model = mesh.tensor * mesh.pipeline * mesh.context
     if processes % model:
@@ -78,11 +74,7 @@ def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
 
 
 def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
-    """Check that the model and the batch divide by the mesh, before anything starts.
-
-    Raises:
-        InputError: a number does not divide; the sentence names both, and the values that would do.
-    """
+    """Check that model and batch divide by the mesh; an InputError names both numbers, and the values that would do."""
     sizes, a, mesh = layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
@@ -98,12 +90,9 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
         "the feed-forward width": a.hidden,
         "the vocabulary size": vocabulary_size,
     }
+    fitting = math.gcd(sequence, *of_tensor.values())
     for what, number in of_tensor.items():
-        if number % mesh.tensor:
-            raise InputError(
-                f"{what} {number} is not divisible by training.mesh.tensor {mesh.tensor}: "
-                f"{_divisors(math.gcd(sequence, *of_tensor.values()), processes)} would do"
-            )
+        _check_divides(what, number, "training.mesh.tensor", mesh.tensor, fitting, processes)
     if sequence % chunks:
         raise InputError(
             f"training.sequence_length {sequence} is not divisible by {by} {chunks}: a multiple of {chunks} would "
@@ -121,21 +110,21 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
 
 
 def _check_experts(architecture: Architecture, expert: int, others: int) -> None:
-    """Check that the experts divide, and what each is made of over the other processes that share the state."""
     a, rest = architecture, "the processes that share the state, divided by training.mesh.expert,"
-    for what, number, by, divisor in (
-        ("architecture.experts", a.experts or 1, "training.mesh.expert", expert),
-        ("architecture.width", a.width, rest, others),
-        ("the feed-forward width", a.hidden, rest, others),
-    ):
-        if number % divisor:
-            raise InputError(
-                f"{what} {number} is not divisible by {by} {divisor}: {_divisors(number, divisor)} would do"
-            )
+    experts = a.experts or 1
+    _check_divides("architecture.experts", experts, "training.mesh.expert", expert, experts, expert)
+    _check_divides("architecture.width", a.width, rest, others, a.width, others)
+    _check_divides("the feed-forward width", a.hidden, rest, others, a.hidden, others)
+
+
+def _check_divides(what: str, number: int, by: str, divisor: int, fitting: int, most: int) -> None:
+    """Check that a number is divisible; else name the divisors of `fitting` up to `most`."""
+    if number % divisor:
+        would = _divisors(fitting, most)
+        raise InputError(f"{what} {number} is not divisible by {by} {divisor}: {would} would do")
 
 
 def _check_pipeline(training: Training, architecture: Architecture, batch: int, micro_batches: int) -> None:
-    """Check that every stage has a layer, and that a step has the micro-batches that the stages need."""
     layers, mesh = architecture.layers, training.mesh
     if layers < mesh.pipeline * mesh.interleaving:
         what, largest = "training.mesh.pipeline", layers // mesh.interleaving
@@ -164,7 +153,6 @@ def _check_pipeline(training: Training, architecture: Architecture, batch: int, 
 
 
 def _check_batch(batch: int, training: Training, sizes: ProcessLayout, processes: int) -> None:
-    """Check that every data-parallel process has as many micro-batches of a batch."""
     per_step = sizes.data * training.micro_batch_size
     if batch % per_step == 0:
         return

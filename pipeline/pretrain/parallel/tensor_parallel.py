@@ -71,9 +71,8 @@ _TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_P
 class _SharedHeads(nn.Module):
     """Keys or values of key-value heads that the process group does not divide, of a matrix that each process has.
 
-    A process computes the heads that its queries read, in the precision of training, and repeats each until as many of
-    its queries read one as another; `parts` devices have lcm(heads, parts) together. The gradients of the matrix and of
-    the input are summed over the group.
+    A process computes the heads that its queries read and repeats each until as many of its queries read one as
+    another; `parts` devices have lcm(heads, parts) together. Gradients are summed over the group.
     """
 
     def __init__(self, weight: Tensor, heads: int, head_dimension: int, mesh: DeviceMesh) -> None:
@@ -96,18 +95,14 @@ class _SharedHeads(nn.Module):
         return k_BTKE.repeat_interleave(self.times, dim=2).narrow(2, self.begin, self.each).flatten(2)
 
 
-def _share_heads(block: Block, heads: int, mesh: DeviceMesh) -> tuple[str, ...]:
-    """Let each process compute the key-value heads of its own queries; return the names of the matrices."""
-    attention = block.attention
-    for projection in (shared := ("key", "value")):
-        weight = getattr(attention, projection).weight
-        setattr(attention, projection, _SharedHeads(weight, heads, attention.head_dimension, mesh))
-    return tuple(f"attention.{projection}" for projection in shared)
-
-
 def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split], key_value_heads: int) -> None:
-    shared = _share_heads(block, key_value_heads, mesh) if key_value_heads % mesh.size() else ()
-    styles = {name: _SPLIT[split] for name, split in splits.items() if name not in shared}
+    styles = {name: _SPLIT[split] for name, split in splits.items()}
+    if key_value_heads % mesh.size():  # each process computes those of its own queries
+        attention = block.attention
+        for projection in ("key", "value"):
+            weight = getattr(attention, projection).weight
+            setattr(attention, projection, _SharedHeads(weight, key_value_heads, attention.head_dimension, mesh))
+            del styles[f"attention.{projection}"]
     if block.feed_forward.tiles > 1:
         rows = [name for name in styles if name.startswith("feed_forward.") and splits[name] == "rows"]
         styles |= {**dict.fromkeys(rows, _TILED_ROWS), "feed_forward": _TILES}
@@ -116,11 +111,7 @@ def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split],
 
 
 def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
-    """Split the parameters of a model, or of a pipeline's stage of it, over a mesh of one dimension.
-
-    `asynchronous` lets the compiler overlap communication with matrix products, on NVIDIA GPUs that see each other's
-    memory.
-    """
+    """Split the parameters of a model, or of a stage of it; `asynchronous` has the compiler overlap communication."""
     present = {name: style for name, style in _TOP.items() if next(getattr(model, name).parameters(), None) is not None}
     parallelize_module(model, mesh, present)
     if model.architecture.tie_embeddings:

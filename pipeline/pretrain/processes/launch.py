@@ -13,11 +13,7 @@ from pipeline.core.errors import InputError
 
 
 def words_of(launch: str | None) -> list[str]:
-    """Return the words of a launch command; of none there are none.
-
-    Raises:
-        InputError: a quote is open.
-    """
+    """Return the words of a launch command, of none none; an InputError says where a quote is open."""
     try:
         return shlex.split(launch or "")
     except ValueError as error:
@@ -45,23 +41,23 @@ def _number(value: str | None, what: str) -> int:
 
 def launcher(launch: str | None) -> str:
     """Return what hands out the ranks: torchrun, srun or none."""
+    return _launcher_words(launch)[0]
+
+
+def _launcher_words(launch: str | None) -> tuple[str, list[str]]:
+    """Return the launcher, and the words of the command from it on."""
     words = words_of(launch)
-    return next((name for name in ("torchrun", "srun") if name in words), "none")
+    kind = next((name for name in ("torchrun", "srun") if name in words), "none")
+    return kind, [] if kind == "none" else words[words.index(kind) :]
 
 
 def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Return the number of processes that a launch command starts.
-
-    Raises:
-        InputError: the command does not say it as a number.
-    """
-    words, kind = words_of(launch), launcher(launch)
+    """Return the number of processes that a launch command starts; an InputError says where it does not tell."""
+    kind, words = _launcher_words(launch)
     if kind == "torchrun":
-        words = words[words.index("torchrun") :]
         per_node = option(words, "--nproc-per-node", "--nproc_per_node") or "1"
         return _number(option(words, "--nnodes") or "1", "--nnodes") * _number(per_node, "--nproc-per-node")
     if kind == "srun":
-        words = words[words.index("srun") :]
         tasks, tasks_per_node = option(words, "--ntasks", "-n"), option(words, "--ntasks-per-node")
         if tasks is not None:
             return _number(tasks, "--ntasks")
@@ -73,17 +69,12 @@ def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) 
 
 
 def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many of the processes run on one node, as far as the command or Slurm tells: the first node's number.
-
-    Without a word on it all run on one node.
-    """
-    words, kind = words_of(launch), launcher(launch)
+    """Return how many processes run on the first node, as far as the command or Slurm tells; else all."""
+    kind, words = _launcher_words(launch)
     told = None
     if kind == "torchrun":
-        words = words[words.index("torchrun") :]
         told = option(words, "--nproc-per-node", "--nproc_per_node") or "1"
     elif kind == "srun":
-        words = words[words.index("srun") :]
         told = option(words, "--ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
         nodes = option(words, "--nodes", "-N") or environment.get("SLURM_NNODES")
         if told is None and nodes is not None:
@@ -92,11 +83,7 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
 
 
 def cpus_per_task(launch: str | None) -> int | None:
-    """Return the cores that `srun` is told to give each process, if it is told so.
-
-    Raises:
-        InputError: they are no number.
-    """
+    """Return the cores that `srun` is told to give each process, if it is told so."""
     told = option(words_of(launch), "--cpus-per-task", "-c") if launcher(launch) == "srun" else None
     return None if told is None else _number(told, "srun's --cpus-per-task")
 
@@ -104,8 +91,7 @@ def cpus_per_task(launch: str | None) -> int | None:
 def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs a module of this package in every process.
 
-    Where the platform has an image, PIPELINE_PYTHON names what runs its Python: the launcher itself, srun above all,
-    stays outside, and torchrun, which is a program of torch's, comes from the image.
+    Where the platform has an image, PIPELINE_PYTHON runs its Python, and its torchrun; srun stays outside.
     """
     words = words_of(launch)
     python = os.environ.get("PIPELINE_PYTHON", sys.executable)
@@ -119,10 +105,7 @@ def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[s
 
 
 def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables where they are not set; what is started from here gets them.
-
-    In their values, $VARIABLES of the job are filled in.
-    """
+    """Set the platform's variables, with $VARIABLES of the job filled in, where they are not set."""
     if platform is not None:
         for variable, value in platform_files.variables(platform_files.content(platform)).items():
             environment.setdefault(variable, Template(value).safe_substitute(environment))

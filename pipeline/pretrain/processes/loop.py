@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
+import os
 import shutil
 import signal
 import sys
 import time
+import warnings
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,28 +21,27 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pipeline import layout
-from pipeline.core.errors import DiskFull
+from pipeline.core import disk_space
+from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
 from pipeline.model import huggingface, switches
 from pipeline.pretrain.batches import Loader, documents_of, micro_batches, split
 from pipeline.pretrain.checkpoints import checkpoint
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.held_out_loss import validate
-from pipeline.pretrain.monitors import metrics, slow_processes
+from pipeline.pretrain.held_out_loss import document_losses, summarize_losses
+from pipeline.pretrain.monitors import memory_advice, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
 from pipeline.pretrain.monitors.telemetry import Telemetry
 from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend
-from pipeline.pretrain.parallel.exchange import by_turns
 from pipeline.pretrain.parallel.expert_parallel import largest_share
-from pipeline.pretrain.processes import device, rendezvous
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.skips import Judge
+from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
+from pipeline.pretrain.settings import learning_rate_at
+from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler, tokens_seen
@@ -62,39 +64,36 @@ class Tried(NamedTuple):
 class Worker:
     """The training loop of one process."""
 
-    def __init__(self, arguments: dict[str, Any], watchdog: Watchdog) -> None:
-        self.watchdog = watchdog
-        self.settings = SegmentSettings.model_validate(arguments["settings"])
-        self.training = self.settings.training
-        self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
-        self.identity: str = arguments["identity"]
-        self.owner = Owner(self.paths["scratch"], arguments["number"])
-        self.stop_file = Path(arguments["stop_file"])
+    def __init__(self, arguments: WorkerArguments, watchdog: Watchdog) -> None:
+        self.watchdog, self.stop_file = watchdog, arguments.stop_file
+        self.settings, self.training = arguments.settings, arguments.settings.training
+        self.paths = {**arguments.paths}
+        self.owner = Owner(self.paths["scratch"], arguments.number)
         self.stopping = False
         for number in SIGNALS:
             signal.signal(number, self._stop)
         torch.set_num_threads(self.training.threads)
         switches.set_determinism(self.training.deterministic)
-        self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
+        self.device = rendezvous.join(arguments.launcher, arguments.platform)
         if self.device.type == "cpu":
-            device.keep_memory()
+            rendezvous.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        if self.world_size != arguments["world_size"]:
-            raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
+        if self.world_size != arguments.world_size:
+            raise RuntimeError(f"{self.world_size} processes were started, {arguments.world_size} were expected")
         if "staging" in self.paths:
             self.paths["index"] = copy_to_node(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
         if "start" in self.paths:
             checkpoint.check_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)
         self.start = checkpoint.SegmentStart(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
-        skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
+        skips, self.rewinds = left_out(arguments.rewinds, self.start.skips)
         self.judge = Judge(self.training.stability, skips, self.start.recent)
         shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
         sampling, steps = self.training.sampling, self.training.steps
         self.sampler = Sampler(self.reader, *shape, sampling, steps, self.judge.skips, self.training.ramp)
         self.saves_failed = 0
         self.backend = self._backend()
-        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["recovery"], self.owner)
+        self.saver = Saver(self.backend, self.settings, arguments.identity, self.paths["recovery"], self.owner)
         self.loader = Loader(self._read, self.device)
         place = self.owner.place if self.rank == 0 else None
         self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
@@ -114,10 +113,7 @@ class Worker:
         return FsdpBackend(*arguments)
 
     def _read(self, step: int) -> tuple[NDArray[Any], ...]:
-        """Return this process's share of a step, counted from 1.
-
-        Input and target tokens, its part of the hash, and the documents of its micro-batches.
-        """
+        """Return this process's input and target tokens of a step from 1, its part of the hash, and documents."""
         rank, size = self.backend.data_rank, self.backend.data_size
         input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
@@ -145,7 +141,7 @@ class Worker:
                 tried.append(self._tell(loss, norm, words, size))
             return tried[0].reason is None
 
-        accept(self.backend.update(learning_rate(self.training, step), accept))
+        accept(self.backend.update(learning_rate_at(self.training, step), accept))
         self.watchdog.beat()
         return tried[0], norms
 
@@ -168,12 +164,10 @@ class Worker:
         return Tried(values, batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
-        """Take one step, with the first batch that is fit for it.
+        """Take one step, with the first batch that is fit for it; return its lines of metrics, and whether to stop.
 
         Its seconds end when the device has its work, which it does while the next step begins: the optimizer's time is
         in the next step's. Where the training `pauses` for something else, the device is waited for.
-
-        Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
         """
         training = self.training
         started = time.perf_counter()
@@ -190,7 +184,7 @@ class Worker:
             self.loader.forget()  # what comes next is another batch
         self.judge.keep(**values)
         if pauses or tried.stop:
-            device.finish(self.device)
+            rendezvous.finish(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
@@ -199,7 +193,7 @@ class Worker:
             "tokens_seen": tokens_seen(self.sampler.batches, step, self.judge.skips),
             **values,
             **norms,
-            "learning_rate": learning_rate(training, step),
+            "learning_rate": learning_rate_at(training, step),
             **self.telemetry.line(size, seconds, tried.gauges),
             "seconds": seconds,
         }
@@ -211,10 +205,10 @@ class Worker:
         return HeldOut(self.paths["index"], self.training.validation_tokens)
 
     def _validate(self, step: int) -> metrics.Metrics:
-        """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
         begin, added = self.reader.begin_of_text_id, partial(exchange.added, self.device)
         made = partial(micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
-        return {"step": step, **validate(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)}
+        loss_D = document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)
+        return {"step": step, **summarize_losses(self.held_out, loss_D)}
 
     def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""
@@ -223,7 +217,7 @@ class Worker:
             log.sync()
         try:
             self.saver.save(step, self.judge.state())
-        except CheckpointError as error:
+        except checkpoint.CheckpointError as error:
             self._count(error)
 
     def settle(self) -> None:
@@ -231,11 +225,11 @@ class Worker:
         self.watchdog.beat(SLOW_FACTOR)
         try:
             self.saver.wait()
-        except CheckpointError as error:
+        except checkpoint.CheckpointError as error:
             self._count(error)
         self.watchdog.beat()
 
-    def _count(self, error: CheckpointError) -> None:
+    def _count(self, error: checkpoint.CheckpointError) -> None:
         self.saves_failed += 1
         if self.rank == 0:
             print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
@@ -247,17 +241,19 @@ class Worker:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.watchdog.beat(SLOW_FACTOR)
         self.saver.save_milestone(folder, step, self.judge.state())
+        previous, tokenizer = self.paths.get("previous"), self.paths["tokenizer"]
+        model = previous and previous / layout.CHECKPOINT_MODEL
         places = (folder.parent, self.paths["scratch"])
-        do = partial(by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
+        do = partial(exchange.by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
         huggingface.export(
             checkpoint.CheckpointReader(folder).weights(),
             self.settings.architecture,
             self.reader.vocabulary_size,
             self.training.sequence_length,
-            tokenizer=self.paths["tokenizer"],
+            tokenizer=tokenizer,
             tokenizer_configuration=self.paths["configuration"],
             folder=folder / layout.CHECKPOINT_MODEL,
-            ends=self._ends(),
+            ends=huggingface.end_ids_of_same_tokenizer(model, tokenizer) if model else [],
             do=do,
         )
 
@@ -267,13 +263,6 @@ class Worker:
             shutil.copyfile(self.paths["scratch"] / layout.METRICS_FILE, folder / layout.METRICS_FILE)
 
         do([close])
-
-    def _ends(self) -> list[int]:
-        """Return the tokens that end a text by the milestone that this segment goes on from."""
-        previous = self.paths.get("previous")
-        if previous is None:
-            return []
-        return huggingface.end_ids_of_same_tokenizer(previous / layout.CHECKPOINT_MODEL, self.paths["tokenizer"])
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
@@ -293,7 +282,7 @@ class Worker:
             self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
-                if slow := slow_processes.sentence(lines[-1], self.telemetry.nodes):
+                if slow := metrics.format_slow_process(lines[-1], self.telemetry.nodes):
                     print(slow, file=sys.stderr, flush=True)
             self.telemetry.probe.begin(step)
             if validates:
@@ -308,9 +297,56 @@ class Worker:
                     return {"status": "stopped", "step": step}
         try:
             self._save_milestone(last, log)
-        except CheckpointError as error:
-            status = "full" if isinstance(error, NoRoom) else "failed"
+        except checkpoint.CheckpointError as error:
+            status = "full" if isinstance(error, checkpoint.NoRoom) else "failed"
             return {"status": status, "error": f"{error}; start again then"}
         except DiskFull as error:
             return {"status": "full", "error": str(error)}
         return {"status": "finished", "step": last}
+
+
+STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
+
+
+def _conclude(path: Path, rank: int, outcome: dict[str, Any]) -> None:
+    """Write how it went, in one stroke; on a full disk that is said instead."""
+    partial = path.with_name(f"{path.name}-{rank}")
+    try:
+        partial.write_text(json.dumps(outcome), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        if not disk_space.is_full(error):
+            raise
+        disk_space.say(str(disk_space.disk_full(error, [path.parent])))
+
+
+def main() -> int:
+    """Train as the file says that the command line names, and return the exit code."""
+    disk_space.forgive_full_logs()
+    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
+    file = Path(sys.argv[1])
+    arguments = WorkerArguments.model_validate_json(file.read_text(encoding="utf-8"))
+    settings, paths, path = arguments.settings, arguments.paths, file.with_name(OUTCOME)
+    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    watchdog = Watchdog(paths["scratch"], str(arguments.number), name, settings.training.stability.hang_seconds)
+    memory = memory_advice.explained(settings, paths["index"], arguments.world_size)
+    try:
+        with memory, switches.explain_missing_kernel("training.deterministic"):
+            worker = Worker(arguments, watchdog)
+            outcome = worker.run()
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        status = STATUS.get(type(error), "refused")
+        _conclude(path, int(name), {"status": status, "error": str(error)})
+        return 2
+    except FloatingPointError as error:
+        worker.settle()  # or the checkpoint that is being written would be lost
+        outcome = {"status": "diverged", "error": str(error)}
+    except Rewind as rewind:
+        worker.settle()  # the training goes back to the checkpoint that is being written
+        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
+    if worker.rank == 0:
+        _conclude(path, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
+    dist.barrier()
+    dist.destroy_process_group()
+    watchdog.stop()
+    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome

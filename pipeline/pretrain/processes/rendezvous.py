@@ -1,7 +1,8 @@
-"""Lets the processes of a training find each other, by what torchrun or Slurm tells each of them."""
+"""Which devices a process computes on: NVIDIA's through CUDA, AMD's through ROCm, both under torch.cuda, or the CPU."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -12,10 +13,91 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
+from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.model.torch_private import HashStore
 from pipeline.pretrain.parallel.mesh import PATIENCE
-from pipeline.pretrain.processes import device as devices
+
+VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+"""The variables that hide devices from a process; torch numbers those that are left from 0."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+COLLECTIVES = "PIPELINE_COLLECTIVES"
+"""The variable that names torch's backend of collectives on GPUs, such as ucc; a platform may set it."""
+
+
+def built_for() -> str:
+    """Return what the installed torch can use: `cuda`, `rocm` or `cpu`."""
+    if torch.version.hip:
+        return "rocm"
+    return "cuda" if torch.version.cuda else "cpu"
+
+
+def seen() -> int:
+    """Return the number of GPUs that this process may use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def choose(local_rank: int) -> tuple[str, torch.device]:
+    """Return the collectives' backend, that of the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
+
+    Where a scheduler shows each process its own device only, that device is number 0.
+    """
+    count = seen()
+    if not count:
+        return "gloo", torch.device("cpu")
+    backend = os.environ.get(COLLECTIVES, "nccl")
+    if backend == "ucc" and not dist.is_ucc_available():
+        raise InputError(f"{COLLECTIVES} is ucc, but the installed torch is built without UCC: leave it out")
+    return backend, torch.device("cuda", local_rank % count)
+
+
+def name(device: torch.device) -> str:
+    """Return the name that a device gives itself."""
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
+
+
+def finish(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def keep_memory() -> None:
+    """Let the C library (mallopt(3)) keep what a CPU's tensors free; else each large one of a step is mapped anew."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            mallopt(parameter, 2**31 - 1)
+
+
+def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Check, in each process of a training, that the platform's devices are here for so many processes of this node."""
+    wanted = platform_files.content(platform).get("device") if platform else None
+    if wanted is None:
+        return
+    count = seen()
+    if built_for() != wanted:
+        raise InputError(
+            f"platform {platform} has {wanted} devices, but the installed torch is built for {built_for()}: install "
+            f"envs/{wanted}.lock, or choose the platform local"
+        )
+    if not count:
+        hidden = _hidden(wanted, environment)
+        raise InputError(
+            f"platform {platform} has {wanted} devices, but this process sees none{hidden}: start it on a node with "
+            "GPUs, or choose the platform local"
+        )
+    if processes > count > 1:
+        raise InputError(
+            f"launch starts {processes} processes on a node where {count} devices are seen: start at most {count}"
+        )
+
+
+def _hidden(kind: str, environment: Mapping[str, str]) -> str:
+    given = [f"{variable} is {environment[variable]!r}" for variable in VISIBLE[kind] if variable in environment]
+    return f" ({', '.join(given)})" if given else ""
+
 
 ADDRESS_SUFFIX = "PIPELINE_ADDRESS_SUFFIX"
 """The variable with address_suffix of the platform's file."""
@@ -24,22 +106,13 @@ PORTS = range(20_000, 30_000)  # below those that Linux gives out itself: /proc/
 
 
 def first_node(nodes: str) -> str:
-    """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`: there process 0 runs.
-
-    It is read here, without Slurm, which no image has; a library that expands such lists sorts them too.
-    """
+    """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`; libraries that expand it sort it."""
     first = re.match(r"(?:\[[^]]*\]|[^,\[])*", nodes)
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", first[0] if first else nodes)
 
 
 def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return where the others reach process 0, which runs on this node.
-
-    That is the node's name with the platform's suffix where it resolves, else Slurm's own address where there is Slurm.
-
-    Raises:
-        InputError: neither is known.
-    """
+    """Return where others reach process 0, on this node: by name and the platform's suffix, or by Slurm."""
     name = node + environment.get(ADDRESS_SUFFIX, "")
     try:
         socket.getaddrinfo(name, None)
@@ -59,8 +132,7 @@ def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
 def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     """Return torch's variables from those that Slurm gives to a task of a step.
 
-    The port follows from job and step. Where something else listens there, process 0 fails and the step with it; the
-    next one has another number, and so another port.
+    The port follows from job and step: where something else listens there, the next step has another one.
     """
     per_node = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     number = int(environment["SLURM_JOB_ID"]) * 101 + int(environment["SLURM_STEP_ID"])
@@ -76,17 +148,13 @@ def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def join(kind: str, platform: str | None = None) -> torch.device:
-    """Join the other processes and return the device that this one computes on.
-
-    Raises:
-        InputError: the first node has no address, or the platform's devices are not here.
-    """
+    """Join the other processes and return the device that this one computes on."""
     if kind == "srun":
         os.environ.update(of_slurm(os.environ))
     elif kind == "none":
         os.environ.update({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
-    devices.check(platform, int(os.environ["LOCAL_WORLD_SIZE"]))
-    backend, device = devices.choose(int(os.environ["LOCAL_RANK"]))
+    check(platform, int(os.environ["LOCAL_WORLD_SIZE"]))
+    backend, device = choose(int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
         os.environ["LOCAL_RANK"] = str(device.index)  # by which DeepSpeed takes its device

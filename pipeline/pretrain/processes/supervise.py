@@ -21,16 +21,16 @@ from pipeline.core import disk_space
 from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
 from pipeline.core.lease import Owner
 from pipeline.core.parent_process import die_with_parent
+from pipeline.core.settings import Settings
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import metrics, watchdog
-from pipeline.pretrain.monitors.watchdog import grace, stacks
-from pipeline.pretrain.processes.launch import command, launcher
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
 WORKER = "pipeline.pretrain.processes.worker"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
 POLL_SECONDS = 0.2
+OUTCOME = "outcome.json"  # beside the arguments of a start
 ERRORS: dict[str, type[Exception]] = {
     "superseded": Superseded,
     "refused": InputError,
@@ -46,28 +46,37 @@ TORCHRUN = {
 }
 
 
+class WorkerArguments(Settings):
+    """What each process of a training is given, in a file: the only way of the settings from the job to a process."""
+
+    settings: SegmentSettings
+    paths: dict[str, Path]
+    """Index, tokenizer, configuration, milestone, scratch, recovery, and as far as there are `previous`, `staging` and
+    `start`, the checkpoint that this start goes on from; absolute."""
+    identity: str
+    launcher: str
+    platform: str | None
+    world_size: int
+    stop_file: Path = Path()
+    rewinds: list[dict[str, Any]] = []
+    number: int = 0
+    """Of this start, by which its owner is known."""
+
+
 @dataclass
 class Course:
-    """How a training came to its end.
+    """How a training came to its end."""
 
-    The checkpoint found at the start and the layout that wrote it, why it was started again, how many checkpoints a
-    full disk has cost since then, and what the device is.
-    """
-
-    resumed_from: int | None = None
+    resumed_from: int | None = None  # the step of the checkpoint that was there at first
     resumed_layout: dict[str, Any] | None = None
-    restarts: list[str] = field(default_factory=list)
-    failed_checkpoints: int = 0
+    restarts: list[str] = field(default_factory=list)  # why the processes were started again
+    failed_checkpoints: int = 0  # of a full disk, since then
     machine: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
 def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
-    """Turn a signal into a file that the training looks for after every step; a second interrupt interrupts.
-
-    What is yielded tells whether there was one.
-    """
-
+    """Turn a signal into a file that the training looks for after every step; yield whether there was one."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -85,39 +94,19 @@ def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def train(
-    settings: SegmentSettings,
-    paths: dict[str, Path],
-    identity: str,
-    processes: int,
-    launch: str | None,
-    owner: Owner,
-    platform: str | None = None,
-) -> Course:
-    """Train until the milestone is there.
-
-    `paths` are index, tokenizer, configuration, milestone, scratch, recovery and, except at first, `previous`; `owner`
-    has claimed the scratch.
-
-    Raises:
-        InputError: a process refused its input; nothing is tried again.
-        OutOfMemory: it does not fit the memory.
-        Diverged: there were too many bad batches, or rewinds.
-        Superseded: a later start owns the scratch.
-        DiskFull: there is no room for what must be written.
-        RuntimeError: the training failed, or its processes died too often without progress.
-        Stopped: this process was asked to stop.
-    """
+def train(arguments: WorkerArguments, owner: Owner, launch: str | None) -> Course:
+    """Train until the milestone is there; `owner` has claimed the scratch. `segment.run` says what is raised."""
+    settings, paths = arguments.settings, arguments.paths
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
-    rewinds = Rewinds(scratch / "rewinds.json", identity)
+    rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
     course, reached, tries = Course(), -1, 0
-    stop_file = owner.place / "stop"
+    stop_file = (owner.place / "stop").absolute()
     with _stop_on_signal(stop_file) as asked:
         while True:
             owner.claim()
             rewinds.discard(checkpoints)
             known = metrics.reached(scratch / layout.METRICS_FILE, settings.first_step)
-            found = recovery.newest(checkpoints, identity, known)
+            found = recovery.newest(checkpoints, arguments.identity, known)
             step = int(found.name) if found else settings.first_step
             if "previous" in paths and not found and (problem := recovery.damage(paths["previous"])):
                 raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
@@ -129,27 +118,20 @@ def train(
             if found:
                 print(f"continuing from the recovery checkpoint of step {step}", flush=True)
             if known > step:
-                told = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
-                print(told, file=sys.stderr, flush=True)
+                lost = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
+                print(lost, file=sys.stderr, flush=True)
             tries, reached = (1 if step > reached else tries + 1), step
             metrics.truncate(scratch / layout.METRICS_FILE, step)
             if paths["milestone"].exists():
                 shutil.rmtree(paths["milestone"])
             start = found or paths.get("previous")
-            outcome = _once(
-                {
-                    "settings": settings.model_dump(mode="json"),
-                    "paths": {k: str(v.absolute()) for k, v in (paths | ({"start": start} if start else {})).items()},
-                    "identity": identity,
-                    "launcher": launcher(launch),
-                    "platform": platform,
-                    "world_size": processes,
-                    "stop_file": str(stop_file.absolute()),
-                    "rewinds": rewinds.entries,
-                },
-                owner,
-                launch,
-            )
+            update = {
+                "paths": paths | ({"start": start.absolute()} if start else {}),
+                "stop_file": stop_file,
+                "rewinds": rewinds.entries,
+                "number": owner.number,
+            }
+            outcome = _once(arguments.model_copy(update=update), owner, launch)
             status = outcome["status"]
             course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
             if status != "finished":
@@ -161,7 +143,7 @@ def train(
             if status in ERRORS:
                 raise ERRORS[status](outcome["error"])
             # Under srun a signal comes from Slurm, which also starts the job again.
-            if asked() or (status == "stopped" and launcher(launch) == "srun"):
+            if asked() or (status == "stopped" and arguments.launcher == "srun"):
                 raise Stopped(_stopped(outcome, checkpoints))
             if status == "rewind":
                 rewinds.add(outcome["rewind"], stability.skips_in_a_row)
@@ -188,16 +170,11 @@ def _late(logs: Path, token: str, processes: int) -> str | None:
         return None
 
 
-def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[str, Any]:
-    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died.
-
-    Raises:
-        DiskFull: they died where nothing more can be written.
-    """
+def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[str, Any]:
+    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
-    outcome, file = owner.place / "outcome.json", owner.place / "arguments.json"
-    given = {**arguments, "outcome": str(outcome.absolute()), "number": owner.number}
-    file.write_text(json.dumps(given), encoding="utf-8")
+    outcome, file = owner.place / OUTCOME, owner.place / "arguments.json"
+    file.write_text(arguments.model_dump_json(), encoding="utf-8")
     words = command(launch, WORKER, [str(file.absolute())])
     # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
     try:
@@ -209,10 +186,10 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
         raise InputError(told) from None
     try:
         # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
-        while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
+        while process.poll() is None and not (arguments.launcher != "srun" and watchdog.stacks(scratch, token)):
             time.sleep(POLL_SECONDS)
-        waited = time.monotonic() + grace(arguments["settings"]["training"]["stability"]["hang_seconds"])
-        while process.poll() is None and len(stacks(scratch, token)) < arguments["world_size"]:
+        waited = time.monotonic() + watchdog.grace(arguments.settings.training.stability.hang_seconds)
+        while process.poll() is None and len(watchdog.stacks(scratch, token)) < arguments.world_size:
             if time.monotonic() > waited:
                 break
             time.sleep(POLL_SECONDS)
@@ -220,18 +197,18 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
         if process.poll() is None:
             process.kill()
         code = process.wait()
-    hung = stacks(scratch, token)
+    hung = watchdog.stacks(scratch, token)
     for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
         if path not in hung:
             path.unlink()  # of a process that was killed
     if hung:
-        late = _late(scratch / "logs", token, arguments["world_size"])
+        late = _late(scratch / "logs", token, arguments.world_size)
         told = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"
         return {"status": "died", "reason": f"{told}{f'; {late}' if late else ''}"}
-    if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
+    if not outcome.exists() and arguments.launcher == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
-        if full := disk_space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
+        if full := disk_space.full_folder((scratch, arguments.paths["milestone"].parent)):
             raise disk_space.no_room_in(full)
         return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
     result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))

@@ -11,8 +11,7 @@ from pipeline.model.settings import Architecture
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import memory_advice, memory_fit
 from pipeline.pretrain.parallel.process_layout import layout
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.settings import SegmentSettings, Training
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
 NUMBERS: dict[str, Any] = {"sequence_length": 4096, "batch_size": 512, "steps": 1, "learning_rate": 1e-4}

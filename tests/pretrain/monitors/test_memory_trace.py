@@ -13,8 +13,8 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.formulas import device_parameters, process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.monitors.memory_trace import Memory, TraceRequest, trace
-from pipeline.pretrain.training_settings import Training
+from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest, trace
+from pipeline.pretrain.settings import Training
 from tests.pretrain.monitors.real_steps import real_steps
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pipeline.__main__ import main
-from pipeline.pretrain import profile
+from pipeline.pretrain.monitors import profiler
 from pipeline.pretrain.monitors.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.test_segment import hashes, losses, start_apart, train, workers_of
@@ -103,7 +103,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, *events: Callable[[], object]) ->
         waits.append(seconds)
         next(following, lambda: None)()
 
-    monkeypatch.setattr(profile, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=sleep))
+    monkeypatch.setattr(profiler, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=sleep))
     return waits
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pipeline.pretrain.follow import told as followed
-from pipeline.pretrain.monitors.device_probe import EVERY, Probe
-from pipeline.pretrain.monitors.slow_processes import SLOW, UNKNOWN, sentence, told
+from pipeline.pretrain.monitors.device_use import EVERY, Probe
+from pipeline.pretrain.monitors.metrics import SLOW, UNKNOWN, format_slow_process, summarize_probes
 
 
 def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
@@ -28,20 +28,20 @@ def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.Mo
 
 
 def test_a_slow_process_has_a_name_and_a_node() -> None:
-    line = told([0.010, 0.011, 0.025, 0.010])
+    line = summarize_probes([0.010, 0.011, 0.025, 0.010])
     expected = {"probe_seconds": 0.0105, "slowest_process": 2, "slowest_process_ratio": 0.025 / 0.0105}
     assert line == pytest.approx(expected)
-    said = sentence(line, ["a", "a", "b", "b"]) or ""
+    said = format_slow_process(line, ["a", "a", "b", "b"]) or ""
     assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
-    assert sentence(told([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
-    assert sentence(told([1.0, 1.0, SLOW]), ["a"] * 3)
-    assert sentence({}, ["a"]) is None
-    assert told([0.01, UNKNOWN]) == {}, "one is not known"
+    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
+    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW]), ["a"] * 3)
+    assert format_slow_process({}, ["a"]) is None
+    assert summarize_probes([0.01, UNKNOWN]) == {}, "one is not known"
 
 
 def test_whoever_follows_is_told_until_the_next_probe_is_better() -> None:
     lines = [{"step": step, "loss": 2.0, "seconds": 1.0} for step in range(1, 5)]
-    lines[1] |= told([0.01, 0.01, 0.02])
+    lines[1] |= summarize_probes([0.01, 0.01, 0.02])
     assert "process 2 2.00 times as slow" in followed("base", lines)
-    lines[3] |= told([0.01, 0.01, 0.0101])
+    lines[3] |= summarize_probes([0.01, 0.01, 0.0101])
     assert "times as slow" not in followed("base", lines)

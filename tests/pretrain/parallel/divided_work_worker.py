@@ -9,7 +9,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from pipeline.core.errors import DiskFull
-from pipeline.model import huggingface, weights
+from pipeline.model import huggingface
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.exchange import by_turns
@@ -20,7 +20,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 architecture = Architecture(layers=3, width=32, heads=4)
 state = initial_state(architecture, 304, 1)
 wrote, beats = [], []
-save = weights.save_file
+save = huggingface.save_file
 
 
 def write(tensors: dict, path: Path, **options: object) -> None:
@@ -30,7 +30,7 @@ def write(tensors: dict, path: Path, **options: object) -> None:
     save(tensors, path, **options)
 
 
-weights.save_file = write
+huggingface.save_file = write
 
 
 def export(folder: Path) -> None:

@@ -7,14 +7,14 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from pipeline.core.parent_process import die_with_parent
-from pipeline.pretrain.parallel import muon
+from pipeline.pretrain.parallel import optimizer as optimizers
 
 SHAPES = [(6, 10), (12, 4), (8, 8), (5, 7), (9, 3), (4, 4), (2, 3)]
 PLACEMENTS = [[Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]]
 DRAW = torch.Generator().manual_seed(1)
 DRAWN = [(torch.randn(shape, generator=DRAW), torch.randn(shape, generator=DRAW)) for shape in SHAPES]
 calls: list[tuple[int, ...]] = []
-orthogonalised = muon.orthogonalised
+orthogonalised = optimizers.orthogonalised
 
 
 def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
@@ -26,7 +26,7 @@ def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
 def moved(place: Callable[[int, torch.Tensor], torch.Tensor], precision: torch.dtype) -> list[torch.nn.Parameter]:
     """Return the matrices after two steps."""
     parameters = [torch.nn.Parameter(place(number, weight)) for number, (weight, _) in enumerate(DRAWN)]
-    optimizer = muon.Muon([{"params": parameters, "orthogonalises": True, "weight_decay": 0.1}], lr=0.01)
+    optimizer = optimizers.Muon([{"params": parameters, "orthogonalises": True, "weight_decay": 0.1}], lr=0.01)
     optimizer.precision = precision
     for _ in range(2):
         for number, (parameter, (_, gradient)) in enumerate(zip(parameters, DRAWN, strict=True)):
@@ -42,7 +42,7 @@ def main() -> None:
     die_with_parent()
     dist.init_process_group("gloo")
     mesh = dist.init_device_mesh("cpu", (2, 2))
-    muon.orthogonalised = counted
+    optimizers.orthogonalised = counted
     for precision in (torch.float32, torch.bfloat16):
         alone = moved(lambda _, matrix: matrix.clone(), precision)
         assert len(calls) == 2 * len(SHAPES)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.parallel.disk_memory import Disk
+from pipeline.pretrain.parallel.deepspeed import Disk
 
 
 def resident() -> int:
@@ -19,7 +19,7 @@ def resident() -> int:
 
 def test_what_was_written_is_there_after_it_was_let_go(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "state")
-    first, second = disk.zeros(10_000_000), disk.holding(torch.arange(1000.0))
+    first, second = disk.zeros(10_000_000), disk.zeros(1000).copy_(torch.arange(1000.0))
     assert not first.any() and first.dtype == torch.float32
     first.fill_(3)
     held = resident()

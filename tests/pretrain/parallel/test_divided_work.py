@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
-from pipeline.model import weights
+from pipeline.model import huggingface
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -93,11 +93,11 @@ def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) 
 
 def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:
     shapes = parameter_shapes(ARCHITECTURE, 304)
-    files = weights.divided(shapes, 9_000)
+    files = huggingface.divided(shapes, 9_000)
     assert [name for names in files.values() for name in names] == list(shapes)
-    assert list(weights.divided(shapes, 10**9)) == ["model.safetensors"]
+    assert list(huggingface.divided(shapes, 10**9)) == ["model.safetensors"]
     large = parameter_shapes(Architecture(preset="llama3-1b"), 128_256)
-    sizes = [sum(4 * large[name].numel() for name in names) for names in weights.divided(large, 10**9).values()]
+    sizes = [sum(4 * large[name].numel() for name in names) for names in huggingface.divided(large, 10**9).values()]
     assert all(size <= 10**9 for size in sizes[1:]) and sizes[0] == 4 * 128_256 * 2048  # the embedding is larger
 
 

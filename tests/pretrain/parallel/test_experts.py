@@ -17,7 +17,7 @@ from pipeline.model.qwen3_moe_network import Qwen3Moe
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.parallel import exchange, expert_parallel, mesh
+from pipeline.pretrain.parallel import exchange, expert_parallel, process_layout
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import Model, SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
@@ -167,4 +167,4 @@ def test_what_does_not_divide_is_named(
 ) -> None:
     chosen = settings(architecture={**SHAPE, **shape}, **training)
     with pytest.raises(InputError, match=message):
-        mesh.check(chosen.training, chosen.architecture, 304, 4, 4)
+        process_layout.check(chosen.training, chosen.architecture, 304, 4, 4)

@@ -14,10 +14,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.parallel import mesh, process_layout
 from pipeline.pretrain.processes.launch import processes_per_node
-from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.training_settings import Mesh, Training
+from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
 
 Make = Callable[..., SegmentSettings]
 NUMBERS = {"sequence_length": 64, "batch_size": 64, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
@@ -37,7 +36,7 @@ def test_every_process_has_one_place(
     asked = Mesh(tensor=tensor, pipeline=pipeline, context=context)
     training = Training.model_validate({**NUMBERS, "strategy": strategy, "mesh": asked})
     processes = data * tensor * pipeline * context
-    sizes = mesh.layout(training, processes, per_node)
+    sizes = process_layout.layout(training, processes, per_node)
     assert sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor == processes and sizes.data == data
     shares = [sizes.data_rank(rank) for rank in range(processes)]
     assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
@@ -136,6 +135,7 @@ def test_neighbours_divide_the_experts() -> None:
         ({"mesh": {"context": 2}, "sequence_length": 31}, {}, 2, r"sequence_length 31 .* context 2: a multiple of 2 w"),
         ({"mesh": {"tensor": 2}}, {"feed_forward_width": 33}, 2, r"feed-forward width 33 .*tensor 2: 1 would do"),
         ({"mesh": {"tensor": 4}}, {"feed_forward_width": 34}, 4, r"width 34 .*tensor 4: 1 and 2 would do"),
+        ({"mesh": {"tensor": 8}}, {"feed_forward_width": 33}, 8, r"heads 4 .*tensor 8: 1 would do"),
         ({"micro_batch_size": 4, "batch_size": 12}, {}, 2, r"a batch_size of 8 or 16, or a micro_batch_size of 1, 2"),
         ({"mesh": {"pipeline": 2}, "micro_batch_size": 4}, {}, 2, r"of 4 gives each .* 1 micro-batch, fewer than .*p"),
         (
@@ -159,7 +159,7 @@ def test_what_does_not_divide_is_named(
 ) -> None:
     chosen = settings(architecture=architecture, **training)
     with pytest.raises(InputError, match=message):
-        mesh.check(chosen.training, chosen.architecture, 304, processes, processes)
+        process_layout.check(chosen.training, chosen.architecture, 304, processes, processes)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.model.networks import initial_state
-from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
-from pipeline.pretrain.parallel.muon import orthogonalised
+from pipeline.pretrain.parallel.optimizer import optimizer_of, orthogonalised, set_learning_rate
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import Model, SegmentSettings
 

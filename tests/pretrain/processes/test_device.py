@@ -9,8 +9,8 @@ import torch
 from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.monitors.peak_flops import PEAKS, peak, peak_flops_per_second
-from pipeline.pretrain.processes import device, launch
+from pipeline.pretrain.monitors.telemetry import PEAKS, peak, peak_flops_per_second
+from pipeline.pretrain.processes import launch, rendezvous
 from pipeline.pretrain.processes.launch import processes_per_node
 
 
@@ -68,42 +68,42 @@ def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
 
 
 def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "built_for", lambda: "rocm")
-    monkeypatch.setattr(device, "seen", lambda: 8)
+    monkeypatch.setattr(rendezvous, "built_for", lambda: "rocm")
+    monkeypatch.setattr(rendezvous, "seen", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
     launch.set_variables("lumi", environment)
-    device.check("lumi", 8, {})
+    rendezvous.check("lumi", 8, {})
     written = platforms.described("lumi").environment
     caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
     given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
     assert environment == {**written, **caches, **given}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
-        device.check("lumi", 16, {})
+        rendezvous.check("lumi", 16, {})
 
 
 def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    device.check(None, 1, {})
-    device.check("local", 2, {})
-    monkeypatch.setattr(device, "seen", lambda: 0)
-    monkeypatch.setattr(device, "built_for", lambda: "cpu")
+    rendezvous.check(None, 1, {})
+    rendezvous.check("local", 2, {})
+    monkeypatch.setattr(rendezvous, "seen", lambda: 0)
+    monkeypatch.setattr(rendezvous, "built_for", lambda: "cpu")
     with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
-        device.check("snellius", 1, {})
-    monkeypatch.setattr(device, "built_for", lambda: "rocm")
+        rendezvous.check("snellius", 1, {})
+    monkeypatch.setattr(rendezvous, "built_for", lambda: "rocm")
     with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
-        device.check("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
+        rendezvous.check("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
-    assert device.choose(3) == ("gloo", torch.device("cpu")) and device.name(torch.device("cpu")) == "CPU"
+    assert rendezvous.choose(3) == ("gloo", torch.device("cpu")) and rendezvous.name(torch.device("cpu")) == "CPU"
 
 
 def test_what_a_cpus_tensors_free_is_used_again() -> None:
     program = """
 import resource, sys, torch
-from pipeline.pretrain.processes import device, launch
+from pipeline.pretrain.processes import rendezvous, launch
 if "keep" in sys.argv:
-    device.keep_memory()
+    rendezvous.keep_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
@@ -121,11 +121,11 @@ print(faults() - before)
 
 
 def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "seen", lambda: 4)
-    assert device.choose(5) == ("nccl", torch.device("cuda", 1))
-    monkeypatch.setenv(device.COLLECTIVES, "ucc")
+    monkeypatch.setattr(rendezvous, "seen", lambda: 4)
+    assert rendezvous.choose(5) == ("nccl", torch.device("cuda", 1))
+    monkeypatch.setenv(rendezvous.COLLECTIVES, "ucc")
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
-    assert device.choose(1) == ("ucc", torch.device("cuda", 1))
+    assert rendezvous.choose(1) == ("ucc", torch.device("cuda", 1))
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
     with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
-        device.choose(1)
+        rendezvous.choose(1)

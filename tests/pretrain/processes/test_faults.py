@@ -135,16 +135,18 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     monkeypatch.undo()
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-    arguments = {"settings": settings().model_dump(mode="json"), "identity": "", "launcher": "none", "world_size": 1}
-    arguments |= {"platform": "local"}
-    paths = {"scratch": str(tmp_path), "index": str(broken)}
-    arguments |= {
-        "paths": paths | {"milestone": str(tmp_path / "0")},
-        "stop_file": str(tmp_path / "stop"),
-        "rewinds": [],
-    }
     owner = Owner(tmp_path)
     owner.claim()
+    arguments = supervise.WorkerArguments(
+        settings=settings(),
+        paths={"scratch": tmp_path, "index": broken, "milestone": tmp_path / "0"},
+        identity="",
+        launcher="none",
+        platform="local",
+        world_size=1,
+        stop_file=tmp_path / "stop",
+        number=owner.number,
+    )
     outcome = supervise._once(arguments, owner, None)
     assert outcome["status"] == "refused" and str(broken) in outcome["error"]
 

@@ -17,6 +17,7 @@ from pipeline.pretrain.processes.launch import command, launcher, world_size
         ("torchrun --nnodes 3 --nproc_per_node 4", {}, "torchrun", 12),
         ("srun --nodes=2 --ntasks=8 --cpus-per-task=16", {}, "srun", 8),
         ("srun -N2 -n 4", {}, "srun", 4),
+        ("nice -n 5 srun -N2 -n 4", {}, "srun", 4),
         ("srun -N2 -n6", {}, "srun", 6),
         ("srun -N3 --ntasks-per-node=4", {"SLURM_NNODES": "1"}, "srun", 12),
         ("srun --nodes=2 --ntasks-per-node=4", {}, "srun", 8),

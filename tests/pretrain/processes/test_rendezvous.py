@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.processes import device, launch, rendezvous
+from pipeline.pretrain.processes import launch, rendezvous
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     """DeepSpeed takes device LOCAL_RANK, which is not there where a scheduler shows each process one device."""
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(device, "seen", lambda: seen)
+    monkeypatch.setattr(rendezvous, "seen", lambda: seen)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     assert rendezvous.join("torchrun") == torch.device("cuda", int(number))
@@ -89,7 +89,7 @@ def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
 def test_a_process_without_a_launcher_takes_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)  # of a shell in an allocation
-    monkeypatch.setattr(device, "seen", lambda: 4)
+    monkeypatch.setattr(rendezvous, "seen", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     assert rendezvous.join("none") == torch.device("cuda", 0)

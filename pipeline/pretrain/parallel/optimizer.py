@@ -1,9 +1,4 @@
-"""Muon: a matrix moves by the orthogonal matrix nearest to the mean of its gradients.
-
-Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon/): that mean, with Nesterov's look ahead, goes through
-five steps of a Newton-Schulz iteration, which bring all its singular values near 1. Liu et al. 2025 (Moonlight, arXiv
-2502.16982), section 2.2: weights decay, and the orthogonal matrix is multiplied by 0.2 times the root of its longer
-side. Its elements are then as large as those of an update of AdamW, whose learning rate and decay therefore serve.
+"""The optimizer, AdamW or Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2): see docs/pretraining.md.
 
 `torch.optim.Muon` does the same to a matrix that a process holds whole, always in bf16. It cannot be used here: of a
 sharded matrix it would multiply the shards. Axes: R rows and C columns of a matrix.
@@ -12,17 +7,19 @@ sharded matrix it would multiply the shards. Axes: R rows and C columns of a mat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import placed, whole
+from pipeline.pretrain.settings import SegmentSettings
 
 MOMENTUM = 0.95
 UPDATE_RMS = 0.2
@@ -33,10 +30,7 @@ SMALLEST_NORM = 1e-7
 
 
 def orthogonalised(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
-    """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2.
-
-    Those of less than a thousandth of the matrix's norm stay smaller.
-    """
+    """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2."""
     of_x, of_cube, of_fifth = COEFFICIENTS
     is_tall = matrix_RC.shape[0] > matrix_RC.shape[1]
     x: Tensor = (matrix_RC.T if is_tall else matrix_RC).to(precision)  # so that its square is that of the shorter side
@@ -72,9 +66,8 @@ class _Sharers:
 class Muon(torch.optim.AdamW):
     """Muon of the groups with `orthogonalises`, AdamW of the others.
 
-    The state of a matrix is the mean of its gradients alone, called as AdamW calls it. The processes that share
-    matrices gather one for each of them, orthogonalise one each at the same time, and give it to the others, which keep
-    their parts; then come the next. The largest come first, so that those of one turn take equally long.
+    The processes that share matrices gather one for each of them, orthogonalise one each at the same time, and give it
+    to the others; then come the next. The largest come first, so that those of one turn take equally long.
     """
 
     precision = torch.float32
@@ -129,3 +122,52 @@ class Muon(torch.optim.AdamW):
         for piece in placed("", parameter):
             part = update_RC[piece.box.within(whole(parameter.shape))]
             piece.tensor.add_(part, alpha=-rate * UPDATE_RMS * math.sqrt(max(parameter.shape)))
+
+
+def optimizer_of(
+    parameters: Mapping[str, nn.Parameter], settings: SegmentSettings, *, fused: bool
+) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov & Hutter 2019), or Muon, that decays matrices and not the norms' vectors.
+
+    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
+    Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
+    it: the product, which is what a step takes from a weight, is that of the settings.
+    """
+    training = settings.training
+    muon = training.optimizer == "muon"
+    groups: dict[tuple[bool, float, bool, bool], list[nn.Parameter]] = {}
+    groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
+    for name, parameter in parameters.items():
+        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
+        factor = learning_rate_factor(name, dimensions, settings.architecture)
+        decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
+        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
+        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
+        groups.setdefault((decays, factor, orthogonalises, dimensions > 2), []).append(parameter)
+    kind = Muon if muon else torch.optim.AdamW
+    optimizer = kind(
+        [
+            {
+                "params": members,
+                "weight_decay": training.weight_decay / factor if decays else 0.0,
+                "learning_rate_factor": factor,
+                "orthogonalises": orthogonalises,
+            }
+            for (decays, factor, orthogonalises, _), members in groups.items()
+            if members
+        ],
+        lr=training.learning_rate,
+        betas=(training.beta1, training.beta2),
+        eps=training.epsilon,
+        fused=fused,
+    )
+    if isinstance(optimizer, Muon) and training.precision == "bf16":
+        optimizer.precision = torch.bfloat16
+    set_learning_rate(optimizer, training.learning_rate)
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the learning rate of a step, of each group by its factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group["learning_rate_factor"]
