@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.settings import Settings
 from pipeline.corpus import (
     decontaminate,
     deduplicate,
@@ -27,19 +28,13 @@ from pipeline.corpus import (
     statistics,
 )
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
-from pipeline.corpus.items.settings import (
-    DecontaminateSettings,
-    FindItemsSettings,
-    MatchesSettings,
-    NgramSelection,
-    NgramsSettings,
-)
+from pipeline.corpus.items.settings import Decisive, NgramSelection, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
     FilterSettings,
     FindDuplicatesSettings,
-    SignaturesSettings,
+    Signatures,
     StatisticsSettings,
 )
 from pipeline.sources import manifest
@@ -165,8 +160,8 @@ class Chain:
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
-            keys = set(SignaturesSettings.model_fields)
-            settings = SignaturesSettings(**self.corpus.deduplication.model_dump(include=keys))
+            keys = set(Signatures.model_fields)
+            settings = Signatures(**self.corpus.deduplication.model_dump(include=keys))
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
         shutil.rmtree(duplicates, ignore_errors=True)
@@ -210,7 +205,7 @@ class Chain:
         )
         for source in sources:
             matches.run(
-                MatchesSettings(),
+                Settings(),
                 documents=self.folder / f"{source}.filtered",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 ngrams=self.folder / "ngrams",
@@ -218,7 +213,7 @@ class Chain:
             )
         shutil.rmtree(self.folder / "contaminated", ignore_errors=True)
         find_items.run(
-            FindItemsSettings(**section.model_dump(include=set(FindItemsSettings.model_fields))),
+            Decisive(**section.model_dump(include=set(Decisive.model_fields))),
             ngrams=self.folder / "ngrams",
             matches=[self.folder / f"{source}.matches" for source in sources],
             hits=self.folder / "contaminated",
@@ -226,7 +221,7 @@ class Chain:
         )
         return {
             source: decontaminate.run(
-                DecontaminateSettings(),
+                Settings(),
                 documents=self.folder / f"{source}.filtered",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 hits=self.folder / "contaminated" / f"{source}.0.parquet",

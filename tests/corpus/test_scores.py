@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
-from pipeline.corpus.classifier.settings import ScoresSettings
-from pipeline.corpus.document_streams import read_scores, score_schema, with_scores
+from pipeline.corpus.document_streams import read_scores, with_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 
 
@@ -30,16 +30,15 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, LinearClassifier
     classifier = LinearClassifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
     save_classifiers({"nl": classifier}, tmp_path / "model")
     files = {"documents": tmp_path / "documents", "model": tmp_path / "model", "scores": tmp_path / "scores"}
-    assert scores.run(ScoresSettings(), **files) == {"documents": 2500, "scored": 1250}
+    assert scores.run(Settings(), **files) == {"documents": 2500, "scored": 1250}
     return [*read_documents([tmp_path / "documents"])], tmp_path / "scores", classifier
 
 
 def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
     documents, path, classifier = scored
     found = pq.read_table(path)
-    assert found.schema.remove_metadata() == score_schema("quality") and found["id"].to_pylist() == [
-        d["id"] for d in documents
-    ]
+    assert found.schema.remove_metadata() == pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field("quality")])
+    assert found["id"].to_pylist() == [d["id"] for d in documents]
     for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
         expected = classifier.scores([document["text"]])[0] if document["language"] == "nl" else None
         assert quality == expected
@@ -77,7 +76,7 @@ def test_scores_reach_the_final_documents_and_the_statistics(
     save_classifiers({"nl": classifier}, tmp_path / "model")
     for source in ("s", "t"):
         files = {"documents": chain.folder / f"{source}.filtered", "scores": chain.folder / f"{source}.scores"}
-        scores.run(ScoresSettings(), model=tmp_path / "model", **files)
+        scores.run(Settings(), model=tmp_path / "model", **files)
     chain.scored = True
     chain.deduplicate(["s", "t"])
     rows = chain.rows("s.final")

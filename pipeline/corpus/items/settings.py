@@ -74,18 +74,6 @@ class NgramsSettings(NgramSelection):
     items: list[TaskFile]
 
 
-class MatchesSettings(Settings):
-    """Settings of corpus.matches: there are none."""
-
-
-class FindItemsSettings(Decisive):
-    """Which n-grams decide."""
-
-
-class DecontaminateSettings(Settings):
-    """Settings of corpus.decontaminate: there are none."""
-
-
 class CountItemsSettings(NgramsSettings, Decisive):
     """What the decontamination is told, of the suites that are not its own."""
 

@@ -7,7 +7,6 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.corpus.classifier.settings import PerplexitySettings, ScoresSettings, Seeds
 from pipeline.corpus.settings import (
     Copies,
     Corpus,
@@ -15,7 +14,9 @@ from pipeline.corpus.settings import (
     EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
+    PerplexitySettings,
     QualitySettings,
+    Seeds,
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import is_allowed, licenses_in
@@ -183,7 +184,7 @@ STEPS = (
     Step(
         "corpus.scores",
         SCORED_CORPUS_BATCH,
-        lambda config, i: ScoresSettings(),
+        lambda config, i: Settings(),
         "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}",
         inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
         outputs=(Output("scores", layout.SCORES),),

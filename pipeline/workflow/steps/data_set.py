@@ -9,8 +9,15 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.settings import Copies, Corpus, DescribedSource, StatisticsSettings
+from pipeline.corpus.settings import (
+    STATED,
+    Copies,
+    Corpus,
+    DescribedSource,
+    PublishedSource,
+    PublishSettings,
+    StatisticsSettings,
+)
 from pipeline.report.settings import Stated
 from pipeline.sources.settings import Genre
 from pipeline.workflow.common_settings import shared

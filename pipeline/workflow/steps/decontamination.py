@@ -10,9 +10,7 @@ from pipeline.config.evaluation_items import counted, leaving
 from pipeline.core.settings import Settings
 from pipeline.corpus.items.settings import (
     CountItemsSettings,
-    DecontaminateSettings,
-    FindItemsSettings,
-    MatchesSettings,
+    Decisive,
     NgramsSettings,
     TaskFile,
 )
@@ -101,7 +99,7 @@ STEPS = (
     Step(
         "corpus.matches",
         CORPUS_BATCH,
-        lambda config, i: MatchesSettings(),
+        lambda config, i: Settings(),
         "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items",
         inputs=(*DEDUPLICATED_BATCH, Input("ngrams", layout.ITEM_NGRAMS)),
         outputs=(Output("matches", layout.MATCHES),),
@@ -110,7 +108,7 @@ STEPS = (
     Step(
         "corpus.find_items",
         CORPUS,
-        lambda config, i: FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"])),
+        lambda config, i: Decisive(**_deciding(Decisive, config, i["corpus"])),
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
         inputs=(
             SOURCES_READ,
@@ -127,7 +125,7 @@ STEPS = (
     Step(
         "corpus.decontaminate",
         CORPUS_BATCH,
-        lambda config, i: DecontaminateSettings(),
+        lambda config, i: Settings(),
         "Write the final documents of {wildcards.source}, batch {wildcards.batch}",
         inputs=(
             *DEDUPLICATED_BATCH,
