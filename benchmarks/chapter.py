@@ -36,17 +36,17 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
-from pipeline.corpus.copies.minhash import configuration  # noqa: E402
 from pipeline.corpus.document_streams import kept_schema, read_kept  # noqa: E402
 from pipeline.corpus.documents import DocumentWriter  # noqa: E402
-from pipeline.corpus.local_executor import run_blocks  # noqa: E402
+from pipeline.corpus.filter import run_blocks  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import (  # noqa: E402
     DeduplicateSettings,
     Deduplication,
     FindDuplicatesSettings,
-    SignaturesSettings,
+    Signatures,
 )
+from tests.corpus.copies.datatrove_minhash import configuration  # noqa: E402
 
 
 class Clock:
@@ -67,7 +67,7 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     filtered, signed, duplicates = (folder / name for name in ("filtered", "signatures", "duplicates"))
     our_filter(preset, file, filtered)
     clock.lap("filter")
-    signatures.run(SignaturesSettings(), documents=filtered, signatures=signed)
+    signatures.run(Signatures(), documents=filtered, signatures=signed)
     clock.lap("signatures")
     settings = FindDuplicatesSettings(deduplication=Deduplication())
     find_duplicates.run(

@@ -6,8 +6,8 @@
 The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
 and finds the copies with the step of the pipeline; near copies have no texts that would be compared (`near_copies.py`
 does that). With several jobs that share the keys it finds them a second time, to the same bytes. The second signs
-pieces of 2,000 bytes of real text: with the step, with the block that takes the place of datatrove's, and with
-datatrove's own, with the same words and with spaCy's. Each part runs in a process of its own, on one core.
+pieces of 2,000 bytes of real text: with the step, and with
+datatrove's block, with the same words and with spaCy's. Each part runs in a process of its own, on one core.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus import equal_keys, find_duplicates, signatures
-from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signature_files import CONTENT, SignatureWriter, content_hash
+from pipeline.corpus.copies.similarity import MinhashSignature
 from pipeline.corpus.settings import (
     Deduplication,
     EqualKeysSettings,
     FindDuplicatesSettings,
     KeyComparison,
-    SignaturesSettings,
+    Signatures,
 )
+from tests.corpus.copies.datatrove_minhash import configuration, datatrove_block
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
@@ -162,19 +163,19 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
     settings = Deduplication()
     if way == "the step":
         unit = {"source": "texts", "unit": 0}
-        block: Any = signatures.SignDocuments(folder / "signatures", SignaturesSettings(), unit)
-    elif way == "the block":
-        block = MinhashSignature(folder, settings)
+        pairs = ((text.id, text.text) for text in texts)
+        work: Callable[[], object] = lambda: signatures.sign(pairs, folder / "signatures", Signatures(), unit)  # noqa: E731
     else:
-        block = MinhashDedupSignature(str(folder), configuration(settings), language="nld")
-        if way == "datatrove, same words":
-            block.word_tokenizer = PlainWords()
+        block = datatrove_block(str(folder), settings)
+        if way != "datatrove, same words":
+            block = MinhashDedupSignature(str(folder), configuration(settings), language="nld")
         block.get_shingles(texts[0].text)
+        work = lambda: block.run(iter(texts))  # noqa: E731
     # What is loaded once is not measured.
-    MinhashSignature(folder, settings).keys(texts[0].text)
+    MinhashSignature(settings).keys(texts[0].text)
     content_hash(texts[0].text)
     start = time.process_time()
-    block.run(iter(texts))
+    work()
     seconds = time.process_time() - start
     print(
         f"{way}: {len(texts) / seconds:,.0f} documents/s of a core, peak memory {peak_bytes() / 1e6:,.0f} MB",
@@ -182,7 +183,7 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
     )
 
 
-WAYS = ("the step", "the block", "datatrove, same words", "datatrove, spaCy's words")
+WAYS = ("the step", "datatrove, same words", "datatrove, spaCy's words")
 
 
 def main() -> None:

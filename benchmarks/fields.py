@@ -35,14 +35,14 @@ def main(files: list[str]) -> None:
     texts_seconds = time.process_time() - began
     began = time.process_time()
     for document in documents:
-        fields.title(document["title"])
+        fields.text(document["title"])
         fields.address(document["url"])
-        fields.value(document["id"])
+        fields.text(document["id"])
     fields_seconds = time.process_time() - began
     print(f"{len(documents)} documents, CPU: texts {texts_seconds:.2f} s, id, title and address {fields_seconds:.2f} s")
     print(f"ids with something in them: {sum(bool(find(document['id'], kinds)) for document in documents)}")
     for what, search, values in (
-        ("titles", fields.title, {document["title"] for document in documents}),
+        ("titles", fields.text, {document["title"] for document in documents}),
         ("addresses", fields.address, {document["url"] for document in documents}),
         ("addresses in texts", fields.address, {url for d in documents for url in ADDRESS.findall(d["text"])}),
     ):

@@ -28,8 +28,12 @@ from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
-from pipeline.corpus.filter import Collect, blocks  # noqa: E402
-from pipeline.corpus.local_executor import run_blocks  # noqa: E402
+from pipeline.corpus.filter import (  # noqa: E402
+    Collect,
+    blocks,
+    run_blocks,
+)
+from pipeline.corpus.quarantine import RawFiles  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
 from pipeline.corpus.text.splitters import Splitter  # noqa: E402
@@ -65,7 +69,7 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
         if self.model is None:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-            from pipeline.corpus.text.language_models import NEIGHBOURS
+            from pipeline.corpus.text.language_identification import NEIGHBOURS
 
             self.model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
             self.model.set_languages(sorted(NEIGHBOURS | set(self.minimum_scores)))
@@ -83,7 +87,7 @@ def our_filter(preset: str, file: Path, documents: Path) -> int:
         personal_data=corpus.personal_data,
         broken_share=1.0,
     )
-    reader, *_, collect = run_blocks([*blocks(unit, [file.name], [file]), Collect()])
+    reader, *_, collect = run_blocks([*blocks(unit, RawFiles("s", [(file.name, file)], broken_share=1.0)), Collect()])
     counts = {"documents_in": reader.records_in, "bytes_in": reader.bytes_in}
     collect.documents.write(documents, {"source": "s", "unit": 0, "stage": "filter", **counts})
     return int(collect.kept)

@@ -27,7 +27,7 @@ from datatrove.utils.text import simplify_text
 
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
 from pipeline.corpus.text.words import word_tokenize
 
 CHARACTERS, COPY_EVERY, CHANGED_EVERY, LITTLE_BYTES = 200_000, 5, 12, 40_000_000
@@ -87,7 +87,7 @@ def main() -> None:
             collector.add({**row, "license": "CC0-1.0"})
         collector.write(folder / "documents", {"source": "s", "unit": 0})
         start = time.process_time()
-        signatures.run(SignaturesSettings(), documents=folder / "documents", signatures=folder / "signatures")
+        signatures.run(Signatures(), documents=folder / "documents", signatures=folder / "signatures")
         print(f"{len(texts)} documents, {sum(map(len, texts.values())) / 1e6:.0f} million characters")
         print(f"signing: {time.process_time() - start:.1f} CPU seconds")
         least = Deduplication().least_similarity

@@ -27,6 +27,7 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 
@@ -62,7 +63,7 @@ def write(path: Path, megabytes: int) -> None:
 
 def measure(path: Path) -> None:
     """Read a file and print what it took."""
-    reader = RawTextReader("s", [path.name], [path], RemovedDocuments("s", "filter", Fields(PersonalData())))
+    reader = RawTextReader(RawFiles("s", [(path.name, path)]), RemovedDocuments("s", "filter", Fields(PersonalData())))
     start = time.process_time()
     for _ in reader.run():
         pass

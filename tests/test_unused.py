@@ -37,8 +37,7 @@ NOT_LISTED = {
 # Methods that a library calls, and what is for tests: their names occur nowhere else.
 CALLED_BY_LIBRARIES = {
     *("check_active_jobs", "run_job"),  # Snakemake's executors
-    *("filter_batch", "get_shingles"),  # datatrove's steps
-    *("sent_tokenize", "span_tokenize"),  # datatrove's word tokenizers
+    "filter_batch",  # datatrove's steps
     "tok_batch_encode",  # lm-eval's models
 }
 FOR_TESTS = {"EXCEPTIONS", "of_component", "of_fate"}

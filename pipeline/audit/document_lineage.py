@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
-from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation
 from pipeline.corpus.reason_sentences import sentence
-from pipeline.corpus.removal_reasons import OPT_OUT
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
 

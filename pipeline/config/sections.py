@@ -10,8 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from pipeline.config.platforms import Platform
 from pipeline.core.settings import Settings
-from pipeline.corpus.classifier.settings import Perplexity
-from pipeline.corpus.settings import Corpus
+from pipeline.corpus.settings import Corpus, Perplexity
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
 from pipeline.experiment.settings import Experiment

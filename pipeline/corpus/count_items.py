@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.documents import read_metadata, read_row_groups
 from pipeline.corpus.items.item_ngrams import Numbers, hash_items
 from pipeline.corpus.items.item_search import Decision, ItemSearch
 from pipeline.corpus.items.settings import CountItemsSettings
@@ -34,16 +33,14 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
     for path in sorted(final):
         source = read_metadata(path)["source"]
         found, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                documents = file.read_row_group(group, columns=["text", "language"])
-                pairs = search.matches(documents["text"].to_pylist())
-                decision.meet(source, pairs)
-                decision.count(pairs)
-                pairs = pairs[~decision.is_phrase(pairs[:, 1])]
-                languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()
-                found.append(pairs + np.array([first, 0]))
-                first += documents.num_rows
+        for documents in read_row_groups(path, ["text", "language"]):
+            pairs = search.matches(documents["text"].to_pylist())
+            decision.meet(source, pairs)
+            decision.count(pairs)
+            pairs = pairs[~decision.is_phrase(pairs[:, 1])]
+            languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()
+            found.append(pairs + np.array([first, 0]))
+            first += documents.num_rows
         units.append((path, np.concatenate(found), languages))
     for path, matches, languages in units:
         known = read_metadata(path)

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import kept_schema, read_kept, read_scores, with_scores
-from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.removal_reasons import CONTAMINATED
+from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_metadata, write_removed
 
 NO_FILES: list[Path] = []
 
@@ -51,18 +50,10 @@ def run(
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
         for table in read_kept(documents, deduplicated):
             held = pc.is_in(table["id"], value_set=listed)
+            why = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
             for row in table.filter(held).select(["id", "text", "language"]).to_pylist():
-                rows.append(
-                    {
-                        "id": row["id"],
-                        "source": unit["source"],
-                        "stage": "decontaminate",
-                        "reason": CONTAMINATED,
-                        "value": best[row["id"]][1],
-                        "bytes": len(row["text"].encode()),
-                        "language": row["language"],
-                    }
-                )
+                size = len(row.pop("text").encode())
+                rows.append({**row, **why, "value": best[row["id"]][1], "bytes": size})
             writer.write(with_scores(table.filter(pc.invert(held)), scored))
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} documents contain evaluation items", flush=True)

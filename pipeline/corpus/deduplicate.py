@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,16 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import KEPT_SCHEMA, read_beside, without_paragraphs
-from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.removal_reasons import DUPLICATE_PARAGRAPHS
+from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, DocumentWriter, read_metadata, write_removed
 from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 
 
 def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
-    """Return what the deduplication says about a unit."""
-    with pq.ParquetFile(duplicates) as file:
-        if json.loads(file.metadata.metadata[b"polder"]) != {
-            "source": known["source"],
-            "unit": known["unit"],
-            "documents": known["rows"],
-        }:
-            raise InputError(f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit")
-        return file.read()
+    made_from = read_metadata(duplicates)
+    if [made_from[key] for key in ("source", "unit", "documents")] != [known["source"], known["unit"], known["rows"]]:
+        raise InputError(f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit")
+    return pq.read_table(duplicates)
 
 
 def run(
@@ -48,7 +41,7 @@ def run(
     Raises:
         InputError: the duplicates are not those of the documents.
     """
-    texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
+    texts = removed_texts(settings, private)
     known = read_metadata(documents)
     copies = _copies(duplicates, documents, known)
     unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
@@ -70,23 +63,13 @@ def run(
                 whole = whole.append_column(KEPT_SCHEMA.field(name), column)
             writer.write(whole.filter(stays))
             bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (pc.sum(lengths.filter(stays)).as_py() or 0)
-            columns = [column.to_pylist() for column in (reasons, table["id"], told["value"], sizes)]
-            for reason, document_id, value, size in zip(*columns, strict=True):
-                if reason is not None:
-                    rows.append(
-                        {
-                            "id": document_id,
-                            "source": unit["source"],
-                            "stage": "deduplicate",
-                            "reason": reason,
-                            "value": value,
-                            "bytes": size,
-                        }
-                    )
-            if texts is not None:
-                gone = table.filter(pc.invert(stays))
-                for row, document in zip(rows[len(rows) - gone.num_rows :], gone.to_pylist(), strict=True):
-                    texts.add(row, Document(text=document["text"], id=document["id"], metadata=document))
+            why = pa.table({"id": table["id"], "reason": reasons, "value": told["value"], "bytes": sizes})
+            gone = pc.invert(stays)
+            of_unit = {key: unit[key] for key in ("source", "stage")}
+            for row, document in zip(why.filter(gone).to_pylist(), table.filter(gone).to_pylist(), strict=True):
+                rows.append(row | of_unit)
+                if texts is not None:
+                    texts.add(rows[-1], Document(text=document["text"], id=document["id"], metadata=document))
         counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
         writer.metadata |= {**unit, **counts}
     kept_texts: dict[str, Any] = {}

@@ -8,13 +8,15 @@ Its metadata counts them as they are then.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,13 +29,16 @@ from pipeline.corpus.documents import (
     ROWS_PER_GROUP,
     read_batches,
     read_metadata,
+    read_row_groups,
+    required,
+    stored,
 )
 
 KEPT_SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
+        *required(id=pa.string()),
         pa.field("cluster", pa.string()),  # null: the document itself
-        pa.field("cluster_size", pa.int64(), nullable=False),
+        *required(cluster_size=pa.int64()),
         pa.field("cut", pa.list_(pa.int64())),  # null: none
     ]
 )
@@ -61,13 +66,11 @@ def read_beside(
         InputError: it tells of other documents.
     """
     found = 0
-    with pq.ParquetFile(documents) as file:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=columns).replace_schema_metadata(None)
-            next_ones = told.slice(found, table.num_rows)
-            places = pc.index_in(table["id"], next_ones["id"])
-            found += len(places) - places.null_count
-            yield table, next_ones.take(places)
+    for table in read_row_groups(documents, columns):
+        next_ones = told.slice(found, table.num_rows)
+        places = pc.index_in(table["id"], next_ones["id"])
+        found += len(places) - places.null_count
+        yield table.replace_schema_metadata(None), next_ones.take(places)
     if found != len(told):
         raise InputError(f"what is told of the documents of {documents} is told of others: rerun corpus.signatures")
 
@@ -89,9 +92,9 @@ def kept_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
     Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files
     say so.
     """
-    stored = pq.read_schema(documents)
+    read = pq.read_schema(documents)
     named = [
-        stored.field(name) if name in stored.names else DEDUPLICATED_SCHEMA.field(name)
+        read.field(name) if name in read.names else DEDUPLICATED_SCHEMA.field(name)
         for name in DEDUPLICATED_SCHEMA.names
     ]
     return pa.schema([field for field in named if columns is None or field.name in columns])
@@ -110,8 +113,8 @@ def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = N
     known, kept = read_metadata(documents), read_metadata(deduplicated)
     if [kept[key] for key in ("source", "unit", "documents_in")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
-    stored = [name for name in schema.names if name not in ("cluster", "cluster_size")]
-    for table, told in read_beside(documents, pq.read_table(deduplicated), list(dict.fromkeys(["id", *stored]))):
+    read = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
+    for table, told in read_beside(documents, pq.read_table(deduplicated), list(read)):
         whole = without_paragraphs(table, told["cut"])
         whole = whole.append_column("cluster", pc.coalesce(told["cluster"], table["id"]))
         whole = whole.append_column("cluster_size", told["cluster_size"])
@@ -177,9 +180,22 @@ def merge_documents(
 SCORES = ("quality", "perplexity")
 
 
-def score_schema(score: str) -> pa.Schema:
-    """Return the columns of a file of scores: the ids of a unit's documents, in their order, and the score."""
-    return pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)])
+def write_scores(
+    documents: Path, path: Path, score: str, columns: list[str], compute: Callable[[pa.Table], npt.NDArray[np.float64]]
+) -> dict[str, Any]:
+    """Write the id and a score of each document of a unit, in their order; return which unit it is, and its documents.
+
+    Args:
+        columns: those of the documents that `compute` reads; it returns the scores of a row group, nan for none.
+    """
+    schema, known = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_metadata(documents)
+    unit = {key: known[key] for key in ("source", "unit", "documents")}
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in read_row_groups(documents, ["id", *columns]):
+            scores = pa.array(compute(table), from_pandas=True)
+            writer.write_table(pa.table({"id": table["id"], score: scores}).cast(schema))
+        writer.add_key_value_metadata(stored(unit))
+    return unit
 
 
 def read_scores(paths: Sequence[Path]) -> list[pa.Table]:

@@ -11,56 +11,66 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+# The reasons for which documents are removed that are neither a measure's nor a reader's.
+OPT_OUT: Final = "opt_out"  # its holder reserved it, or it is a copy of what a holder reserved
+LICENSE_NOT_STATED: Final = "license_not_stated"  # of its own, where the source names the field for it
+LICENSE_NOT_UNDERSTOOD: Final = "license_not_understood"
+LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
+LICENSE_DIFFERS: Final = "license_differs"  # from that of its source, which names no field for it
+HARMFUL: Final = "harmful"  # a list or classifier flagged it that removes what it flags
+LANGUAGE: Final = "language"
+MIXED_LANGUAGE: Final = "mixed_language"
+EMPTY: Final = "empty"  # no text is left that could be measured
+LOREM_IPSUM: Final = "lorem_ipsum"
+CURLY_BRACKET: Final = "curly_bracket"
+TOO_FEW_SENTENCES: Final = "too_few_sentences"
+EXACT_DUPLICATE: Final = "exact_duplicate"
+NEAR_DUPLICATE: Final = "near_duplicate"
+DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # of the deduplication: all of them occurred in other documents
+CONTAMINATED: Final = "contaminated"
+OF_LICENSE = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
+OF_RIGHTS = (OPT_OUT, *OF_LICENSE)
+
+
+def required(**columns: pa.DataType) -> list[pa.Field]:
+    """Return columns in which no value is null, by name."""
+    return [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
+
+
+_STRING = pa.string()
 DOCUMENT_SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("language", pa.string(), nullable=False),
-        pa.field("language_score", pa.float64(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("license", pa.string()),  # what the document says of itself; null: that of its source
-        pa.field("url", pa.string()),
-        pa.field("title", pa.string()),
-        pa.field("date", pa.string()),
-        pa.field("flags", pa.list_(pa.string()), nullable=False),
-        pa.field("id_hash", pa.uint64(), nullable=False),
+        *required(id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING),
+        pa.field("license", _STRING),  # what the document says of itself; null: that of its source
+        *(pa.field(name, _STRING) for name in ("url", "title", "date")),
+        *required(flags=pa.list_(_STRING), id_hash=pa.uint64()),
     ]
 )
 # What the deduplication adds: the id of the first document of those that are near each other, and how many copies a
 # document stands for, itself included. `id_hash` stays last: its statistics tell a reader which row groups to skip.
 DEDUPLICATED_SCHEMA = pa.schema(
-    [
-        *list(DOCUMENT_SCHEMA)[:-1],
-        pa.field("cluster", pa.string(), nullable=False),
-        pa.field("cluster_size", pa.int64(), nullable=False),
-        DOCUMENT_SCHEMA.field("id_hash"),
-    ]
+    [*[*DOCUMENT_SCHEMA][:-1], *required(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
 )
 # And what corpus.scores tells of a document, where the corpus asks for it.
 FINAL_SCHEMA = pa.schema(
     [
-        *list(DEDUPLICATED_SCHEMA)[:-1],
-        pa.field("quality", pa.float64()),
-        pa.field("perplexity", pa.float64()),
-        DOCUMENT_SCHEMA.field("id_hash"),
+        *[*DEDUPLICATED_SCHEMA][:-1],
+        *(pa.field(name, pa.float64()) for name in ("quality", "perplexity")),
+        *required(id_hash=pa.uint64()),
     ]
 )
 REMOVED_SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("value", pa.string()),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("language", pa.string()),
+        *required(id=_STRING, source=_STRING, stage=_STRING, reason=_STRING),
+        pa.field("value", _STRING),
+        *required(bytes=pa.int64()),
+        pa.field("language", _STRING),
     ]
 )
 ROWS_PER_GROUP = 1000
@@ -105,9 +115,8 @@ def read_batches(
                 if bounds is not None and bounds.has_min_max and (bounds.max < least or bounds.min > greatest):
                     continue
                 for batch in file.iter_batches(ROWS_PER_GROUP, row_groups=[group], columns=wanted):
-                    hashes = batch.column("id_hash")
                     low, high = pa.scalar(least, pa.uint64()), pa.scalar(greatest, pa.uint64())
-                    inside = batch.filter(pc.and_(pc.greater_equal(hashes, low), pc.less_equal(hashes, high)))
+                    inside = batch.filter((pc.field("id_hash") >= low) & (pc.field("id_hash") <= high))
                     yield inside if columns is None else inside.select(columns)
 
 
@@ -119,11 +128,27 @@ def read_documents(
         yield from batch.to_pylist()
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Return what a file of documents or removed documents says about itself, with its number of rows as `rows`."""
+def read_row_groups(path: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a file, a row group at a time."""
     with pq.ParquetFile(path) as file:
-        stored = json.loads(file.metadata.metadata[b"polder"])
-        return {**stored, "rows": file.metadata.num_rows}
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=columns)
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return what a file says about itself, with its number of rows as `rows`."""
+    metadata = pq.read_metadata(path)
+    return {**json.loads(metadata.metadata[b"polder"]), "rows": metadata.num_rows}
+
+
+def stored(metadata: dict[str, Any]) -> dict[str, str]:
+    """Return what a file says about itself as it is in the metadata of Parquet."""
+    return {"polder": json.dumps(metadata, sort_keys=True)}
+
+
+def write_table(path: Path, table: pa.Table, metadata: dict[str, Any]) -> None:
+    """Write rows, and what the file says about itself."""
+    pq.write_table(table.replace_schema_metadata(stored(metadata)), path, compression="zstd")
 
 
 class DocumentWriter:
@@ -142,8 +167,8 @@ class DocumentWriter:
     def __enter__(self) -> DocumentWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._writer.add_key_value_metadata({"polder": json.dumps(self.metadata, sort_keys=True)})
+    def __exit__(self, *_: object) -> None:
+        self._writer.add_key_value_metadata(stored(self.metadata))
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
@@ -221,6 +246,4 @@ class DocumentCollector:
 def write_removed(path: Path, rows: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
     """Write removed documents, mappings of the columns of REMOVED_SCHEMA, sorted by `id`."""
     ordered = sorted(rows, key=lambda row: str(row["id"]))
-    table = pa.Table.from_pylist(ordered, schema=REMOVED_SCHEMA)
-    stored = {"polder": json.dumps(metadata, sort_keys=True)}
-    pq.write_table(table.replace_schema_metadata(stored), path, compression="zstd")
+    write_table(path, pa.Table.from_pylist(ordered, schema=REMOVED_SCHEMA), metadata)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.corpus.copies.duplicate_groups import DOCUMENT_BYTES, SignedCorpus, comparison_memory
-from pipeline.corpus.copies.signature_files import open_signed
 from pipeline.corpus.settings import EqualKeysSettings
 
 
@@ -23,7 +22,7 @@ def run(settings: EqualKeysSettings, *, signatures: list[Path], reserved: list[P
     Raises:
         InputError: the signatures were made with other settings, or there is too little memory.
     """
-    signed = SignedCorpus(*open_signed(signatures, reserved, settings, []), settings)
+    signed = SignedCorpus(signatures, reserved, settings)
     left_bytes = comparison_memory(settings, signed.total, signed.total * DOCUMENT_BYTES)
     groups = signed.joined(left_bytes, settings.share, settings.shares)
     return {"documents": signed.documents, "pairs": signed.write(pairs, groups, settings.share, settings.shares)}

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from datatrove.data import Document
+from datatrove.executor.local import LocalPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
+from loguru import logger
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
-from pipeline.corpus.local_executor import run_blocks
 from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
-from pipeline.corpus.quarantine import Files, RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.reader import OptOutFilter, OwnLicense, RawTextReader, RemovedDocuments, refuse_other_licenses
 from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
-from pipeline.corpus.rights_filters import OptOutFilter, OwnLicense, refuse_other_licenses
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
 from pipeline.corpus.rules.harmful_content import FlagHarmful
 from pipeline.corpus.rules.rule_block import RuleBlock
@@ -28,18 +30,30 @@ from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPile
 from pipeline.corpus.settings import FilterSettings
 from pipeline.corpus.text.language_identification import IdentifyLanguage
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.sources.opt_out_list import KINDS, OptOut
-from pipeline.sources.units import refuse_other_files
+
+
+def run_blocks(blocks: Sequence[PipelineStep], tasks: int = 1) -> list[PipelineStep]:
+    """Run the blocks and return those that ran, which are copies; with several tasks, those of the last one.
+
+    The executor's own log is left out: it shows a user's mistake as a traceback. Its statistics go to standard error.
+    """
+    logger.disable("datatrove")
+    try:
+        with tempfile.TemporaryDirectory() as logs:
+            executor = LocalPipelineExecutor(list(blocks), tasks=tasks, workers=1, logging_dir=logs)
+            statistics = executor.run()
+    finally:
+        logger.enable("datatrove")
+    print(statistics.get_repr(), file=sys.stderr)
+    return list(executor.pipeline)
+
 
 NO_FILES: list[Path] = []
+NO_UNIT: Mapping[str, Any] = {"opt_out": None, "license": None}
 # C4 first, for the others judge what it leaves. FineWeb asks Gopher's rules before C4's edit the text; then what is
 # kept could be removed by the same rules.
 RULE_BLOCKS: list[type[RuleBlock[Any]]] = [
-    C4Quality,
-    GopherRepetition,
-    GopherQuality,
-    FineWebQuality,
-    NordicPileQuality,
+    *(C4Quality, GopherRepetition, GopherQuality, FineWebQuality, NordicPileQuality),
 ]
 
 
@@ -57,7 +71,6 @@ class Collect(PipelineStep):  # type: ignore[misc]
         self.dropped_lines: Counter[str] = Counter()
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Yield every document after adding it."""
         columns = [name for name in DOCUMENT_SCHEMA.names if name not in ("id", "text", "id_hash")]
         for document in data:
             fields = {name: document.metadata[name] for name in columns}
@@ -80,12 +93,8 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
 
 def blocks(
     settings: FilterSettings,
-    names: list[str],
-    files: list[Path],
-    is_part: bool = False,
-    opt_out: OptOut | None = None,
-    holder: str | None = None,
-    license: str | None = None,
+    raw: RawFiles,
+    unit: Mapping[str, Any] = NO_UNIT,
     model: Path | None = None,
     harmful: list[Path] = NO_FILES,
     texts: RemovedTexts | None = None,
@@ -93,10 +102,8 @@ def blocks(
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove.
 
     Args:
-        names: of the files, in their order.
-        is_part: whether the one file is a part of that which has the name.
-        opt_out: whose texts are left out, and `holder` the holder of the source's rights.
-        license: that of the source, where records name their own and it decides nothing else.
+        unit: what its file of the manifest says: what is reserved of it, and the licence of the source where records
+            name their own and that decides nothing else.
         model: the file of the language model; None for that of py3langid.
         harmful: the files of the word lists and classifiers.
         texts: what keeps the texts of removed documents.
@@ -105,18 +112,9 @@ def blocks(
     removed = RemovedDocuments(settings.source, "filter", fields, texts)
     languages = settings.languages
     return [
-        RawTextReader(
-            settings.source,
-            names,
-            files,
-            removed,
-            settings.keys(settings.license_key),
-            settings.broken_share,
-            settings.document_bytes,
-            is_part,
-        ),
-        *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
-        OwnLicense(settings, license, removed),
+        RawTextReader(raw, removed),
+        *([OptOutFilter.of_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
+        OwnLicense(settings, unit["license"], removed),
         MaskFields(fields),
         Normalise(settings.normalisation),
         IdentifyLanguage(
@@ -173,24 +171,13 @@ def run(
             of their source.
     """
     content = json.loads(unit.read_text(encoding="utf-8"))
-    refuse_other_files(content, files)
-    number, listed = content["unit"], content["opt_out"]
-    raw = RawFiles(
-        list(zip([entry["name"] for entry in content["files"]], files, strict=True)),
-        settings.keys(settings.license_key),
-        settings.document_bytes,
-        settings.broken_share,
-        is_part=content["is_part"],
-    )
-    opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
-    holder, license = listed and listed["holder"], content["license"]
+    raw = RawFiles.of_unit(settings, content, files)
+    number, license = content["unit"], content["license"]
     language_model = _checked_model(settings, model)
 
-    def judge(chosen: Files) -> list[PipelineStep]:
-        names, paths = [name for name, _ in chosen], [path for _, path in chosen]
-        texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
-        steps = blocks(settings, names, paths, raw.is_part, opt_out, holder, license, language_model, harmful, texts)
-        return run_blocks([*steps, Collect()])
+    def judge(chosen: RawFiles) -> list[PipelineStep]:
+        texts = removed_texts(settings, private)
+        return run_blocks([*blocks(settings, chosen, content, language_model, harmful, texts), Collect()])
 
     executed, quarantined = raw.without_damage(judge, quarantine=settings.quarantine)
     read_from = raw.described(quarantined)

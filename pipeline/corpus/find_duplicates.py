@@ -11,7 +11,6 @@ source, unit and place in the unit. Where a holder reserved a document, the whol
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.corpus.copies.duplicate_groups import (
     DOCUMENT_BYTES,
@@ -29,19 +27,17 @@ from pipeline.corpus.copies.duplicate_groups import (
     cuts,
     repeated_paragraphs,
 )
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, open_signed
-from pipeline.corpus.removal_reasons import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
+from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, required, write_table
 from pipeline.corpus.settings import Copies, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
+        *required(id=pa.string()),
         pa.field("reason", pa.string()),
-        pa.field("value", pa.string(), nullable=False),
-        pa.field("cluster", pa.string(), nullable=False),
-        pa.field("cluster_size", pa.int64(), nullable=False),
+        *required(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
         pa.field("jaccard", pa.float64()),
-        pa.field("cut", pa.list_(pa.int64()), nullable=False),
+        *required(cut=pa.list_(pa.int64())),
     ]
 )
 MEMBER_BYTES = 260  # what is known of a document that has copies, besides its id
@@ -99,10 +95,7 @@ class Clusters:
         compared_D = np.flatnonzero(differs_O & (texts[self._cluster_O] > 1))
         if len(compared_D) == 0:
             return
-        from pipeline.corpus.copies.similarity import (
-            NgramSets,
-            find_alike,  # these two load a compiler
-        )
+        from pipeline.corpus.copies.similarity import NgramSets, find_alike  # they load a compiler
 
         sets = NgramSets(self._units, documents, settings.ngram)
         numbers_D = self.numbers_M[self._order[compared_D]]
@@ -121,20 +114,17 @@ class Clusters:
     @cached_property
     def same_text_M(self) -> Bits:
         """Whether each has the text of the document that is kept for it."""
-        same: Bits = np.logical_and.reduce([column == column[self.kept_M] for column in self._contents])
-        return same
+        return np.asarray(np.logical_and.reduce([column == column[self.kept_M] for column in self._contents]))
 
     @cached_property
     def removed_M(self) -> Bits:
         """Whether each is not the document that is kept for it."""
-        removed: Bits = self.kept_M != np.arange(len(self.kept_M))
-        return removed
+        return np.asarray(self.kept_M != np.arange(len(self.kept_M)))
 
     @cached_property
     def sizes_M(self) -> Numbers:
         """How many documents the one that is kept for each stands for, itself included."""
-        sizes: Numbers = np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M]
-        return sizes
+        return np.asarray(np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M])
 
     def of(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of those documents that are in a unit."""
@@ -145,12 +135,12 @@ class Taken:
     """The documents that are removed because a reserved one is in their cluster, and which: by its id the first.
 
     Args:
-        documents: how many are not reserved.
         roots: the number that stands for the cluster of each document, the reserved ones last.
     """
 
-    def __init__(self, documents: int, reserved: list[SignedUnit], roots: Numbers) -> None:
-        read = [unit.read(["id"])["id"].cast(pa.large_string()).combine_chunks() for unit in reserved]
+    def __init__(self, signed: SignedCorpus, roots: Numbers) -> None:
+        documents = signed.documents
+        read = [unit.read(["id"])["id"].cast(pa.large_string()).combine_chunks() for unit in signed.reserved]
         ids_R = pa.concat_arrays([*read, pa.array([], pa.large_string())])
         order_R = pc.array_sort_indices(ids_R).to_numpy()
         clusters, first = np.unique(roots[documents:][order_R], return_index=True)
@@ -217,15 +207,15 @@ def run(
             signatures, or there is too little memory.
     """
     section = settings.deduplication
-    units, reserved_units = open_signed(signatures, reserved, section, section.prefer)
-    signed = SignedCorpus(units, reserved_units, section)
+    signed = SignedCorpus(signatures, reserved, section, section.prefer)
+    units = signed.units
     left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES)
     roots = (signed.read(pairs) if pairs else signed.joined(left_bytes)).roots()
-    taken = Taken(signed.documents, reserved_units, roots)
+    taken = Taken(signed, roots)
     roots = roots[: signed.documents]
     roots[taken.numbers_T] = taken.numbers_T
     sizes = np.bincount(roots)
-    id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
+    id_bytes = sum(unit.id_bytes for unit in [*units, *signed.reserved])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
     left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
@@ -238,9 +228,8 @@ def run(
     duplicates.mkdir()
     for unit in units:
         known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
-        rows = _rows(unit, clusters, repeated, taken)
-        rows = rows.replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
-        pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
+        path = duplicates / f"{unit.source}.{unit.unit}.parquet"
+        write_table(path, _rows(unit, clusters, repeated, taken), known)
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
         "documents": signed.documents,

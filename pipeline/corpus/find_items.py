@@ -10,18 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.documents import read_metadata, required, write_table
 from pipeline.corpus.items.item_search import Decision
-from pipeline.corpus.items.settings import FindItemsSettings
+from pipeline.corpus.items.settings import Decisive
 
 HIT_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("item", pa.string(), nullable=False),
-        pa.field("found", pa.int64(), nullable=False),
-        pa.field("ngrams", pa.int64(), nullable=False),
-    ]
+    required(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
 )
 
 
@@ -29,9 +23,7 @@ def _pairs(table: pa.Table) -> Any:
     return np.stack([table["document"].to_numpy(), table["ngram"].to_numpy()], axis=1)
 
 
-def run(
-    settings: FindItemsSettings, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path
-) -> dict[str, Any]:
+def run(settings: Decisive, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path) -> dict[str, Any]:
     """Write the items in each unit's documents, and what was found of each task; return documents by task.
 
     Memory is bounded by the n-grams and the matches of one unit.
@@ -49,9 +41,8 @@ def run(
             [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in found],
             schema=HIT_SCHEMA,
         ).sort_by([(name, "ascending") for name in HIT_SCHEMA.names])
-        stored = json.dumps({"source": unit["source"], "unit": unit["unit"]}, sort_keys=True)
-        name = hits / f"{unit['source']}.{unit['unit']}.parquet"
-        pq.write_table(listed.replace_schema_metadata({"polder": stored}), name, compression="zstd")
+        known = {key: unit[key] for key in ("source", "unit")}
+        write_table(hits / f"{unit['source']}.{unit['unit']}.parquet", listed, known)
     tasks = decision.summary()
     contamination.write_text(json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": {task: counts["documents"] for task, counts in tasks.items() if counts["documents"]}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,10 @@ import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import read_kept
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.documents import read_metadata, required, stored
 from pipeline.corpus.items.item_search import ItemSearch
 
-MATCH_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("document", pa.int64(), nullable=False),
-        pa.field("language", pa.string(), nullable=False),
-        pa.field("ngram", pa.int64(), nullable=False),
-    ]
-)
+MATCH_SCHEMA = pa.schema(required(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64()))
 
 
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
@@ -38,6 +30,6 @@ def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path
             rows = pa.table({"id": own["id"], "language": own["language"], **columns})
             writer.write_table(rows.select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
             first, found = first + table.num_rows, found + len(pairs)
-        writer.add_key_value_metadata({"polder": json.dumps(unit, sort_keys=True)})
+        writer.add_key_value_metadata(stored(unit))
     print(f"{unit['source']}.{unit['unit']}: {found} times an n-gram in a document", flush=True)
     return {"documents": known["documents"], "matches": found}

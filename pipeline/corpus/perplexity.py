@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.settings import PerplexitySettings
-from pipeline.corpus.document_streams import score_schema
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.document_streams import write_scores
+from pipeline.corpus.settings import PerplexitySettings
 
 LOGITS = 1 << 24  # that are computed at a time: 64 MB
 
@@ -82,14 +79,11 @@ def run(settings: PerplexitySettings, *, documents: Path, final: Path, perplexit
     Raises:
         InputError: the model is not whole.
     """
-    surprise, known = Surprise(final, settings.tokens), read_metadata(documents)
-    schema = score_schema("perplexity")
-    with pq.ParquetFile(documents) as file, pq.ParquetWriter(perplexity, schema, compression="zstd") as writer:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=["id", "text"])
-            found = pa.array(surprise.perplexities(table["text"].to_pylist()), from_pandas=True)
-            writer.write_table(pa.table({"id": table["id"], "perplexity": found}).cast(schema))
-        unit = {key: known[key] for key in ("source", "unit", "documents")}
-        writer.add_key_value_metadata({"polder": json.dumps(unit, sort_keys=True)})
-    print(f"{known['source']}.{known['unit']}: {known['documents']} documents read", flush=True)
-    return {"documents": known["documents"]}
+    surprise = Surprise(final, settings.tokens)
+
+    def compute(table: pa.Table) -> npt.NDArray[np.float64]:
+        return surprise.perplexities(table["text"].to_pylist())
+
+    unit = write_scores(documents, perplexity, "perplexity", ["text"], compute)
+    print(f"{unit['source']}.{unit['unit']}: {unit['documents']} documents read", flush=True)
+    return {"documents": unit["documents"]}

@@ -24,8 +24,8 @@ from pipeline.core import markup
 from pipeline.corpus.data_set import plots
 from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, SOURCES_FILE, metadata
 from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
-from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
+from pipeline.corpus.settings import PublishSettings
 
 CARD, PAGE, STYLE = "data_set/dataset_card.md.jinja", "data_set/dataset.html.jinja", "data_set/dataset.css"
 SECTIONS = (
@@ -52,22 +52,15 @@ def _environment(*, html: bool) -> jinja2.Environment:
     return markup.environment(Path(__file__).parent, FILTERS, html=html)
 
 
-def _write(name: str, path: Path, content: dict[str, Any]) -> None:
-    path.write_text(_environment(html=name == PAGE).get_template(name).render(content), encoding="utf-8", newline="\n")
-
-
-def _hub_license(license: str) -> str:
-    return LICENSES.get(license) or (license.lower() if SAME_LICENSES.fullmatch(license) else "other")
-
-
 def _front_matter(data: dict[str, Any]) -> str:
     """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
     paths = [file["path"] for file in data["files"]]
     documents = data["totals"]["documents_out"]
+    same = {license: license.lower() for license in data["licenses"] if SAME_LICENSES.fullmatch(license)}
     content = {
         "pretty_name": f"{data['run']}: corpus {data['corpus']}",
         "language": list(data["languages"]),
-        "license": sorted({_hub_license(license) for license in data["licenses"]}),
+        "license": sorted({(same | LICENSES).get(license, "other") for license in data["licenses"]}),
         "size_categories": [next((name for limit, name in SIZES if documents < limit), "n>100B")],
         "task_categories": ["text-generation"],
         "configs": [
@@ -85,8 +78,7 @@ def _write_sources(settings: PublishSettings, path: Path) -> None:
         for source in sorted(settings.sources, key=lambda source: source.name)
     ]
     schema = pa.schema([(name, pa.string()) for name in SOURCE_COLUMNS])
-    columns = [{name: row[name] for name in SOURCE_COLUMNS} for row in rows]
-    pq.write_table(pa.Table.from_pylist(columns, schema=schema), path)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
@@ -161,8 +153,9 @@ def run(
         "characters": SAMPLE_CHARACTERS,
         "css": markup.style(Path(__file__).parent / STYLE),
     }
-    _write(CARD, card, content)
-    _write(PAGE, page, content)
+    for name, path in ((CARD, card), (PAGE, page)):
+        written = _environment(html=name == PAGE).get_template(name).render(content)
+        path.write_text(written, encoding="utf-8", newline="\n")
     print(f"{settings.corpus}: {data['totals']['documents_out']} documents described", flush=True)
     return {
         "documents": data["totals"]["documents_out"],

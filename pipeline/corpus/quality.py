@@ -8,9 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.corpus.classifier.classifier_training import THRESHOLD, calibrate, classification_figures, means, train
+from pipeline.corpus.classifier.classifier_training import (
+    THRESHOLD,
+    Parts,
+    Places,
+    Texts,
+    calibrate,
+    classification_figures,
+    divide,
+    means,
+    read,
+    train,
+)
 from pipeline.corpus.classifier.linear_classifier import Floats, LinearClassifier, save_classifiers
-from pipeline.corpus.classifier.quality_seeds import Parts, Places, Texts, divide, read
 from pipeline.corpus.settings import QualitySettings
 
 

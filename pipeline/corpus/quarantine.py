@@ -3,39 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.settings import UnitSettings
 from pipeline.sources.byte_streams import DamagedFile, Quarantined
-from pipeline.sources.parts import raw_bytes, read_part
-from pipeline.sources.raw_documents import BROKEN, Keys, raw_documents
+from pipeline.sources.raw_documents import BROKEN, Keys, RawDocument, raw_documents
 from pipeline.sources.record_formats import read_records
+from pipeline.sources.units import raw_bytes, read_part, refuse_other_files
 
 SHOWN = 5
-Files = list[tuple[str, Path]]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class RawFiles:
     """The raw files of a unit, name and path, or the part that it is, and how they are read.
 
-    Args:
+    Attributes:
+        document_bytes: the largest record that is read; a larger one is set aside as `too_large`.
         broken_share: the largest share of records that may be broken.
-        is_part: whether the one file is a part of that which has the name.
+        is_part: whether the files are parts, which `pipeline.sources.units` wrote, of the files that have the names.
     """
 
-    def __init__(
-        self, files: Files, keys: Keys, document_bytes: int, broken_share: float, *, is_part: bool = False
-    ) -> None:
-        self.files = files
-        self.keys = keys
-        self.document_bytes = document_bytes
-        self.broken_share = broken_share
-        self.is_part = is_part
+    source: str
+    files: list[tuple[str, Path]]
+    keys: Keys = field(default_factory=Keys)
+    document_bytes: int = 20_000_000
+    broken_share: float = 0.05
+    is_part: bool = False
 
-    def without_damage(self, work: Callable[[Files], T], *, quarantine: bool) -> tuple[T, list[Quarantined]]:
+    @classmethod
+    def of_unit(cls, settings: UnitSettings, unit: dict[str, Any], paths: list[Path]) -> RawFiles:
+        """Return the files of a unit.
+
+        Args:
+            unit: what the unit's file of the manifest says.
+
+        Raises:
+            InputError: a file has other bytes than the manifest describes.
+        """
+        refuse_other_files(unit, paths)
+        files = list(zip([entry["name"] for entry in unit["files"]], paths, strict=True))
+        shares = settings.document_bytes, settings.broken_share
+        return cls(settings.source, files, settings.keys(), *shares, unit["is_part"])
+
+    def documents(self, name: str, path: Path) -> Iterator[RawDocument]:
+        """Yield the documents of a file, the unreadable ones among them.
+
+        Raises:
+            DamagedFile: the file cannot be read whole.
+        """
+        if self.is_part:
+            yield from read_part(path)
+            return
+        records = read_records(path, name, self.keys, self.document_bytes)
+        for document, _ in raw_documents(records, f"{self.source}/{name}", self.keys):
+            yield document
+
+    def without_damage(self, work: Callable[[RawFiles], T], *, quarantine: bool) -> tuple[T, list[Quarantined]]:
         """Return what `work` makes of the files, and those that were left out for their damage.
 
         The files are looked at only where the work stops at one of them; then it begins anew with the others, so that
@@ -45,13 +74,13 @@ class RawFiles:
             DamagedFile: there is one, and nothing may be left out.
         """
         try:
-            return work(self.files), []
+            return work(self), []
         except DamagedFile:
             if not quarantine:
                 raise
         found = self._damaged()
         names = {one.file for one in found}
-        return work([(name, path) for name, path in self.files if name not in names]), found
+        return work(replace(self, files=[(name, path) for name, path in self.files if name not in names])), found
 
     def described(self, quarantined: list[Quarantined]) -> dict[str, Any]:
         """Return what the unit says of its raw files: bytes on disk, those that were read, and what was left out."""
@@ -59,7 +88,7 @@ class RawFiles:
         return {
             "raw_bytes": sum(self._bytes(path) for _, path in self.files),
             "read_bytes": sum(self._bytes(path) for name, path in self.files if name not in damaged),
-            "quarantined": [one.described() for one in quarantined],
+            "quarantined": [asdict(one) for one in quarantined],
         }
 
     def _bytes(self, path: Path) -> int:
@@ -88,14 +117,9 @@ class RawFiles:
 
     def _count(self, name: str, path: Path) -> tuple[int, int, str]:
         """Return records and broken records of a file, and the first of these."""
-        if self.is_part:
-            documents = read_part(path)
-        else:
-            raw = raw_documents(read_records(path, name, self.keys, self.document_bytes), name, self.keys)
-            documents = (document for document, _ in raw)
         number = bad = 0
         first = ""
-        for document in documents:
+        for document in self.documents(name, path):
             number += 1
             if document.reason in BROKEN:
                 bad += 1

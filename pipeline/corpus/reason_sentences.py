@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pipeline.corpus import removal_reasons
+from pipeline.corpus import documents
 from pipeline.corpus.filter import RULE_BLOCKS
 from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
 from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
@@ -27,6 +27,7 @@ class Reason(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
+C4 = "languages.{language}.c4."
 _LEAST, _LARGEST, _IS, _BY = "the least is", "the largest is", "the rule is", "compared by"
 
 
@@ -49,38 +50,32 @@ REASONS: dict[str, dict[str, Reason]] = {
         "not_a_page": Reason("it is no page but {value}"),
         "http_status": Reason("the server answered {value} and not 200"),
         "trailing_bytes": Reason("it is what stands behind the end of the archive, and no document, {value}"),
-        removal_reasons.OPT_OUT: Reason("its holder reserved it: {value}"),
-        removal_reasons.LICENSE_NOT_STATED: Reason("it has no licence of its own where its source says that it stands"),
-        removal_reasons.LICENSE_NOT_UNDERSTOOD: Reason("which licence is meant cannot be told of {value}"),
-        removal_reasons.LICENSE_NOT_ALLOWED: Reason("its own licence, which the run does not allow, is {value}"),
-        removal_reasons.LICENSE_DIFFERS: Reason("its source has another licence than it names itself, {value}"),
-        removal_reasons.LANGUAGE: Reason(
+        documents.OPT_OUT: Reason("its holder reserved it: {value}"),
+        documents.LICENSE_NOT_STATED: Reason("it has no licence of its own where its source says that it stands"),
+        documents.LICENSE_NOT_UNDERSTOOD: Reason("which licence is meant cannot be told of {value}"),
+        documents.LICENSE_NOT_ALLOWED: Reason("its own licence, which the run does not allow, is {value}"),
+        documents.LICENSE_DIFFERS: Reason("its source has another licence than it names itself, {value}"),
+        documents.LANGUAGE: Reason(
             "its most probable language is {value}", _LEAST, ("languages.{language}.minimum_score",)
         ),
-        removal_reasons.MIXED_LANGUAGE: Reason(
+        documents.MIXED_LANGUAGE: Reason(
             "of its other languages the first, and the share of all of them, is {value}",
             _LARGEST,
             ("languages.{language}.mixed_language",),
         ),
-        removal_reasons.LOREM_IPSUM: Reason(
-            "the first line with lorem ipsum is {value}", _IS, ("languages.{language}.c4.lorem_ipsum",)
+        documents.LOREM_IPSUM: Reason("the first line with lorem ipsum is {value}", _IS, (C4 + "lorem_ipsum",)),
+        documents.CURLY_BRACKET: Reason("the first line with a curly bracket is {value}", _IS, (C4 + "curly_bracket",)),
+        documents.TOO_FEW_SENTENCES: Reason(
+            "the number of sentences in the lines that do not fail is {value}", _LEAST, (C4 + "minimum_sentences",)
         ),
-        removal_reasons.CURLY_BRACKET: Reason(
-            "the first line with a curly bracket is {value}", _IS, ("languages.{language}.c4.curly_bracket",)
-        ),
-        removal_reasons.TOO_FEW_SENTENCES: Reason(
-            "the number of sentences in the lines that do not fail is {value}",
-            _LEAST,
-            ("languages.{language}.c4.minimum_sentences",),
-        ),
-        removal_reasons.EMPTY: Reason("no text is left of it"),
+        documents.EMPTY: Reason("no text is left of it"),
         **{
             rule.reason: _of(block.section, rule)
             for block in RULE_BLOCKS
             if issubclass(block, MeasureBlock)
             for rule in block.declared
         },
-        removal_reasons.HARMFUL: Reason(
+        documents.HARMFUL: Reason(
             "it was flagged by {value}",
             _LEAST,
             (
@@ -91,19 +86,19 @@ REASONS: dict[str, dict[str, Reason]] = {
         ),
     },
     "deduplicate": {
-        removal_reasons.EXACT_DUPLICATE: Reason("its text is that of the copy that was kept: {value}"),
-        removal_reasons.NEAR_DUPLICATE: Reason(
+        documents.EXACT_DUPLICATE: Reason("its text is that of the copy that was kept: {value}"),
+        documents.NEAR_DUPLICATE: Reason(
             "its text is nearly that of the copy that was kept: {value}",
             _BY,
             ("deduplication.bands", "deduplication.rows", "deduplication.ngram"),
         ),
-        removal_reasons.DUPLICATE_PARAGRAPHS: Reason(
+        documents.DUPLICATE_PARAGRAPHS: Reason(
             "all its paragraphs that are long enough occurred before", _LEAST, ("deduplication.paragraph_characters",)
         ),
-        removal_reasons.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
+        documents.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
     },
     "decontaminate": {
-        removal_reasons.CONTAMINATED: Reason("it contains the evaluation item {value}", _LEAST, ("minimum_overlap",)),
+        documents.CONTAMINATED: Reason("it contains the evaluation item {value}", _LEAST, ("minimum_overlap",)),
     },
 }
 

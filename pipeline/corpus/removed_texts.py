@@ -12,21 +12,15 @@ from datatrove.data import Document
 
 from pipeline.core import lease
 from pipeline.core.hashing import sha256_of
-from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
+from pipeline.corpus.documents import HARMFUL, OF_RIGHTS, REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MaskPersonalData
-from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.settings import DeduplicateSettings, PersonalData
 from pipeline.sources.spdx_licenses import is_allowed
 
 WITHOUT_TEXT = (*OF_RIGHTS, HARMFUL)  # the reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
-
-
-def may_keep(reason: str, metadata: dict[str, Any]) -> bool:
-    """Return whether the text of a removed document may be kept: none that its rights, harm or a flag removed."""
-    return not metadata.get("flags") and reason not in WITHOUT_TEXT
 
 
 class RemovedTexts:
@@ -54,7 +48,7 @@ class RemovedTexts:
     def add(self, row: dict[str, Any], document: Document) -> None:
         """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
         text = None
-        if document.text and may_keep(row["reason"], document.metadata):
+        if document.text and not document.metadata.get("flags") and row["reason"] not in WITHOUT_TEXT:
             license = document.metadata.get("license")
             wanted = self._is_sample(row, license)
             if wanted or self._path is not None:
@@ -114,12 +108,10 @@ class RemovedTexts:
         return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
 
 
-def removed_texts(
-    keep: bool, samples: bool, private: Path | None, licenses: list[str] | None = None
-) -> RemovedTexts | None:
+def removed_texts(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
     """Return where removed texts go; where none are to be kept, delete those of an earlier run and return None."""
-    if keep:
-        return RemovedTexts(private, samples=samples, licenses=licenses)
+    if settings.keep_removed:
+        return RemovedTexts(private, samples=settings.samples, licenses=settings.own_sample_licenses)
     if private is not None:
         private.unlink(missing_ok=True)
     return None

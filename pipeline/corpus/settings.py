@@ -1,4 +1,4 @@
-"""What a run says about a corpus, with defaults for Dutch and English."""
+"""What a run says about a corpus, with defaults for Dutch and English, and what its steps are told of that."""
 
 from __future__ import annotations
 
@@ -8,11 +8,98 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.classifier.settings import Perplexity, QualitySeeds, Seeds
 from pipeline.corpus.items.settings import Decontamination
 from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
 from pipeline.corpus.rules.settings import Harmful, LanguageRules
-from pipeline.sources.settings import FieldKeys, Genre, Source
+from pipeline.sources.settings import Genre, ReadSettings, Rights, Source
+from pipeline.sources.spdx_licenses import canonical
+
+Label = Literal["good", "bad"]
+
+
+class SeedSet(Settings):
+    """A file of texts of one class."""
+
+    path: str = Field(min_length=1, description="in a format of the sources; `{data}` stands for the run's data folder")
+    license: str = Field(min_length=1, description="SPDX, of the texts; it has to be one of allowed_licenses")
+    text_key: str = Field(default="text", min_length=1)
+    held_out: bool = Field(default=False, description="not trained on: measures the classifier on texts of other kinds")
+
+    @field_validator("license")
+    @classmethod
+    def _spdx(cls, license: str) -> str:
+        return canonical(license)
+
+
+class QualitySeeds(Settings):
+    """What a language's classifier is trained on: it tells the good texts from the bad ones."""
+
+    good: list[SeedSet] = Field(min_length=1)
+    bad: list[SeedSet] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _both_classes(self) -> QualitySeeds:
+        good, bad = ({seed_set.held_out for seed_set in sets} for sets in (self.good, self.bad))
+        if False not in good & bad:
+            raise ValueError("good and bad each need a file without held_out, to be trained on")
+        if good != bad:
+            raise ValueError("held_out needs good files and bad ones: add it to a file of the other class, or leave it")
+        return self
+
+
+class Seeds(Settings):
+    """A file of seeds as the step gets it: by its name and content, for where it lies decides nothing."""
+
+    name: str
+    sha256: str
+    label: Label
+    license: str
+    text_key: str
+    held_out: bool
+
+
+class Perplexity(Settings):
+    """How much a model of the run is surprised by each document."""
+
+    model: str = Field(description="one whose tokens are of another corpus")
+    tokens: int = Field(default=512, ge=1, description="from a document's beginning; at most its sequence_length")
+
+
+class PerplexitySettings(Settings):
+    """How many tokens are read of each document; the model is an input."""
+
+    tokens: int
+
+
+STATED = ("data_selection", "intended_use", "limitations", "removal")
+"""What Croissant's vocabulary for responsible AI asks that only the provider knows: keys of `disclosure`."""
+
+
+class PublishedSource(Settings):
+    """A source as the data set names it."""
+
+    name: str
+    language: str
+    genre: Genre | None = None
+    license: str
+    license_key: str | None = None
+    rights: Rights
+
+
+class PublishSettings(Settings):
+    """One corpus; `filters` are the settings by which it was filtered and deduplicated.
+
+    `stated` is what the provider says of it in the section `disclosure`, by its key.
+    """
+
+    run: str
+    corpus: str
+    provider: str | None
+    contact: str | None
+    stated: dict[str, str]
+    keep_removed: bool
+    filters: dict[str, Any]
+    sources: list[PublishedSource]
 
 
 class Normalisation(Settings):
@@ -184,16 +271,12 @@ class Corpus(Settings):
         return {**written, **genres, "languages": completed(languages, preset)}
 
     @model_validator(mode="after")
-    def _languages_of_genres(self) -> Corpus:
+    def _known_languages(self) -> Corpus:
         if self.genres and self.preset != "genre":
             raise ValueError("genres: these are rules of the preset genre: write preset: genre, or leave them out")
         for genre, languages in self.genres.items():
             if unknown := sorted(languages.keys() - self.languages.keys()):
                 raise ValueError(f"genres.{genre}: the corpus has no language {unknown[0]!r}: add it to languages")
-        return self
-
-    @model_validator(mode="after")
-    def _languages_of_seeds(self) -> Corpus:
         if unknown := sorted(self.quality.keys() - self.languages.keys()):
             raise ValueError(f"quality: the corpus has no language {unknown[0]!r}: add it to languages")
         return self
@@ -210,29 +293,32 @@ class Corpus(Settings):
         return for_source(of_genre or self.languages, source.filters)
 
 
-class FilterSettings(FieldKeys):
-    """How a source is read and filtered."""
+class UnitSettings(ReadSettings):
+    """How the raw files of a unit are read, and when they are too much damaged."""
 
-    source: str
-    license_key: str | None = None
+    broken_share: float
+    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
+
+
+class DeduplicateSettings(Settings):
+    """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
+
+    keep_removed: bool = False
+    samples: bool = False
+    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
+
+
+class FilterSettings(UnitSettings, DeduplicateSettings):
+    """How a source is read and filtered, and what is kept of removed documents."""
+
     license_names: dict[str, str] = {}
     allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")
-    document_bytes: int = 20_000_000
     languages: dict[str, LanguageRules]
     normalisation: Normalisation = Normalisation()
     language_model_sha256: str | None = None
     harmful: Harmful = Harmful()
     harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
-    broken_share: float
-    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
-    keep_removed: bool = False
-    samples: bool = False
-    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
-
-
-class SignaturesSettings(Signatures):
-    """How the signatures of documents are computed."""
 
 
 class QualitySettings(Settings):
@@ -253,14 +339,6 @@ class FindDuplicatesSettings(Settings):
     """How documents with equal signatures are grouped."""
 
     deduplication: Copies
-
-
-class DeduplicateSettings(Settings):
-    """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
-
-    keep_removed: bool = False
-    samples: bool = False
-    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
 
 
 class DescribedSource(Settings):

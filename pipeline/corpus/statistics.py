@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import SCORES
-from pipeline.corpus.documents import OF_SOURCE, read_metadata
+from pipeline.corpus.documents import MIXED_LANGUAGE, OF_LICENSE, OF_SOURCE, read_metadata
 from pipeline.corpus.quarantine import joined, refuse_too_much
-from pipeline.corpus.removal_reasons import MIXED_LANGUAGE, OF_LICENSE
 from pipeline.corpus.settings import StatisticsSettings
 
 # The steps that remove documents, in their order.
@@ -27,7 +26,6 @@ Unit = tuple[str, int]
 
 
 def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
-    """Return the metadata of each file, with its path, by unit and step."""
     described: dict[tuple[Unit, str], dict[str, Any]] = {}
     for path in paths:
         metadata = read_metadata(path)
@@ -54,14 +52,9 @@ def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict
         damaged = sum(one["bytes"] for one in removed["quarantined"])
         pairs.append(("bytes on disk", removed["raw_bytes"], removed["read_bytes"] + damaged))
     if before is not None:
-        pairs += [
-            ("documents from the step before", before["rows"], kept["documents_in"]),
-            (
-                "bytes",
-                before["bytes"],
-                kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0),
-            ),
-        ]
+        size = kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0)
+        pairs.append(("documents from the step before", before["rows"], kept["documents_in"]))
+        pairs.append(("bytes", before["bytes"], size))
     for what, expected, found in pairs:
         if expected != found:
             raise InputError(
@@ -73,19 +66,12 @@ def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict
 
 
 def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add the counts of a unit or a source to a total."""
     for key in ("documents_in", "bytes_in", "documents_out", "bytes_out"):
         total[key] += part[key]
     for step, added in zip(total["stages"], part["stages"], strict=True):
         step["in"] += added["in"]
         step["kept"] += added["kept"]
         step["removed"] = dict(sorted((Counter(step["removed"]) + Counter(added["removed"])).items()))
-
-
-def _refused_licenses(removed: Path) -> Counter[str]:
-    """Return what stood for a licence in the documents that were removed for it, by how many."""
-    table = pq.read_table(removed, columns=["value"], filters=[("reason", "in", OF_LICENSE)])
-    return Counter(value if value is not None else "" for value in table["value"].to_pylist())
 
 
 def _most(counted: Counter[str]) -> list[list[Any]]:
@@ -96,7 +82,6 @@ def _most(counted: Counter[str]) -> list[list[Any]]:
 
 
 def _together(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return the sums of documents and bytes by name."""
     sums: dict[str, Counter[str]] = {}
     for part in parts:
         for name, sizes in part.items():
@@ -115,13 +100,11 @@ def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Coun
     A document that was removed before its language was told is in none.
     """
     for language, sizes in kept["languages"].items():
-        yield language, Counter(sizes)
+        yield language, Counter(sizes, mixed_documents=0)
     for row in pq.read_table(removed, columns=["reason", "bytes", "language"]).to_pylist():
         if row["language"] is not None:
-            yield (
-                row["language"],
-                Counter(documents=1, bytes=row["bytes"], mixed_documents=int(row["reason"] == MIXED_LANGUAGE)),
-            )
+            mixed = int(row["reason"] == MIXED_LANGUAGE)
+            yield row["language"], Counter(documents=1, bytes=row["bytes"], mixed_documents=mixed)
 
 
 def _scores(final: list[Path]) -> dict[str, Any]:
@@ -165,13 +148,11 @@ def run(
         name: {"license": source.license, "language": source.language, **_nothing()}
         for name, source in sorted(described.items())
     }
-    languages: dict[str, Counter[str]] = {}
-    licenses: dict[str, dict[str, Counter[str]]] = {name: {} for name in sources}
-    refused: dict[str, Counter[str]] = {name: Counter() for name in sources}
-    read_from: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
-    identified: dict[str, Counter[str]] = {}
+    languages, flags, identified = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
+    licenses: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    refused = defaultdict[str, Counter[str]](Counter)  # by source and what stood for a licence
+    read_from = defaultdict[str, list[dict[str, Any]]](list)
     personal_data: Counter[str] = Counter()
-    flags: dict[str, Counter[str]] = {}
     for unit in units:
         source, number = unit
         if source not in sources:
@@ -194,16 +175,18 @@ def run(
         _add(sources[source], counts)
         personal_data.update(first["personal_data"])
         for flag, counted in first.get("flagged", {}).items():
-            flags.setdefault(flag, Counter(kept=0)).update(counted | {"kept": last["flags"].get(flag, 0)})
+            flags[flag].update(counted | {"kept": last["flags"].get(flag, 0)})
         for language, told in _identified(first, gone[unit, "filter"]["path"]):
-            identified.setdefault(language, Counter(mixed_documents=0)).update(told)
+            identified[language].update(told)
         for language, sizes in last["languages"].items():
-            languages.setdefault(language, Counter()).update(sizes)
+            languages[language].update(sizes)
         for license, sizes in last["licenses"].items():
             named = described[source].license if license == OF_SOURCE else license
-            licenses[source].setdefault(named, Counter()).update(sizes)
+            licenses[source][named].update(sizes)
         read_from[source].append(gone[unit, "filter"])
-        refused[source].update(_refused_licenses(gone[unit, "filter"]["path"]))
+        removed_for_it = [("reason", "in", OF_LICENSE)]
+        stated = pq.read_table(gone[unit, "filter"]["path"], columns=["value"], filters=removed_for_it)["value"]
+        refused[source].update(pc.fill_null(stated, "").to_pylist())
     totals = _nothing()
     for name, source_counts in sources.items():
         source_counts |= joined(read_from[name])

@@ -23,10 +23,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.hosts import host_of, suffixes_of
 from pipeline.core.normalization import composed
 from pipeline.sources.byte_streams import DamagedFile, Pieces, refuse_unreadable
-from pipeline.sources.opt_out_list import KINDS, OptOut
 from pipeline.sources.raw_documents import WITHHELD, Keys, as_string, field_text, value_at
 from pipeline.sources.record_formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
-from pipeline.sources.settings import EntriesSettings
+from pipeline.sources.settings import KINDS, EntriesSettings, OptOut
 
 Index = npt.NDArray[np.uint64]
 WAITING = 500_000  # hashes that are held before they are sorted
@@ -76,10 +75,9 @@ def _strings(column: pa.Array, key: str, place: str) -> list[str | None]:
 
 
 def _valid(cell: pa.Scalar) -> Any:
-    try:
+    with suppress(UnicodeDecodeError):
         return python_value(cell)
-    except UnicodeDecodeError:
-        return None
+    return None
 
 
 def _of_part(path: Path) -> Iterator[Named]:
@@ -109,12 +107,6 @@ def _of_file(path: Path, name: str, place: str, keys: Keys, limit: int) -> Itera
         yield Named(_ids(place, 1, None), None, None)
 
 
-def _until_damage(read: Iterator[Named]) -> Iterator[Named]:
-    """Yield what can be read: whether anything of a damaged file is used is for the filter to decide."""
-    with suppress(DamagedFile):
-        yield from read
-
-
 def entries_of(
     source: str, files: Iterable[tuple[str, Path]], keys: Keys, limit: int, *, is_part: bool = False
 ) -> Index:
@@ -133,19 +125,16 @@ def entries_of(
     for name, path in files:
         waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD}"]))
         read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", keys, limit)
-        for ids, url, holder in _until_damage(read):
-            waiting.update(_hashes("id", ids))
-            if url is not None:
-                waiting.update(_hashes("domain", suffixes_of(host_of(url))))
-            if holder is not None:
-                waiting.update(_hashes("holder", [holder]))
-            if len(waiting) >= WAITING:
-                found, waiting = _merged(found, waiting), set()
-    return _merged(found, waiting)
-
-
-def _merged(found: Index, new: set[int]) -> Index:
-    return np.union1d(found, np.fromiter(new, dtype=np.uint64, count=len(new)))
+        with suppress(DamagedFile):  # whether anything of a damaged file is used is for the filter to decide
+            for ids, url, holder in read:
+                waiting.update(_hashes("id", ids))
+                if url is not None:
+                    waiting.update(_hashes("domain", suffixes_of(host_of(url))))
+                if holder is not None:
+                    waiting.update(_hashes("holder", [holder]))
+                if len(waiting) >= WAITING:
+                    found, waiting = np.union1d(found, np.array([*waiting], dtype=np.uint64)), set()
+    return np.union1d(found, np.array([*waiting], dtype=np.uint64))
 
 
 def write_entries(path: Path, entries: Index) -> None:

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import CONTENT, band_columns
-from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.removal_reasons import OPT_OUT
+from pipeline.corpus.copies.signature_files import Keys
+from pipeline.corpus.documents import OPT_OUT, read_metadata
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.lists import shown
 from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
 from pipeline.opt_out.settings import ForgottenSettings
-from pipeline.sources.opt_out_list import KINDS
+from pipeline.sources.settings import KINDS
 
 
 def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
 
 
 def _left_out(removed: list[Path]) -> Counter[str]:
-    """Return by source of the corpus how many documents the filter removed for the lists."""
+    """Return by source how many documents the filter removed for the lists."""
     found: Counter[str] = Counter()
     for path in removed:
         known = read_metadata(path)
@@ -45,45 +44,35 @@ def _left_out(removed: list[Path]) -> Counter[str]:
     return found
 
 
-class _Search:
-    """Looks through the final files, each beside the signatures of its unit."""
+def _search(final: Path, signatures: Path, reserved: Reserved, ids: Keys, lists: dict[str, Any]) -> Counter[str]:
+    """Search the final file of a unit, beside its signatures, and return how much that was.
 
-    def __init__(
-        self, settings: ForgottenSettings, reserved: Reserved, copies: pa.Table, lists: dict[str, dict[str, Any]]
-    ) -> None:
-        self.reserved = reserved
-        self.columns = [CONTENT[0], *band_columns(settings.signatures)]
-        self.ids = joined([reserved.ids, hashed(copies["id"])])
-        self.lists = lists
-        self.searched: Counter[str] = Counter(documents=0, bytes=0, units=0)
+    Args:
+        ids: hashed, of what is reserved and of its copies.
+        lists: the opt-out lists by source.
 
-    def unit(self, final: Path, signatures: Path) -> None:
-        """Search one unit.
-
-        Raises:
-            InputError: a document that is to be forgotten is there.
-        """
-        known = read_metadata(final)
-        table = pq.read_table(final, columns=["id", "url"])
-        signed = pq.read_table(signatures, columns=["id", *self.columns])
-        ids = hashed(table["id"])
-        signed = signed.filter(pa.array(contains(np.sort(ids), hashed(signed["id"]))))
-        if len(signed) != len(table):
-            raise InputError(
-                f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures"
-            )
-        opt_out = self.lists.get(known["source"], listed({}))
-        by_holder = opt_out.get("holder") in opt_out["holders"]
-        for how, names, found in (
-            ("stands on the list, or was removed as a copy", table["id"], contains(self.ids, ids)),
-            ("is of a domain on the list", table["id"], on_domains(table["url"], set(opt_out["domains"]))),
-            ("is of a holder on the list", table["id"], [by_holder] * len(table)),
-            ("is a copy of a reserved document", signed["id"], self.reserved.signed_alike(signed, self.columns)),
-        ):
-            if any(found):
-                first = min(names.filter(pa.array(found, pa.bool_())).to_pylist())
-                raise InputError(f"{first} {how} and is in {final}: delete that unit's records and start again")
-        self.searched.update({"documents": len(table), "bytes": known["bytes"], "units": 1})
+    Raises:
+        InputError: a document that is to be forgotten is there.
+    """
+    known = read_metadata(final)
+    table = pq.read_table(final, columns=["id", "url"])
+    signed = pq.read_table(signatures, columns=["id", *reserved.hashes])
+    own = hashed(table["id"])
+    signed = signed.filter(pa.array(contains(np.sort(own), hashed(signed["id"]))))
+    if len(signed) != len(table):
+        raise InputError(f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures")
+    opt_out = lists.get(known["source"], listed({}))
+    by_holder = opt_out.get("holder") in opt_out["holders"]
+    for how, names, found in (
+        ("stands on the list, or was removed as a copy", table["id"], contains(ids, own)),
+        ("is of a domain on the list", table["id"], on_domains(table["url"], set(opt_out["domains"]))),
+        ("is of a holder on the list", table["id"], [by_holder] * len(table)),
+        ("is a copy of a reserved document", signed["id"], reserved.signed_alike(signed, reserved.hashes)),
+    ):
+        if any(found):
+            first = min(names.filter(pa.array(found, pa.bool_())).to_pylist())
+            raise InputError(f"{first} {how} and is in {final}: delete that unit's records and start again")
+    return Counter(documents=len(table), bytes=known["bytes"], units=1)
 
 
 def run(
@@ -130,19 +119,19 @@ def run(
             "bytes": known.bytes[name],
             "copies": {source: number for (owner, source), number in sorted(copied.items()) if owner == name},
         }
-    search = _Search(settings, known, copies, lists)
+    ids, searched = joined([known.ids, hashed(copies["id"])]), Counter(documents=0, bytes=0, units=0)
     signed = {(unit["source"], unit["unit"]): path for path in signatures for unit in [read_metadata(path)]}
     for path in sorted(final):
         unit = read_metadata(path)
-        search.unit(path, signed[unit["source"], unit["unit"]])
+        searched.update(_search(path, signed[unit["source"], unit["unit"]], known, ids, lists))
     before = {"documents": known.documents.total(), "copies": len(copies)}
     content = {
         "corpus": settings.corpus,
         "sources": dict(sorted(sources.items())),
         "before": before,
         "after": {"documents": 0, "copies": 0},
-        "searched": dict(search.searched),
+        "searched": dict(searched),
     }
     forgotten.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{settings.corpus}: {before}, none in {search.searched['documents']} documents", flush=True)
-    return {**before, "searched_documents": search.searched["documents"], "found": 0}
+    print(f"{settings.corpus}: {before}, none in {searched['documents']} documents", flush=True)
+    return {**before, "searched_documents": searched["documents"], "found": 0}

@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import parse_yaml
 from pipeline.corpus.personal_data import marked
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources.opt_out_list import KINDS, OptOut
+from pipeline.sources.settings import KINDS, OptOut
 
 
 def shown(entry: str) -> str:

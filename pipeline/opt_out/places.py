@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import Record
+from pipeline.core.records import Record, read_each
 from pipeline.corpus.copies.signature_files import CONTENT, Keys, band_columns
-from pipeline.corpus.settings import SignaturesSettings
+from pipeline.corpus.settings import Signatures
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.neighbouring_runs import private
 from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
@@ -57,14 +56,13 @@ class Wanted:
 
     ids: Keys
     domains: dict[str, set[str]]
-    reserved: list[tuple[SignaturesSettings, Reserved]]
+    reserved: list[tuple[Signatures, Reserved]]
 
     def rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
         found = hashed(table["id"])
         urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
-        chosen: Keys = found[contains(ids, found) | on_domains(urls, self.domains.get(source, set()))]
-        return chosen
+        return np.asarray(found[contains(ids, found) | on_domains(urls, self.domains.get(source, set()))])
 
 
 def ids_in_shard(path: Path) -> Iterator[Keys]:
@@ -72,23 +70,6 @@ def ids_in_shard(path: Path) -> Iterator[Keys]:
     with pa.memory_map(os.fspath(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
         for batch in stream:
             yield hashed(batch.column("id"))
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None where there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _record(path: Path) -> Record | None:
-    """Return a record; None where there is none."""
-    try:
-        return Record.load(path)
-    except InputError:
-        return None
 
 
 class RunSearch:
@@ -138,8 +119,9 @@ class RunSearch:
 
     def _alike(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
-        record = next(map(_record, layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")), None)
-        stored = record.settings if record else {}
+        signing = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")[:1]
+        records, _ = read_each(Record, signing)
+        stored = records[0].settings if records else {}
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
@@ -203,8 +185,8 @@ class RunSearch:
     @cached_property
     def _segments(self) -> dict[tuple[str, int], Record]:
         """The records of the training, by model and step."""
-        found = map(_record, layout.SEGMENT_RECORD.glob(self.folder))
-        return {(r.instance["model"], int(r.instance["step"])): r for r in found if r is not None}
+        records, _ = read_each(Record, layout.SEGMENT_RECORD.glob(self.folder))
+        return {(record.instance["model"], int(record.instance["step"])): record for record in records}
 
     def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
         """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
@@ -242,8 +224,11 @@ class RunSearch:
     def _recoveries(self) -> Iterator[RemainingCopy]:
         for path in layout.RECOVERY_STATE.glob(self.folder):
             model, step = path.parts[-6], path.parts[-5]
-            state = read_json(path) or {}
-            if state.get("identity") == self._identity(self._segments.get((model, int(step)))):
+            try:
+                own = json.loads(path.read_text(encoding="utf-8"))["identity"]
+            except (OSError, ValueError, LookupError, TypeError):
+                own = None
+            if own == self._identity(self._segments.get((model, int(step)))):
                 verdict = self._verdict(model, int(step))
             else:
                 verdict = self._suspicion("it is of other tokens, settings or milestones than the finished training")
@@ -279,5 +264,4 @@ class RunSearch:
 
 
 def _is(file: Path, sha256: str) -> bool:
-    """Return whether a file is there with that hash."""
     return file.is_file() and sha256_of(file) == sha256

@@ -18,23 +18,14 @@ from datatrove.data import Document
 
 from pipeline.corpus.copies.signature_files import signature_schema
 from pipeline.corpus.personal_data import Fields, MaskPersonalData
-from pipeline.corpus.quarantine import Files, RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
-from pipeline.corpus.rights_filters import OptOutFilter
+from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.reader import OptOutFilter, RawTextReader, RemovedDocuments
 from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.rules.web_text import C4Quality
-from pipeline.corpus.signatures import SignDocuments
+from pipeline.corpus.signatures import sign
 from pipeline.corpus.text.normalise import Normalise
 from pipeline.opt_out.lists import shown
 from pipeline.opt_out.settings import LineRules, ReservedSettings
-from pipeline.sources.opt_out_list import KINDS, OptOut
-from pipeline.sources.units import refuse_other_files
-
-
-def _line_block(rules: LineRules) -> C4Quality:
-    """Return the block that drops lines as the filter does, and no document."""
-    every = {**dict(rules.c4), "lorem_ipsum": False, "curly_bracket": False, "minimum_sentences": None}
-    return C4Quality({rules.language: C4(**every)}, None, {rules.language: rules.words})
 
 
 def _shown(entry: str) -> str:
@@ -46,29 +37,19 @@ def _shown(entry: str) -> str:
 class _Reserved:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
-    def __init__(self, settings: ReservedSettings, files: Files, described: dict[str, Any]) -> None:
+    def __init__(self, settings: ReservedSettings, raw: RawFiles, opt_out: dict[str, Any]) -> None:
         self.fields = Fields(settings.personal_data)
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
-        self.reader = RawTextReader(
-            settings.source,
-            [name for name, _ in files],
-            [path for _, path in files],
-            removed,
-            settings.keys(settings.license_key),
-            settings.broken_share,
-            settings.document_bytes,
-            described["is_part"],
-        )
-        opt_out = OptOut(**{kind: described["opt_out"][kind] for kind in KINDS})
-        self.filter = OptOutFilter(opt_out, described["opt_out"]["holder"])
+        self.reader = RawTextReader(raw, removed)
+        self.filter = OptOutFilter.of_unit(opt_out)
         self.normalise = Normalise(settings.normalisation)
-        self.lines = [(rules.language, _line_block(rules)) for rules in settings.line_rules]
+        self.line_rules = settings.line_rules
         self.mask = MaskPersonalData(settings.personal_data)
         self.documents = self.bytes = 0
         self.entries: Counter[str] = Counter()
 
-    def forms(self) -> Iterator[Document]:
-        """Yield each reserved document whole, and as the rules on lines leave it, masked as the corpus is."""
+    def forms(self) -> Iterator[tuple[str, str]]:
+        """Yield id and masked text of each reserved document, whole and as the rules on lines leave it."""
         for document in self.reader.run():
             found = list(self.filter.entries(document))
             if not found:
@@ -78,16 +59,19 @@ class _Reserved:
             self.entries.update(_shown(entry) for entry in found)
             whole = self.normalise.format(document.text)
             shown_id = self.fields.document_id(document)
-            forms = dict.fromkeys([whole, *(self._without_lines(whole, *entry) for entry in self.lines)])
-            for text in forms:
+            for text in dict.fromkeys([whole, *(_without_lines(whole, rules) for rules in self.line_rules)]):
                 if text:
-                    yield from self.mask.run(iter([Document(text=text, id=shown_id)]))
+                    masked = next(iter(self.mask.run(iter([Document(text=text, id=shown_id)]))))
+                    yield shown_id, masked.text
 
-    @staticmethod
-    def _without_lines(text: str, language: str, block: C4Quality) -> str:
-        document = Document(text=text, id="", metadata={"language": language})
-        block.filter(document)
-        return str(document.text)
+
+def _without_lines(text: str, rules: LineRules) -> str:
+    """Return a text without the lines that the filter drops."""
+    no_document = {"lorem_ipsum": False, "curly_bracket": False, "minimum_sentences": None}
+    block = C4Quality({rules.language: C4(**dict(rules.c4) | no_document)}, None, {rules.language: rules.words})
+    document = Document(text=text, id="", metadata={"language": rules.language})
+    block.filter(document)
+    return str(document.text)
 
 
 def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: Path) -> dict[str, Any]:
@@ -108,25 +92,17 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
     table = schema.empty_table()
     counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
     if content["opt_out"]:
-        refuse_other_files(content, files)
+        raw = RawFiles.of_unit(settings, content, files)
         known = {"source": settings.source, "unit": content["unit"]}
 
-        def sign(chosen: Files) -> tuple[_Reserved, pa.Table]:
-            found = _Reserved(settings, chosen, content)
+        def signed(chosen: RawFiles) -> tuple[_Reserved, pa.Table]:
+            found = _Reserved(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
-                signed = Path(folder) / "signed.parquet"
-                SignDocuments(signed, settings.signatures, known).run(found.forms())
-                return found, pq.read_table(signed)
+                path = Path(folder) / "signed.parquet"
+                sign(found.forms(), path, settings.signatures, known)
+                return found, pq.read_table(path)
 
-        named = [entry["name"] for entry in content["files"]]
-        raw = RawFiles(
-            list(zip(named, files, strict=True)),
-            settings.keys(settings.license_key),
-            settings.document_bytes,
-            settings.broken_share,
-            is_part=content["is_part"],
-        )
-        (found, table), _ = raw.without_damage(sign, quarantine=settings.quarantine)
+        (found, table), _ = raw.without_damage(signed, quarantine=settings.quarantine)
         if settings.signatures.paragraphs:
             nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
             table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)

@@ -15,8 +15,7 @@ import xxhash
 
 from pipeline.core.hosts import host_of, suffixes_of
 from pipeline.corpus.copies.signature_files import CONTENT, Keys, band_columns
-from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
-from pipeline.corpus.removal_reasons import OPT_OUT
+from pipeline.corpus.documents import OPT_OUT, REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.settings import Signatures
 from pipeline.opt_out.entries import contains
 

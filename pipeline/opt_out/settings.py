@@ -8,9 +8,8 @@ from pydantic import Field
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import C4, LanguageRules
-from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
+from pipeline.corpus.settings import Normalisation, PersonalData, Signatures, UnitSettings
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.sources.settings import FieldKeys
 
 
 class LineRules(Settings):
@@ -21,25 +20,21 @@ class LineRules(Settings):
     c4: C4
 
 
-class ReservedSettings(FieldKeys):
+class ReservedSettings(UnitSettings):
     """How a source is read, and what the filter changes in a text besides judging it."""
 
-    source: str
-    license_key: str | None = None
-    document_bytes: int = 20_000_000
     broken_share: float = 1.0
-    quarantine: bool = Field(default=False, description="leave a damaged file out, as the filter does")
     normalisation: Normalisation
     line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
     personal_data: PersonalData
-    signatures: SignaturesSettings
+    signatures: Signatures
 
 
 class ForgottenSettings(Settings):
     """The corpus that is searched, and how its documents are signed."""
 
     corpus: str
-    signatures: SignaturesSettings
+    signatures: Signatures
 
 
 def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
@@ -57,6 +52,6 @@ class RemainsSettings(Settings):
     """How each corpus is signed, from which corpus each token set is made, and what lies beside the run."""
 
     run: str
-    corpora: dict[str, SignaturesSettings]
+    corpora: dict[str, Signatures]
     tokens: dict[str, str]
     others: dict[str, str] = Field(description="a hash of the state of each other run and of each archive")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.records import Record
 from pipeline.core.settings import joined
-from pipeline.corpus.removal_reasons import HARMFUL, OF_RIGHTS
+from pipeline.corpus.documents import HARMFUL, OF_RIGHTS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section

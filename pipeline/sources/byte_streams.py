@@ -9,7 +9,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,6 @@ class Quarantined:
     damage: Damage
     value: str | None = None
 
-    def described(self) -> dict[str, Any]:
-        """Return it as it stands in files and records."""
-        return asdict(self)
-
 
 PIECE_BYTES = 1 << 16
 LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
@@ -64,11 +60,7 @@ def refuse_unreadable(path: Path, error: Exception) -> None:
 
 
 class Expansion:
-    """Adds up what a file expands to.
-
-    Raises:
-        DamagedFile: it is more than any text expands to.
-    """
+    """Adds up what a file expands to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,7 +68,11 @@ class Expansion:
         self._given = 0
 
     def add(self, size: int) -> None:
-        """Count `size` bytes of content."""
+        """Count `size` bytes of content.
+
+        Raises:
+            DamagedFile: it is more than any text expands to.
+        """
         self._given += size
         if self._given > self._allowed:
             raise DamagedFile(

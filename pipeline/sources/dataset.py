@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.parts import PartWriter
 from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents, too_large
 from pipeline.sources.settings import DatasetSettings
+from pipeline.sources.units import PartWriter
 
 ROWS_PER_BLOCK = 1000
 
@@ -26,7 +26,7 @@ def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[st
     Raises:
         InputError: the data set, its configuration or its split does not exist or cannot be read.
     """
-    keys = settings.keys(settings.license_key)
+    keys = settings.keys()
     parts.mkdir(mode=0o770)  # raw texts
     writer = PartWriter(parts, settings.units)
     place = f"{settings.source}/{settings.dataset.split}"

@@ -47,8 +47,8 @@ def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fing
 def _states_license(entries: list[dict[str, Any]], files: list[Path], is_part: bool, limit: int) -> bool:
     if not is_part and not any(ending in entry["name"] for entry in entries for ending in WITH_FIELDS):
         return False
-    from pipeline.sources.parts import part_name
-    from pipeline.sources.stated_licenses import states_license
+    from pipeline.sources.record_formats import states_license
+    from pipeline.sources.units import part_name
 
     names = [part_name(0) if is_part else entry["name"] for entry in entries]
     return any(states_license(path, name, limit) for name, path in zip(names, files, strict=True))

@@ -11,15 +11,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.opt_out.entries import ListedEntries, read_entries
 from pipeline.opt_out.lists import published, read_opt_out, shown
-from pipeline.sources.opt_out_list import KINDS
-from pipeline.sources.settings import ManifestSettings
+from pipeline.sources.settings import KINDS, ManifestSettings
 
 SHOWN = 5
 NO_FILES: list[Path] = []
-
-
-def _text(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
@@ -97,7 +92,7 @@ def run(
             "license": settings.license if is_compared else None,
             "opt_out": _reserved(listed, known.get(str(fingerprint["unit"]))),
         }
-        text = _text(fingerprint | decided_by)
+        text = json.dumps(fingerprint | decided_by, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         described_units[str(fingerprint["unit"])] = {"sha256": sha256, "files": fingerprint["files"]}
@@ -106,5 +101,6 @@ def run(
     if size == 0:
         raise InputError(f"source {settings.source} is empty: give it files with text, or remove it from the sources")
     count = len({entry["name"] for entry in files})
-    manifest.write_text(_text({**content, "units": described_units, "bytes": size, "files": count}), encoding="utf-8")
+    content |= {"units": described_units, "bytes": size, "files": count}
+    manifest.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     return {"files": count, "bytes": size, "units": len(described_units)}

@@ -137,32 +137,19 @@ def raw_documents(records: Iterable[RawRecord], place: str, keys: Keys) -> Itera
                     size = len(text.encode())
                 except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
                     reason = "invalid_utf8"
-        if fields is None or reason is not None:
-            name = _unique(str(record.number), seen)
-            document = RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value)
-            yield _with_encoding(document, record), record
-            continue
-        at = f"{place}, record {record.number}"
-        original = field_text(value_at(fields, keys.id), keys.id, at)
-        name = _unique(str(record.number - 1) if original is None else original, seen)
-        document = RawDocument(
-            id=f"{place}/{name}",
-            number=record.number,
-            size=size,
-            text=text,
-            url=field_text(value_at(fields, keys.url), keys.url, at),
-            title=as_string(value_at(fields, keys.title)),
-            date=iso_date(value_at(fields, keys.date)),
-            holder=field_text(value_at(fields, keys.holder), keys.holder, at),
-            original_id=original,
-            license=next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None),
-        )
-        yield _with_encoding(document, record), record
-
-
-def _with_encoding(document: RawDocument, record: RawRecord) -> RawDocument:
-    document.encoding_known_by, document.decoding_errors = record.encoding_known_by, record.decoding_errors
-    return document
+        known: dict[str, Any] = {"text": None, "reason": reason, "value": value}
+        name = str(record.number)
+        if fields is not None and reason is None:
+            at = f"{place}, record {record.number}"
+            original, url, holder = (
+                field_text(value_at(fields, key), key, at) for key in (keys.id, keys.url, keys.holder)
+            )
+            name = str(record.number - 1) if original is None else original
+            known = {"text": text, "url": url, "holder": holder, "original_id": original}
+            known |= {"title": as_string(value_at(fields, keys.title)), "date": iso_date(value_at(fields, keys.date))}
+            known["license"] = next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None)
+        known |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
+        yield RawDocument(f"{place}/{_unique(name, seen)}", record.number, size, **known), record
 
 
 def iso_date(value: Any) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from pipeline.sources.byte_streams import (
     whole,
 )
 from pipeline.sources.encodings import decode_utf
-from pipeline.sources.raw_documents import Keys, RawRecord, no_text, too_large
+from pipeline.sources.raw_documents import COMMON_LICENSE_KEYS, Keys, RawRecord, no_text, too_large, value_at
+from pipeline.sources.spdx_licenses import as_written
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
@@ -140,17 +143,15 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
 
 def stored_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
     """Return which keys name a column, or a field of a column."""
-    return [key for key in wanted if _is_stored(schema, key)]
+    return [key for key in wanted if _type_at(schema, key) is not None]
 
 
-def _is_stored(fields: pa.Schema | pa.StructType, key: str) -> bool:
+def _type_at(fields: pa.Schema | pa.StructType, key: str) -> pa.DataType | None:
     if key in fields.names:
-        return True
+        return fields.field(key).type
     head, _, rest = key.partition(".")
-    if not rest or head not in fields.names:
-        return False
-    kind = fields.field(head).type
-    return pa.types.is_struct(kind) and _is_stored(kind, rest)
+    kind = fields.field(head).type if rest and head in fields.names else None
+    return _type_at(kind, rest) if kind is not None and pa.types.is_struct(kind) else None
 
 
 def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
@@ -160,20 +161,10 @@ def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
         InputError: one has another type.
     """
     for key in stored_keys(schema, keys):
-        kind = _type_at(schema, key)
+        kind: Any = _type_at(schema, key)
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
             raise InputError(no_text(str(path), key, str(kind)))
-
-
-def _type_at(schema: pa.Schema, key: str) -> pa.DataType:
-    if key in schema.names:
-        return schema.field(key).type
-    head, *rest = key.split(".")
-    kind = schema.field(head).type
-    for name in rest:
-        kind = kind.field(name).type
-    return kind
 
 
 def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
@@ -223,3 +214,48 @@ def _rows(
             yield RawRecord(before + row + 1, size, None, "invalid_utf8", position=position)
         else:
             yield RawRecord(before + row + 1, size, fields, position=position)
+
+
+# A line without any of these has no such field: \u may spell a letter of its name.
+POSSIBLE_FIELD = re.compile(rb"licen[cs]e|\\u")
+
+
+def _json_values(path: Path, compression: str, limit: int) -> Iterator[Any]:
+    for _, line, _, _ in lines(iter(Pieces(path, compression)), limit):
+        if line is None or not POSSIBLE_FIELD.search(line):
+            continue
+        with suppress(ValueError, RecursionError):  # the filter counts a broken line
+            fields = json.loads(line.decode("utf-8-sig"))
+            if isinstance(fields, dict):
+                yield from (value_at(fields, key) for key in COMMON_LICENSE_KEYS)
+
+
+def _parquet_values(path: Path) -> Iterator[Any]:
+    with pq.ParquetFile(path) as file:
+        present = stored_keys(file.schema_arrow, [*COMMON_LICENSE_KEYS])
+        for batch in file.iter_batches(columns=present) if present else ():
+            for key in present:
+                for cell in column_at(batch, key):
+                    with suppress(UnicodeDecodeError):
+                        yield python_value(cell)
+
+
+def states_license(path: Path, name: str, limit: int) -> bool:
+    """Return whether a row of a raw file says which licence it has; reading stops at the first one that does.
+
+    A file that cannot be read states none: the filter leaves it out, or stops.
+
+    Args:
+        name: tells the format; a part of a file is Parquet.
+        limit: the largest row, in bytes, that the filter reads.
+    """
+    stem, compression = split_name(name)
+    if stem.endswith((".jsonl", ".ndjson")):
+        values = _json_values(path, compression, limit)
+    elif stem.endswith(".parquet") and not compression:
+        values = _parquet_values(path)
+    else:  # a text or a page has no fields
+        return False
+    with suppress(InputError, pa.ArrowException, OSError, KeyError):  # KeyError: two columns of one name
+        return any(as_written(value) for value in values)
+    return False

@@ -1,4 +1,4 @@
-"""What a run says about its raw text: where it lies, in which language, and by which right it is used."""
+"""What a run says about its raw text: where it lies, in which language, by which right it is used, and by whom not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,60 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.core.hosts import parse_host
 from pipeline.core.normalization import composed
 from pipeline.core.settings import Settings
-from pipeline.sources.raw_documents import Keys
+from pipeline.sources.raw_documents import Keys, iso_date
 from pipeline.sources.spdx_licenses import canonical
+
+KINDS = ("domains", "ids", "holders")
+
+
+class OptOut(Settings):
+    """Who reserved their rights: `domains` with all their subdomains, `ids` of documents, `holders` of rights."""
+
+    date: str | None = Field(default=None, description="when the list was made, ISO 8601")
+    domains: list[str] = []
+    ids: list[str] = []
+    holders: list[str] = []
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _iso(cls, value: Any) -> str | None:
+        if value is not None and iso_date(value) is None:
+            raise ValueError("write the date as YYYY-MM-DD")
+        return iso_date(value)
+
+    @field_validator("domains")
+    @classmethod
+    def _bare(cls, domains: list[str]) -> list[str]:
+        return sorted({bare_domain(domain) for domain in domains})
+
+    @field_validator("ids", "holders")
+    @classmethod
+    def _ordered(cls, values: list[str]) -> list[str]:
+        if not all(value.strip() for value in values):
+            raise ValueError("an entry is empty: write what is meant, or take the line out")
+        return sorted({composed(value.strip()) for value in values})
+
+
+def bare_domain(domain: str) -> str:
+    """Return a domain as it is compared: as browsers read it, without a leading `*.` and a final dot.
+
+    Raises:
+        ValueError: it is no domain but a URL, or holds a space.
+    """
+    bare = domain.strip().removeprefix("*.").strip(".")
+    try:
+        if not bare or any(sign in bare for sign in "/ *,%") or (":" in bare and bare[0] != "["):
+            raise ValueError("a sign of no domain")
+        host = parse_host(bare)
+        if not re.fullmatch(r"[a-z0-9._-]+|\[.+\]", host):  # a browser takes a;b.nl, and no page has such a host
+            raise ValueError("a sign of no domain")
+        return host
+    except ValueError:
+        raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl") from None
+
 
 Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 
@@ -58,12 +108,13 @@ class FieldKeys(Settings):
     url_key: str = Field(default="url", min_length=1)
     title_key: str = Field(default="title", min_length=1)
     holder_key: str = Field(default="holder", min_length=1, description="who holds the rights, for opt-out lists")
+    license_key: str | None = Field(
+        default=None, min_length=1, description="the field with a document's own licence, which then decides"
+    )
 
-    def keys(self, license_key: str | None = None) -> Keys:
+    def keys(self) -> Keys:
         """Return the names of the fields."""
-        return Keys(
-            *(self.text_key, self.id_key, self.date_key, self.url_key, self.title_key, self.holder_key), license_key
-        )
+        return Keys(*(getattr(self, f"{name}_key") for name in Keys._fields))
 
 
 class Source(FieldKeys):
@@ -89,9 +140,6 @@ class Source(FieldKeys):
     damaged_share: float = Field(
         default=0.01, ge=0, le=1, description="largest share of its bytes in damaged files, which are left out"
     )
-    license_key: str | None = Field(
-        default=None, min_length=1, description="the field with a document's own licence, which then decides"
-    )
     license_names: dict[str, str] = Field(
         default={}, description="what words in that field mean, SPDX; of an empty name: what no licence means"
     )
@@ -110,44 +158,37 @@ class Source(FieldKeys):
         return {composed(name.strip()).casefold(): canonical(license) for name, license in sorted(names.items())}
 
     @model_validator(mode="after")
-    def _own_licenses(self) -> Source:
+    def _fits(self) -> Source:
         if self.license_names and self.license_key is None:
             raise ValueError(f"source {self.name}: license_names needs license_key, the field that it explains")
-        return self
-
-    @model_validator(mode="after")
-    def _with_a_list(self) -> Source:
         if self.allowed_unmatched_ids and self.opt_out is None:
             raise ValueError(f"source {self.name}: allowed_unmatched_ids needs opt_out, the list that has the ids")
-        return self
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Source:
         if (self.path is None) == (self.dataset is None):
             raise ValueError(f"source {self.name}: write where it lies, either path or dataset")
         return self
 
 
-class SplitSettings(FieldKeys):
-    """One large file of a source, and how it is read."""
+class ReadSettings(FieldKeys):
+    """Which source is read, and how."""
 
     source: str
+    document_bytes: int = 20_000_000
+
+
+class SplitSettings(ReadSettings):
+    """One large file of a source, and how it is read."""
+
     file_name: str
     parts: int
     unit_bytes: int
-    document_bytes: int
-    license_key: str | None = None
     quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
 
 
-class DatasetSettings(FieldKeys):
+class DatasetSettings(ReadSettings):
     """One Hugging Face data set, and how it is read."""
 
-    source: str
     dataset: Dataset
     units: int
-    document_bytes: int
-    license_key: str | None = None
 
 
 class ListingSettings(Settings):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain, combinations
 from typing import Any
 
@@ -37,7 +37,7 @@ def canonical(expression: str) -> str:
 
 def licenses_in(expression: str) -> list[str]:
     """Return the licences that a canonical expression names, each with its exception where it has one."""
-    return sorted({token for token in _tokens(expression) if token not in ("(", ")", "AND", "OR")})
+    return sorted({*_tokens(expression)} - {"(", ")", "AND", "OR"})
 
 
 def _tokens(expression: str) -> list[str]:
@@ -62,19 +62,15 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
         return True
     tokens = _tokens(expression)
 
-    def either() -> bool:
-        found = [both()]
-        while tokens and tokens[0] == "OR":
+    def joined(word: str, part: Callable[[], bool]) -> list[bool]:
+        found = [part()]
+        while tokens and tokens[0] == word:
             tokens.pop(0)
-            found.append(both())
-        return any(found)
+            found.append(part())
+        return found
 
-    def both() -> bool:
-        found = [one()]
-        while tokens and tokens[0] == "AND":
-            tokens.pop(0)
-            found.append(one())
-        return all(found)
+    def either() -> bool:
+        return any(joined("OR", lambda: all(joined("AND", one))))
 
     def one() -> bool:
         token = tokens.pop(0)
@@ -195,7 +191,6 @@ def _of_text(text: str) -> str | None:
 
 
 def _of_address(address: str) -> str | None:
-    """Return the licence at an address."""
     parts = split_address(address)
     host, path = parts.host.removeprefix("www."), re.split("[?#]", parts.rest, maxsplit=1)[0].rstrip("/.,;")
     if host == "creativecommons.org":

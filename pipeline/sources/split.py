@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.byte_streams import DamagedFile
-from pipeline.sources.parts import PartWriter, count_parts, write_in_order
 from pipeline.sources.raw_documents import RawDocument, raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
+from pipeline.sources.units import PartWriter, count_parts, write_in_order
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
             "the run was planned: start snakemake again"
         )
     parts.mkdir(mode=0o770)  # raw texts
-    keys = settings.keys(settings.license_key)
+    keys = settings.keys()
 
     def placed() -> Iterator[tuple[int, RawDocument]]:
         records = read_records(file, settings.file_name, keys, settings.document_bytes)

@@ -20,6 +20,7 @@ from pipeline.sources.raw_documents import Keys, RawRecord, Unreadable, too_larg
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
+PAGE_RECORDS = ("response", "resource", "conversion")  # the records of WARC that hold pages
 # What is no XML: trafilatura joins words at white space of this kind, and finds nothing in a page with such an entity.
 _SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
 _ENTITY = re.compile(r"&#(?:[xX]0*([0-9a-fA-F]{1,4})(?![0-9a-fA-F])|0*(\d{1,5})(?!\d));?")
@@ -72,18 +73,23 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
     """
     reader = PieceReader(source)
     number = 0
+    for entry in _entries(reader, path):
+        if entry.rec_type in PAGE_RECORDS:
+            number += 1
+            yield _archived(entry, number, keys, limit, reader.position)
+        while entry.raw_stream.read(1 << 16):
+            pass
+        if entry.raw_stream.limit > 0:
+            sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
+            raise DamagedFile(sentence, "truncated")
+
+
+def _entries(reader: PieceReader, path: Path) -> Iterator[Any]:
     try:
-        for entry in ArchiveIterator(reader):
-            if entry.rec_type in ("response", "resource", "conversion"):
-                number += 1
-                yield _archived(entry, number, keys, limit, reader.position)
-            while entry.raw_stream.read(1 << 16):
-                pass
-            if entry.raw_stream.limit > 0:
-                sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
-                raise DamagedFile(sentence, "truncated")
+        yield from ArchiveIterator(reader)
     except ArchiveLoadFailed:  # its message quotes the file
-        raise _no_archive(path) from None
+        sentence = f"{path} is truncated or damaged, or no WARC file: fetch the file again"
+        raise DamagedFile(sentence, "damaged") from None
 
 
 def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str | None]]:
@@ -92,16 +98,9 @@ def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str
     Raises:
         DamagedFile: the archive is no WARC file.
     """
-    try:
-        for entry in ArchiveIterator(PieceReader(source)):
-            if entry.rec_type in ("response", "resource", "conversion"):
-                yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
-    except ArchiveLoadFailed:  # its message quotes the file
-        raise _no_archive(path) from None
-
-
-def _no_archive(path: Path) -> DamagedFile:
-    return DamagedFile(f"{path} is truncated or damaged, or no WARC file: fetch the file again", "damaged")
+    for entry in _entries(PieceReader(source), path):
+        if entry.rec_type in PAGE_RECORDS:
+            yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
 
 
 def _archived_id(entry: Any) -> str:

@@ -76,7 +76,7 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
     if STEPS[step].per.units is not None:
         source, unit = instance[-2:]
         listed = config.source_units(source)
-        whole = listed.parts_of(unit) is None
+        whole = listed.part_folders[unit] is None
         size = sum(listed.sizes[name] if whole else listed.source.unit_bytes for name in listed.units[unit])
         return float(max(size, 1))
     of_job = WORK[step].of_job

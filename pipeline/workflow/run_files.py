@@ -117,7 +117,7 @@ class RunFiles(ABC):
         listed = self.config.source_units(wildcards["source"])
         return short_hash(
             [
-                [unit, name, listed.sizes[name] if listed.parts_of(unit) is None else None]
+                [unit, name, listed.sizes[name] if listed.part_folders[unit] is None else None]
                 for unit in listed.batches[wildcards["batch"]]
                 for name in listed.units[unit]
             ]

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, document_streams, documents, statistics
 from pipeline.corpus.copies.duplicate_groups import Groups
-from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signature_files import content_hash
+from pipeline.corpus.copies.similarity import MinhashSignature
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
+from tests.corpus.copies.datatrove_minhash import datatrove_block
 
 
 def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:
@@ -120,13 +120,12 @@ def test_each_kind_can_be_switched_off(
 
 
 def test_signatures_are_those_of_datatrove(texts: dict[str, str], tmp_path: Any) -> None:
-    ours = MinhashSignature(tmp_path / "ours", Deduplication())
-    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(Deduplication()))
-    theirs.word_tokenizer = PlainWords()
+    ours, theirs = MinhashSignature(Deduplication()), datatrove_block(str(tmp_path / "theirs"), Deduplication())
     for text in texts.values():
-        shingles = ours.get_shingles(text)
-        assert ours.get_signature(shingles) == theirs.get_signature(shingles)
-        assert np.array(ours.get_signature(shingles)).shape == (14, 8)
+        shingles = theirs.get_shingles(text)
+        assert np.array_equal(ours.shingles.of(text), shingles[:, 0])
+        assert ours.smallest(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
+        assert ours.smallest(shingles[:, 0]).shape == (14, 8)
 
 
 def test_duplicates_of_other_documents_are_refused(

@@ -97,3 +97,9 @@ def test_the_order_of_rows_and_metadata_does_not_change_the_bytes_of_removed_doc
     write_removed(tmp_path / "other", rows[::-1], dict(reversed(metadata.items())))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     assert pq.read_table(tmp_path / "one")["id"].to_pylist() == ["a", "b", "é"]
+
+
+def test_only_what_a_document_may_lack_may_be_null() -> None:
+    lacking = {field.name for field in documents.FINAL_SCHEMA if field.nullable}
+    assert lacking == {"license", "url", "title", "date", "quality", "perplexity"}
+    assert {field.name for field in documents.REMOVED_SCHEMA if field.nullable} == {"value", "language"}

@@ -21,6 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.filter import blocks
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
 from pipeline.corpus.text.language_identification import IdentifyLanguage
@@ -211,7 +212,7 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
         )
         writer = JsonlWriter(f"{folder}/out", compression=None)
         LocalPipelineExecutor(
-            [*blocks(unit, ["x.jsonl"], [raw]), writer], logging_dir=f"{folder}/logs", workers=1
+            [*blocks(unit, RawFiles("s", [("x.jsonl", raw)])), writer], logging_dir=f"{folder}/logs", workers=1
         ).run()
         lines = Path(folder, "out/00000.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.corpus.removal_reasons import LANGUAGE, MIXED_LANGUAGE
+from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
 from pipeline.corpus.settings import Corpus
 from tests.corpus.conftest import TEXTS
 

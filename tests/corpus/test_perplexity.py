@@ -17,9 +17,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import perplexity
-from pipeline.corpus.classifier.settings import PerplexitySettings
 from pipeline.corpus.document_streams import read_scores, with_scores
 from pipeline.corpus.documents import DocumentCollector, read_documents
+from pipeline.corpus.settings import PerplexitySettings
 
 WORDS = ["<bos>", "de", "boot", "ligt", "bij", "brug", "?"]
 

@@ -26,9 +26,8 @@ from pipeline.core.formatting import is_hidden
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
 from pipeline.corpus.data_set.description import Counts
-from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
-from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
+from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings, PublishSettings
 from pipeline.workflow.steps import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'

@@ -23,8 +23,8 @@ from pipeline.corpus.quarantine import joined
 from pipeline.corpus.settings import Corpus
 from pipeline.sources import split
 from pipeline.sources.byte_streams import DamagedFile
-from pipeline.sources.parts import raw_bytes, read_part
 from pipeline.sources.settings import SplitSettings
+from pipeline.sources.units import raw_bytes, read_part
 from pipeline.workflow.steps import step_settings
 from tests.sources.test_web import archive
 

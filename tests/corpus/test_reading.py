@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import byte_streams
@@ -36,7 +37,7 @@ def read(
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = RawTextReader("s", list(contents), [folder / name for name in contents], removed, **keywords)
+    reader = RawTextReader(RawFiles("s", [(name, folder / name) for name in contents], **keywords), removed)
     return list(reader.run()), removed.rows, reader
 
 
@@ -156,7 +157,7 @@ def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match=r"looks like a decompression bomb"):
-        sum(1 for _ in RawTextReader("s", [name], [tmp_path / name], removed).run())
+        sum(1 for _ in RawTextReader(RawFiles("s", [(name, tmp_path / name)]), removed).run())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kibibytes
 
 
@@ -164,10 +165,11 @@ MEASURE = """
 import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-kept = sum(1 for _ in RawTextReader("s", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
+kept = sum(1 for _ in RawTextReader(RawFiles("s", [("x.jsonl", Path(sys.argv[1]))]), removed).run())
 status = Path("/proc/self/status").read_text().split()  # getrusage would tell the peak of the tests as well
 print(kept, [row["reason"] for row in removed.rows], status[status.index("VmHWM:") + 1])
 """

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from datatrove.data import Document
 
-from pipeline.corpus import removal_reasons
+from pipeline.corpus import documents
+from pipeline.corpus.documents import OF_RIGHTS
 from pipeline.corpus.filter import RULE_BLOCKS
 from pipeline.corpus.reason_sentences import REASONS, sentence
-from pipeline.corpus.removal_reasons import OF_RIGHTS
 from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus, FilterSettings, FindDuplicatesSettings
@@ -30,8 +30,8 @@ RULES = [(block, rule) for block in MEASURING for rule in block.declared]
 WITHOUT_THRESHOLD = {
     *get_args(Unreadable),
     *OF_RIGHTS,
-    removal_reasons.EMPTY,
-    removal_reasons.EXACT_DUPLICATE,
+    documents.EMPTY,
+    documents.EXACT_DUPLICATE,
 } - {"too_large"}
 # What changes a measure of its section, and is none.
 NO_THRESHOLDS = {"stop_words", "repeated_stop_words", "short_line_length", "within_words"}
@@ -80,7 +80,7 @@ def told(stage: str, reason: str, value: str = "9", language: str = "nl", **chan
 
 
 def test_all_reasons_are_known_in_one_place() -> None:
-    constants = {value for name, value in vars(removal_reasons).items() if name.isupper() and isinstance(value, str)}
+    constants = {getattr(documents, name) for name in documents.__annotations__}
     declared = {rule.reason for _, rule in RULES}
     assert len(declared) == len(RULES), "two rules have one reason"
     known = {reason for reasons in REASONS.values() for reason in reasons}
@@ -107,12 +107,12 @@ def test_no_step_writes_a_reason_of_its_own() -> None:
 @pytest.mark.parametrize(("stage", "reason"), [(stage, reason) for stage, known in REASONS.items() for reason in known])
 def test_the_sentence_of_every_reason_has_its_threshold(stage: str, reason: str) -> None:
     lengths = {"top_{n}_gram": (2, 3, 4), "duplicate_{n}_grams": range(5, 11)}.get(reason, (0,))
-    values = ["a: 2 hits", "b: 0.9"] if reason == removal_reasons.HARMFUL else ["9"]
+    values = ["a: 2 hits", "b: 0.9"] if reason == documents.HARMFUL else ["9"]
     for text in [told(stage, reason.format(n=n), value) for n in lengths for value in values]:
         assert text is not None and text[0].isupper() and text.endswith("."), text
         assert ("; " in text) is (reason not in WITHOUT_THRESHOLD), text
         assert "None" not in text and "{" not in text and ".en." not in text
-    if reason == removal_reasons.HARMFUL:
+    if reason == documents.HARMFUL:
         assert "the least is 2 (harmful.word_lists.a.minimum_hits" in str(told(stage, reason, "a: 2 hits"))
         assert "0.5 (harmful.word_lists.a.minimum_share" in str(told(stage, reason, "a: 2 hits"))
         assert "the least is 0.75 (harmful.classifiers.b.threshold" in str(told(stage, reason, "b: 0.9"))
@@ -177,17 +177,17 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
     ]:
         text = str(told("filter", "too_few_words", configuration=configuration))
         assert text.startswith(said + origin), text
-    c4 = str(told("filter", removal_reasons.TOO_FEW_SENTENCES))
+    c4 = str(told("filter", documents.TOO_FEW_SENTENCES))
     assert c4.endswith("the least is 5 (languages.nl.c4.minimum_sentences, a default).")
     for written, origin in (({}, "a default"), ({"document_bytes": 20_000_000}, "written in the configuration")):
         text = str(told("filter", "too_large", configuration={"sources": [{"name": "s", **written}]}))
         assert text == f"Its size is 9 bytes; the largest is 20000000 (document_bytes, {origin})."
     overlap = {"corpus": {"main": {"decontamination": {"minimum_overlap": 0.0}}}}
-    assert "written" in str(told("decontaminate", removal_reasons.CONTAMINATED, configuration=overlap))
+    assert "written" in str(told("decontaminate", documents.CONTAMINATED, configuration=overlap))
 
 
 def test_a_language_that_is_not_wanted_is_told_what_each_language_asks() -> None:
-    text = str(told("filter", removal_reasons.LANGUAGE, "af 1.00", "af"))
+    text = str(told("filter", documents.LANGUAGE, "af 1.00", "af"))
     assert re.search(
         r"is af 1\.00; the least is 0\.65 \(languages\.en\.minimum_score, .*, 0\.689 \(languages\.nl\.", text
     )
@@ -205,7 +205,5 @@ def test_a_score_that_is_known_for_a_model_is_not_called_written() -> None:
     for own, origin in ((words, "the score that is known for glotlid"), ({**words, "minimum_score": 0.8}, "written")):
         configuration = {"corpus": {"main": {"languages": {"fy": own}, "language_model": model}}}
         changed = {"languages": {"fy": rules | {"minimum_score": own.get("minimum_score", 0.723)}}}
-        text = str(
-            told("filter", removal_reasons.LANGUAGE, "fy 0.5", "fy", configuration=configuration, settings=changed)
-        )
+        text = str(told("filter", documents.LANGUAGE, "fy 0.5", "fy", configuration=configuration, settings=changed))
         assert f"(languages.fy.minimum_score, {origin}" in text, text

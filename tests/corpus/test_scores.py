@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
-from pipeline.corpus.document_streams import read_scores, score_schema, with_scores
+from pipeline.corpus.document_streams import read_scores, with_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 
 
@@ -37,9 +37,8 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, LinearClassifier
 def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
     documents, path, classifier = scored
     found = pq.read_table(path)
-    assert found.schema.remove_metadata() == score_schema("quality") and found["id"].to_pylist() == [
-        d["id"] for d in documents
-    ]
+    assert found.schema.remove_metadata() == pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field("quality")])
+    assert found["id"].to_pylist() == [d["id"] for d in documents]
     for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
         expected = classifier.scores([document["text"]])[0] if document["language"] == "nl" else None
         assert quality == expected

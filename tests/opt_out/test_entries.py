@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.rights_filters import OptOutFilter
+from pipeline.corpus.reader import OptOutFilter
 from pipeline.opt_out import entries
 from pipeline.opt_out.entries import ListedEntries, entries_of, read_entries, write_entries
-from pipeline.sources.opt_out_list import KINDS, OptOut
-from pipeline.sources.parts import PartWriter, part_name, read_part
 from pipeline.sources.raw_documents import RawDocument, raw_documents
 from pipeline.sources.record_formats import Keys, read_records
+from pipeline.sources.settings import KINDS, OptOut
+from pipeline.sources.units import PartWriter, part_name, read_part
 from tests.sources.test_web import PAGE, archive
 
 FIELDS = st.fixed_dictionaries(

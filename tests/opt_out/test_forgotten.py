@@ -12,11 +12,11 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, id_hash, write_removed
-from pipeline.corpus.settings import SignaturesSettings
+from pipeline.corpus.settings import Signatures
 from pipeline.opt_out import forgotten
 from pipeline.opt_out.settings import ForgottenSettings
 
-SIGNED = SignaturesSettings(bands=2)
+SIGNED = Signatures(bands=2)
 LISTED: dict[str, Any] = {
     "date": "2026-01-01",
     "sha256": "0" * 64,

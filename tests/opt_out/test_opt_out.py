@@ -17,15 +17,14 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
-from pipeline.corpus.rights_filters import OptOutFilter
+from pipeline.corpus.reader import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
 from pipeline.opt_out.search import on_domains
 from pipeline.sources import manifest
-from pipeline.sources.opt_out_list import OptOut
 from pipeline.sources.raw_documents import Keys, raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.settings import EntriesSettings, ManifestSettings, Rights
+from pipeline.sources.settings import EntriesSettings, ManifestSettings, OptOut, Rights
 from tests.conftest import fingerprinted
 
 LISTED = OptOut(

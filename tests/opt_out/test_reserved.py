@@ -24,7 +24,7 @@ from pipeline.corpus.settings import (
     DeduplicateSettings,
     Deduplication,
     FindDuplicatesSettings,
-    SignaturesSettings,
+    Signatures,
 )
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.opt_out import reserved
@@ -149,13 +149,13 @@ class Case:
             "opt_out": listed if entries else None,
         }
         (folder / "unit.json").write_text(json.dumps(described))
-        keys = set(SignaturesSettings.model_fields)
+        keys = set(Signatures.model_fields)
         step = ReservedSettings(
             source="s",
             normalisation=corpus.normalisation,
             line_rules=line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
-            signatures=SignaturesSettings(**corpus.deduplication.model_dump(include=keys)),
+            signatures=Signatures(**corpus.deduplication.model_dump(include=keys)),
             broken_share=corpus.broken_share,
             quarantine=self.chain.reading.get("quarantine", False),
         )

@@ -20,9 +20,10 @@ import yaml
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.reader import RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources import dataset, parts, split
+from pipeline.sources import dataset, split, units
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
 from pipeline.workflow.dag import Dag
@@ -49,7 +50,7 @@ def configured(folder: Path, **source: Any) -> Config:
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
     removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
-    reader = RawTextReader("s", names, files, removed, broken_share=1.0, is_part=is_part)
+    reader = RawTextReader(RawFiles("s", [*zip(names, files, strict=True)], broken_share=1.0, is_part=is_part), removed)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
 
@@ -57,20 +58,20 @@ def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any],
 def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, groups: list[int]
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS_PER_GROUP", rows)
-    monkeypatch.setattr(parts, "BYTES_PER_GROUP", size)
-    writer = parts.PartWriter(tmp_path, 1, [700])
+    monkeypatch.setattr(units, "ROWS_PER_GROUP", rows)
+    monkeypatch.setattr(units, "BYTES_PER_GROUP", size)
+    writer = units.PartWriter(tmp_path, 1, [700])
     for number in range(7):
         writer.write(0, RawDocument(id=str(number), number=number, size=100, text="x"))
     writer.finish(0)
-    metadata = pq.ParquetFile(tmp_path / parts.part_name(0)).metadata
+    metadata = pq.ParquetFile(tmp_path / units.part_name(0)).metadata
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == groups
     assert (writer.documents, writer.bytes) == (7, 700)
     page = RawDocument("1", 1, 100, "x", encoding_known_by="meta", decoding_errors=2)
-    writer = parts.PartWriter(tmp_path, 1)
+    writer = units.PartWriter(tmp_path, 1)
     writer.write(0, page)
     writer.finish(0)
-    assert [*parts.read_part(tmp_path / parts.part_name(0))] == [page]
+    assert [*units.read_part(tmp_path / units.part_name(0))] == [page]
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
@@ -89,7 +90,7 @@ def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: s
     assert parts == -(-(raw / name).stat().st_size // UNIT_BYTES) > 2
     settings = step_settings(config, "sources.split", {"source": "s", "file": number})
     assert isinstance(settings, SplitSettings)
-    folder = listed.parts_of(next(iter(listed.units)))
+    folder = listed.part_folders[next(iter(listed.units))]
     assert folder is not None
     folder.parent.mkdir(parents=True)
     counts = split.run(settings, file=raw / name, parts=folder)
@@ -120,7 +121,7 @@ def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
     parts = [unit for unit in after if unit not in before]
     assert len(parts) > 1 and all(list(after[unit]) == ["groot.jsonl"] for unit in parts)
     listed = config.source_units("s")
-    assert all((listed.parts_of(unit) is not None) == (unit in parts) for unit in after)
+    assert all((listed.part_folders[unit] is not None) == (unit in parts) for unit in after)
     records = [Path(record).name for record in Dag(config).records()]
     assert sum(record.startswith("sources.split.s.") for record in records) == 1
 
@@ -199,22 +200,22 @@ def test_the_rows_are_dealt_in_blocks_over_the_units(
 def test_more_parts_are_written_than_files_may_be_open(
     tmp_path: Path, few_files: Callable[[int], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(units, "ROWS_PER_GROUP", 2)
 
     def write(name: str) -> list[list[str]]:
         (tmp_path / name).mkdir()
-        writer = parts.PartWriter(tmp_path / name, 250)
+        writer = units.PartWriter(tmp_path / name, 250)
         for number in range(1200):
             writer.write(number * 7 % 240, RawDocument(f"s/{number}", number, 1, "x"))
         for part in range(250):
             writer.finish(part)
         files = sorted((tmp_path / name).iterdir())
-        assert [path.name for path in files] == [parts.part_name(part) for part in range(250)]
-        return [[document.id for document in parts.read_part(path)] for path in files]
+        assert [path.name for path in files] == [units.part_name(part) for part in range(250)]
+        return [[document.id for document in units.read_part(path)] for path in files]
 
     with few_files(130):
         found = write("few")
-    monkeypatch.setattr(parts, "PARTS_OPEN", 1000)
+    monkeypatch.setattr(units, "PARTS_OPEN", 1000)
     assert found == write("many") and sum(map(len, found)) == 1200
 
 

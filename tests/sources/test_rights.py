@@ -11,8 +11,7 @@ import yaml
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import read_opt_out
-from pipeline.sources.opt_out_list import OptOut
-from pipeline.sources.settings import Dataset, Source
+from pipeline.sources.settings import Dataset, OptOut, Source
 from pipeline.sources.spdx_licenses import canonical, is_allowed, say_the_same
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.sources.parts import PART_SCHEMA
-from pipeline.sources.stated_licenses import states_license
+from pipeline.sources.record_formats import states_license
+from pipeline.sources.units import PART_SCHEMA
 
 LIMIT = 10_000
 ROWS: dict[str, tuple[dict[str, Any], bool]] = {

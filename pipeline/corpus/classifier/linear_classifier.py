@@ -108,8 +108,7 @@ def _buckets(data: Bytes) -> Buckets:
 
 def buckets(text: str) -> Buckets:
     """Return the bucket, below BUCKETS, of each word and mark of a text and then of each two in a row."""
-    found: Buckets = _buckets(np.frombuffer(text.encode(), dtype=np.uint8))
-    return found
+    return _buckets(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
 @compiled
@@ -131,8 +130,7 @@ class LinearClassifier:
     def probabilities(self, means_N: Floats) -> Floats:
         """Return the scores, from 0 to 1, of texts with these mean weights."""
         exponents = np.clip(self.slope * means_N + self.constant, -700, 700)
-        scores: Floats = 1 / (1 + np.exp(-exponents))
-        return scores
+        return np.asarray(1 / (1 + np.exp(-exponents)))
 
     def scores(self, texts: Iterable[str]) -> Floats:
         """Return how likely each text is a good one, if good and bad ones are equally frequent, shape (N,)."""

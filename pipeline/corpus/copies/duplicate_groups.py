@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns
+from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
+from pipeline.corpus.documents import read_metadata, stored
 from pipeline.corpus.settings import KeyComparison
 from pipeline.corpus.text.numba_cache import compiled
 
@@ -188,17 +189,23 @@ def comparison_memory(settings: KeyComparison, documents: int, needed_bytes: int
     return settings.memory_bytes - needed_bytes
 
 
-def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
-    return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
-
-
 class SignedCorpus:
-    """The signatures of the documents of a corpus, and of reserved ones, whose numbers follow."""
+    """The signatures of the documents of a corpus, and of reserved ones, whose numbers follow.
 
-    def __init__(self, units: list[SignedUnit], reserved: list[SignedUnit], settings: KeyComparison) -> None:
-        self.units, self.reserved = units, reserved
-        self.documents = sum(unit.rows for unit in units)
-        self.total = self.documents + sum(unit.rows for unit in reserved)
+    Args:
+        prefer: the sources whose copies are preferred, the best first.
+
+    Raises:
+        InputError: a file has other columns, or two files are the same unit.
+    """
+
+    def __init__(
+        self, signatures: list[Path], reserved: list[Path], settings: KeyComparison, prefer: Sequence[str] = ()
+    ) -> None:
+        self.units = open_units(signatures, settings, prefer)
+        self.documents = sum(unit.rows for unit in self.units)
+        self.reserved = open_units(reserved, settings, prefer, self.documents)
+        self.total = self.documents + sum(unit.rows for unit in self.reserved)
         self._exact = settings.exact
         with_content = settings.exact or bool(reserved)
         self._kinds = [CONTENT] * with_content + [[name] for name in band_columns(settings)]
@@ -209,11 +216,15 @@ class SignedCorpus:
         The shares are cut from a line on which each kind of key, the content and the bands, follows the one before it.
         What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
         """
+
+        def read(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
+            return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
+
         groups = Groups(self.total)
         first, end = (place * len(self._kinds) * ALL_KEYS // shares for place in (share, share + 1))
         for place, columns in enumerate(self._kinds):
             span = (max(first - place * ALL_KEYS, 0), min(end - place * ALL_KEYS, ALL_KEYS))
-            keys = partial(_document_keys, columns=columns)
+            keys = partial(read, columns=columns)
             # Of equal keys the first is paired with each of the others, so the reserved ones come first.
             for ones, others in equal_pairs([*self.reserved, *self.units], keys, self.total, memory_bytes, span):
                 wanted = slice(None) if self._exact or columns != CONTENT else ones >= self.documents
@@ -231,7 +242,7 @@ class SignedCorpus:
         documents = np.flatnonzero(roots != np.arange(len(roots)))
         known = {"share": share, "shares": shares, "of": self._sha256()}
         pairs = pa.table({"document": documents, "first": roots[documents]})
-        pairs = pairs.replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
+        pairs = pairs.replace_schema_metadata(stored(known))
         encodings = dict.fromkeys(pairs.column_names, "DELTA_BINARY_PACKED")
         pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return len(pairs)
@@ -245,12 +256,10 @@ class SignedCorpus:
         groups = Groups(self.total)
         sha256 = self._sha256()
         for share, path in enumerate(paths):
+            known = read_metadata(path)
+            if [known[key] for key in ("share", "shares", "of")] != [share, len(paths), sha256]:
+                raise InputError(f"{path} is not share {share} of {len(paths)} of these keys: rerun corpus.equal_keys")
             with pq.ParquetFile(path) as file:
-                known = json.loads(file.metadata.metadata[b"polder"])
-                if known != {"share": share, "shares": len(paths), "of": sha256}:
-                    raise InputError(
-                        f"{path} is not share {share} of {len(paths)} of these keys: rerun corpus.equal_keys"
-                    )
                 for rows in file.iter_batches():
                     groups.join(rows["first"].to_numpy(), rows["document"].to_numpy())
         return groups

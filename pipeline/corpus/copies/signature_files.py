@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
+from pipeline.corpus.documents import required, stored
 from pipeline.corpus.settings import Signatures
 
 CONTENT = ["content_0", "content_1"]
@@ -39,17 +40,15 @@ def band_columns(settings: Signatures) -> list[str]:
 
 def signature_schema(settings: Signatures) -> pa.Schema:
     """Return the columns of a file of signatures."""
-    fields = [("id", pa.string()), ("characters", pa.int64())] + [("ngrams", pa.int64())] * settings.minhash
-    fields += [(name, pa.uint64()) for name in CONTENT + band_columns(settings)]
-    fields += [("paragraphs", pa.list_(pa.uint64()))] if settings.paragraphs else []
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+    fields = required(id=pa.string(), characters=pa.int64()) + required(ngrams=pa.int64()) * settings.minhash
+    fields += required(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
+    return pa.schema(fields + required(paragraphs=pa.list_(pa.uint64())) * settings.paragraphs)
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return characters and sha256 of a text in which case and white space make no difference."""
-    from pipeline.corpus.text.pretokens import (
-        join_pretokens,
-    )  # what compares hashes makes none, and does not load a compiler
+    # What compares hashes makes none, and does not load a compiler.
+    from pipeline.corpus.text.pretokens import join_pretokens
 
     plain, characters = join_pretokens(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()
@@ -78,7 +77,6 @@ class SignatureWriter:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add the signature of one document."""
         self._rows.append(row)
         if len(self._rows) == 1000:
             self._flush()
@@ -103,7 +101,7 @@ class SignatureWriter:
         """Write what was added, and what the file says about itself."""
         self._flush()
         self._write_group()
-        self._writer.add_key_value_metadata({"polder": json.dumps(self.metadata, sort_keys=True)})
+        self._writer.add_key_value_metadata(stored(self.metadata))
         self._writer.close()
 
 
@@ -140,7 +138,7 @@ class SignedUnit:
         return np.stack([table[name].to_numpy() for name in columns])
 
 
-def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], first: int = 0) -> list[SignedUnit]:
+def open_units(paths: Iterable[Path], settings: Signatures, prefer: Sequence[str], first: int = 0) -> list[SignedUnit]:
     """Return the units in the order of source and unit, in which their documents have numbers; `first` is the first.
 
     Their paragraphs have numbers in the order of the preferred sources, then of source and unit.
@@ -169,15 +167,3 @@ def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], f
     numbers = accumulate((unit.paragraphs for unit in units), initial=0)
     units = [replace(unit, first_paragraph=number) for unit, number in zip(units, numbers, strict=False)]
     return sorted(units, key=lambda unit: (unit.source, unit.unit))
-
-
-def open_signed(
-    signatures: list[Path], reserved: list[Path], settings: Signatures, prefer: list[str]
-) -> tuple[list[SignedUnit], list[SignedUnit]]:
-    """Return the units of a corpus, and those of what is reserved, whose documents have the numbers that follow.
-
-    Raises:
-        InputError: as `open_units`.
-    """
-    units = open_units(signatures, settings, prefer)
-    return units, open_units(reserved, settings, prefer, sum(unit.rows for unit in units))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.hashing import sha256_of
-from pipeline.corpus.data_set.settings import PublishSettings
+from pipeline.corpus.settings import PublishSettings
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 PARQUET = "application/x-parquet"
@@ -55,16 +55,9 @@ def license_address(license: str) -> str:
 
 def _data_type(kind: pa.DataType) -> Any:
     types = mlcroissant.DataType
-    for fits, data_type in (
-        (pa.types.is_integer, types.INTEGER),
-        (pa.types.is_floating, types.FLOAT),
-        (pa.types.is_boolean, types.BOOL),
-        (pa.types.is_date, types.DATE),
-        (pa.types.is_timestamp, types.DATETIME),
-    ):
-        if fits(kind):
-            return data_type
-    return types.TEXT
+    known = {pa.types.is_integer: types.INTEGER, pa.types.is_floating: types.FLOAT, pa.types.is_boolean: types.BOOL}
+    known |= {pa.types.is_date: types.DATE, pa.types.is_timestamp: types.DATETIME}
+    return next((data_type for fits, data_type in known.items() if fits(kind)), types.TEXT)
 
 
 def _field(
@@ -86,29 +79,24 @@ def _field(
     )
 
 
-def _source_records(context: mlcroissant.Context, table: Path) -> tuple[mlcroissant.FileObject, mlcroissant.RecordSet]:
-    """Return the file of the sources, and its records, which give documents the licence that they do not state."""
-    file = mlcroissant.FileObject(
+def _file(context: mlcroissant.Context, path: str, size: int, sha256: str) -> mlcroissant.FileObject:
+    return mlcroissant.FileObject(
         ctx=context,
-        id=SOURCES_FILE,
-        name=SOURCES_FILE,
-        content_url=SOURCES_FILE,
-        content_size=f"{table.stat().st_size} B",
+        id=path,
+        name=path.rpartition("/")[2],
+        content_url=path,
+        content_size=f"{size} B",
         encoding_formats=[PARQUET],
-        sha256=sha256_of(table),
+        sha256=sha256,
     )
-    records = mlcroissant.RecordSet(
-        ctx=context,
-        id=SOURCES,
-        name=SOURCES,
-        description="one record for each source, with its licence and its rights",
-        key=[f"{SOURCES}/source"],
-        fields=[
-            _field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE)
-            for column in pq.read_schema(table)
-        ],
+
+
+def _records(
+    context: mlcroissant.Context, name: str, description: str, key: str, fields: list[mlcroissant.Field]
+) -> mlcroissant.RecordSet:
+    return mlcroissant.RecordSet(
+        ctx=context, id=name, name=name, description=description, key=[f"{name}/{key}"], fields=fields
     )
-    return file, records
 
 
 def metadata(
@@ -125,18 +113,7 @@ def metadata(
         mlcroissant.ValidationError: the metadata break a rule of Croissant.
     """
     context = mlcroissant.Context(conforms_to=VERSION)
-    files = [
-        mlcroissant.FileObject(
-            ctx=context,
-            id=file["path"],
-            name=file["path"].rpartition("/")[2],
-            content_url=file["path"],
-            content_size=f"{file['bytes']} B",
-            encoding_formats=[PARQUET],
-            sha256=file["sha256"],
-        )
-        for file in dataset["files"]
-    ]
+    files = [_file(context, file["path"], file["bytes"], file["sha256"]) for file in dataset["files"]]
     file_set = mlcroissant.FileSet(
         ctx=context,
         id=FILES,
@@ -145,15 +122,14 @@ def metadata(
         encoding_formats=[PARQUET],
         includes=[file["path"] for file in dataset["files"]],
     )
-    records = mlcroissant.RecordSet(
-        ctx=context,
-        id=RECORDS,
-        name=RECORDS,
-        description="one record for each document",
-        key=[f"{RECORDS}/id"],
-        fields=[_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)],
-    )
-    table, source_records = _source_records(context, sources)
+    fields = [_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
+    records = _records(context, RECORDS, "one record for each document", "id", fields)
+    # They give documents the licence that these do not state.
+    table = _file(context, SOURCES_FILE, sources.stat().st_size, sha256_of(sources))
+    columns = pq.read_schema(sources)
+    fields = [_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]
+    described_by = "one record for each source, with its licence and its rights"
+    source_records = _records(context, SOURCES, described_by, "source", fields)
     content = hashlib.sha256("".join(file["sha256"] for file in dataset["files"]).encode()).hexdigest()
     provider = settings.provider or f"the makers of {settings.run}"
     masked = ", ".join(f"{number:,} × {kind}" for kind, number in dataset["personal_data"].items()) or "none found"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.hosts import split_address
-from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.document_streams import format_licenses, with_licenses
-from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
-from pipeline.corpus.removal_reasons import EXACT_DUPLICATE, NEAR_DUPLICATE
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_metadata
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
+from pipeline.corpus.settings import PublishSettings
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
@@ -52,9 +51,8 @@ class Counts:
 
     def __init__(self, licenses: Mapping[str, str]) -> None:
         self._licenses = licenses
-        self.documents: Counter[tuple[str, ...]] = Counter()
-        self.bytes: Counter[tuple[str, ...]] = Counter()
-        self.domains: dict[tuple[str, str], tuple[int, int]] = {}
+        self.groups: dict[tuple[str, ...], Counter[str]] = {}
+        self.domains: dict[tuple[str, str], Counter[str]] = {}
         self.lengths: dict[str, Counter[int]] = {}
         self.scores: dict[str, Counter[int]] = {}
 
@@ -62,11 +60,7 @@ class Counts:
         """Count rows with columns as documents have; date and url need not be there."""
         columns = {"language": batch.column("language"), "year": _years(batch), "source": batch.column("source")}
         columns |= {"license": with_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
-        table = pa.table(columns).group_by([*GROUPS.values()]).aggregate([([], "count_all"), ("bytes", "sum")])
-        for row in table.to_pylist():
-            group = tuple(row[name] for name in GROUPS.values())
-            self.documents[group] += row["count_all"]
-            self.bytes[group] += row["bytes_sum"]
+        _add(self.groups, pa.table(columns), [*GROUPS.values()])
         self._add_domains(columns["bytes"], batch)
         characters = np.maximum(pc.utf8_length(batch.column("text")).to_numpy(zero_copy_only=False), 1)
         lengths = np.floor(np.log2(characters) * LENGTHS_PER_DOUBLING).astype(int)
@@ -83,16 +77,13 @@ class Counts:
         hosts = [address.host.removeprefix("www.") if address.prefix else "" for address in addresses]
         found = pa.array([host or None for host in hosts], pa.string())
         table = pa.table({"source": batch.column("source"), "domain": found, "bytes": sizes})
-        grouped = table.filter(pc.is_valid(found)).group_by(["source", "domain"])
-        for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
-            documents, size = self.domains.get((row["source"], row["domain"]), (0, 0))
-            self.domains[row["source"], row["domain"]] = (documents + row["count_all"], size + row["bytes_sum"])
+        _add(self.domains, table.filter(pc.is_valid(found)), ["source", "domain"])
 
     def largest_domains(self) -> dict[str, dict[str, Any]]:
         """Return by source how many domains its documents are of, and the largest: name, documents, bytes."""
         found: dict[str, list[tuple[str, int, int]]] = {}
-        for (source, domain), (documents, size) in self.domains.items():
-            found.setdefault(source, []).append((domain, documents, size))
+        for (source, domain), part in self.domains.items():
+            found.setdefault(source, []).append((domain, part["documents"], part["bytes"]))
         return {
             source: {
                 "domains": len(rows),
@@ -104,22 +95,22 @@ class Counts:
     def group(self, name: str) -> dict[str, dict[str, int]]:
         """Return documents and bytes by one of the properties, in order."""
         place = list(GROUPS).index(name)
-        found: dict[str, dict[str, int]] = {}
-        for group in sorted(self.documents, key=lambda group: group[place]):
-            part = found.setdefault(group[place], {"documents": 0, "bytes": 0})
-            part["documents"] += self.documents[group]
-            part["bytes"] += self.bytes[group]
-        return found
+        return _sums((group[place], part) for group, part in self.groups.items())
 
 
-def _by_genre(sources: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return documents and bytes by genre, in order, of the sources that name theirs."""
-    found: dict[str, dict[str, int]] = {}
-    for genre, name in sorted((source["genre"], name) for name, source in sources.items() if source["genre"]):
-        part = found.setdefault(genre, {"documents": 0, "bytes": 0})
-        for key in part:
-            part[key] += sources[name][key]
-    return found
+def _add(counts: dict[Any, Counter[str]], table: pa.Table, names: list[str]) -> None:
+    """Add the documents of a table, and their `bytes`, to the counts of those with equal values in some columns."""
+    for row in table.group_by(names).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+        part = counts.setdefault(tuple(row[name] for name in names), Counter())
+        part.update(documents=row["count_all"], bytes=row["bytes_sum"])
+
+
+def _sums(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
+    """Return the sums of documents and bytes by name, in order."""
+    found: dict[str, Counter[str]] = {}
+    for name, part in parts:
+        found.setdefault(name, Counter()).update(documents=part["documents"], bytes=part["bytes"])
+    return {name: dict(part) for name, part in sorted(found.items())}
 
 
 def _histogram(counts: Counter[int]) -> list[list[int]]:
@@ -186,7 +177,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
     for path in final:
         for batch in _batches(path):
             counts.add(batch)
-    documents = sum(counts.documents.values())
+    documents = sum(part["documents"] for part in counts.groups.values())
     if documents != counted["totals"]["documents_out"]:
         raise InputError(
             f"{statistics} counts {counted['totals']['documents_out']} documents and the files have {documents}: "
@@ -218,7 +209,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         "totals": counted["totals"],
         **groups,
         "sources": sources,
-        "genres": _by_genre(sources),
+        "genres": _sums((source["genre"], source) for source in sources.values() if source["genre"]),
         "domains": counts.largest_domains(),
         "personal_data": counted["personal_data"],
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},

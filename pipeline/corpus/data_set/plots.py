@@ -46,42 +46,25 @@ def histogram(
 
     total = sum(number for _, number in bars)
     summary = f"{title}: {total:,} documents, at most {most:,} in one bar"
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title>').format(
-            WIDTH, HEIGHT, summary, summary
-        )
-    ]
+    drawn = Markup('<svg class="chart" viewBox="0 0 {0} {1}" role="img" aria-label="{2}"><title>{2}</title>')
+    drawn = drawn.format(WIDTH, HEIGHT, summary)
     numbers = [10.0**power for power in range(int(math.log10(most)) + 1)] if logarithmic else _steps(most)
+    grid = Markup('<path class="grid" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" dy="4" text-anchor="end">{}</text>')
     for number in numbers:
-        y = f"{down(number):.1f}"
-        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
-        parts.append(
-            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 6, y, f"{number:,.0f}")
-        )
+        y = down(number)
+        drawn += grid.format(LEFT, y, WIDTH - RIGHT, LEFT - 6, y, f"{number:,.0f}")
+    bar = Markup('<rect class="kept" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>')
     for place, number in bars:
         if number:
             left, top = across(place), down(number)
-            parts.append(
-                Markup('<rect class="kept" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-                    f"{left:.1f}",
-                    f"{top:.1f}",
-                    f"{max(across(place + 1) - left - 1, 0.5):.1f}",
-                    f"{HEIGHT - BOTTOM - top:.1f}",
-                    f"{number:,} documents",
-                )
-            )
+            width = max(across(place + 1) - left - 1, 0.5)
+            drawn += bar.format(left, top, width, HEIGHT - BOTTOM - top, f"{number:,} documents")
+    text = Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>')
     for at, label in ticks:
         if start <= at <= end:
-            x_text = f"{across(at):.1f}"
-            parts.append(
-                Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x_text, HEIGHT - 22, label)
-            )
-    parts.append(
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text></svg>').format(
-            (WIDTH + LEFT - RIGHT) / 2, HEIGHT - 5, x_label
-        )
-    )
-    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, Markup("").join(parts))
+            drawn += text.format(f"{across(at):.1f}", HEIGHT - 22, label)
+    drawn += text.format((WIDTH + LEFT - RIGHT) / 2, HEIGHT - 5, x_label) + Markup("</svg>")
+    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, drawn)
 
 
 def lengths(language: str, bins: list[list[int]], per_doubling: int) -> Markup:

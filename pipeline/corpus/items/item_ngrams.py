@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.core.yaml_files import parse_json
+from pipeline.corpus.documents import required, stored
 from pipeline.corpus.items.settings import NgramSelection, TaskFile
 from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_texts
 
@@ -107,14 +107,8 @@ def read_items(entries: Sequence[TaskFile], files: Sequence[Path]) -> Iterator[I
 # `context`: one of these n-grams, the item's other short texts, has to stand near. Empty where it counts alone.
 NGRAM_SCHEMA = pa.schema(
     [
-        pa.field("hash", pa.uint64(), nullable=False),
-        pa.field("prefix", pa.uint64(), nullable=False),
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("item", pa.string(), nullable=False),
-        pa.field("text", pa.int64(), nullable=False),
-        pa.field("ngrams", pa.int64(), nullable=False),
-        pa.field("words", pa.int64(), nullable=False),
-        pa.field("context", pa.list_(pa.uint64()), nullable=False),
+        *required(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
+        *required(text=pa.int64(), ngrams=pa.int64(), words=pa.int64(), context=pa.list_(pa.uint64())),
     ]
 )
 Numbers = npt.NDArray[np.int64]
@@ -205,4 +199,4 @@ def hash_items(settings: NgramSelection, entries: Sequence[TaskFile], files: Seq
     }
     metadata = {"ngram": settings.ngram, "minimum_words": settings.minimum_words, "tasks": counts}
     table = pa.table(columns).select(NGRAM_SCHEMA.names).cast(NGRAM_SCHEMA)
-    return table.replace_schema_metadata({"polder": json.dumps(metadata, sort_keys=True)})
+    return table.replace_schema_metadata(stored(metadata))

@@ -7,8 +7,8 @@ those in more than 10 documents do not count). What is found in sources that can
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -88,11 +88,9 @@ class ItemSearch:
         open_to_doubt = np.flatnonzero(self._needs_context[found[:, 1]])
         counts = np.ones(len(found), dtype=bool)
         counts[open_to_doubt] = self._in_context(words, bounds, found[open_to_doubt])
-        pairs: Numbers = np.unique(found[counts][:, :2], axis=0)
-        return pairs
+        return np.unique(found[counts][:, :2], axis=0)
 
 
-Json = dict[str, Any]
 Hit = tuple[int, str, str, int, int]
 
 
@@ -108,10 +106,10 @@ class Decision:
         self._names = table.select(["task", "item"])
         self._documents = np.zeros(table.num_rows, dtype=np.int64)
         self._tasks: dict[str, dict[str, int]] = described["tasks"]
-        self._found: dict[str, set[str]] = {task: set() for task in self._tasks}
-        self._phrases: dict[str, set[str]] = {task: set() for task in self._tasks}
-        self._by_source: dict[str, Counter[str]] = {task: Counter() for task in self._tasks}
-        self._by_chance: dict[tuple[str, str], set[str]] = {}
+        self._found: defaultdict[str, set[str]] = defaultdict(set)
+        self._phrases: defaultdict[str, set[str]] = defaultdict(set)
+        self._by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._by_chance: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._bytes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
 
     def count(self, matches: Numbers) -> None:
@@ -170,7 +168,7 @@ class Decision:
         hits = sorted((*key, *counts) for key, counts in self._items(matches[~self.is_phrase(matches[:, 1])]).items())
         if is_chance:
             for document, task, item, *_ in hits:
-                self._by_chance.setdefault((task, of_document[document]), set()).add(item)
+                self._by_chance[task, of_document[document]].add(item)
             return []
         self.meet(source, matches)
         for _, task, item, *_ in hits:
@@ -179,7 +177,7 @@ class Decision:
             self._by_source[task][source] += 1
         return hits
 
-    def _chance(self, task: str, searched: int) -> Json | None:
+    def _chance(self, task: str, searched: int) -> dict[str, Any] | None:
         """Return what was found by chance, and how many of the items found elsewhere are chance at the same rate.
 
         Only languages in which there is text that cannot hold items tell something: `bytes_told` is what is in these.
@@ -187,7 +185,7 @@ class Decision:
         if not self._settings.cannot_hold_items:
             return None
         known = {language: size for language, size in self._bytes[True].items() if size}
-        found = {language: len(self._by_chance.get((task, language), ())) for language in known}
+        found = {language: len(self._by_chance[task, language]) for language in known}
         elsewhere = self._bytes[False]
         expected = sum(found[language] * elsewhere[language] / size for language, size in known.items())
         return {
@@ -197,7 +195,7 @@ class Decision:
             "bytes_told": sum(elsewhere[language] for language in known),
         }
 
-    def summary(self) -> dict[str, Json]:
+    def summary(self) -> dict[str, dict[str, Any]]:
         """Return for each task: its items, those searched for, those found, and the documents that they stand in.
 
         `found_items` are the names of those found, in the order of their numbers; of `phrases`, too many documents hold
@@ -207,7 +205,7 @@ class Decision:
             task: {
                 **counts,
                 "found": len(self._found[task]),
-                "found_items": _in_order(self._found[task]),
+                "found_items": sorted(self._found[task], key=lambda name: (len(name), name)),
                 "phrases": len(self._phrases[task] - self._found[task]),
                 "documents": self._by_source[task].total(),
                 "sources": dict(sorted(self._by_source[task].items())),
@@ -215,7 +213,3 @@ class Decision:
             }
             for task, counts in sorted(self._tasks.items())
         }
-
-
-def _in_order(names: Collection[str]) -> list[str]:
-    return sorted(names, key=lambda name: (len(name), name))

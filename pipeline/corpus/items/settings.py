@@ -74,10 +74,6 @@ class NgramsSettings(NgramSelection):
     items: list[TaskFile]
 
 
-class FindItemsSettings(Decisive):
-    """Which n-grams decide."""
-
-
 class CountItemsSettings(NgramsSettings, Decisive):
     """What the decontamination is told, of the suites that are not its own."""
 

@@ -1,12 +1,17 @@
 """What stands beside the text of a document, its id, address and title, without personal data.
 
+`python -m pipeline.corpus.personal_data.fields` does so with names of files, in a process of its own: what finds
+personal data takes tens of megabytes, which a login node does not keep for a run.
+
 Markers stand for what is found, also where the text gets synthetic values: a title or an address is so short that a
 value which is drawn from it could be tried out.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
@@ -63,13 +68,9 @@ class Fields:
         self._kinds = kinds.model_copy(update={"replacement": "marker"})
         self._seeks = kinds.names is not None or any(getattr(kinds, kind) for kind in KINDS)
 
-    def value(self, value: str | None) -> str | None:
-        """Return what decided about a document, with markers."""
-        return value and marked(value, self._kinds)
-
-    def title(self, title: str | None) -> str | None:
-        """Return a title with markers."""
-        return title and marked(title, self._kinds)
+    def text(self, text: str | None) -> str | None:
+        """Return a title, or what decided about a document, with markers."""
+        return text and marked(text, self._kinds)
 
     def address(self, url: str | None) -> str | None:
         """Return scheme, host and path of an address.
@@ -116,14 +117,13 @@ class MaskFields(PipelineStep):  # type: ignore[misc]
         self.counts: Counter[str] = Counter()
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Yield every document with the fields that it may have."""
         for document in data:
             with self.track_time():
                 known = document.metadata
                 masked = {
                     "id": self.fields.document_id(document),
                     "url": self.fields.address(known["url"]),
-                    "title": self.fields.title(known["title"]),
+                    "title": self.fields.text(known["title"]),
                 }
                 self.counts["id"] += masked["id"] != document.id
                 self.counts["url"] += "<" in (masked["url"] or "") and "<" not in known["url"]
@@ -131,3 +131,16 @@ class MaskFields(PipelineStep):  # type: ignore[misc]
                 document.id = masked.pop("id")
                 known |= masked
             yield document
+
+
+def main() -> None:
+    """Read pairs of settings and names as JSON, and write for each the first name with markers, or null."""
+    found = []
+    for settings, names in json.load(sys.stdin):
+        kinds = PersonalData.model_validate(settings)
+        found.append(next((shown for name in names if (shown := marked(name, kinds)) != name), None))
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

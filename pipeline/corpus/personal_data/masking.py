@@ -10,8 +10,7 @@ import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
@@ -31,39 +30,23 @@ from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, typed
 from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
-# Where two overlap the first counts: those with a check digit before those that only have a form.
-_SEARCHES: dict[str, Callable[[str, Places, PersonalData], Iterable[PersonalDataSpan]]] = {
-    "email": lambda text, where, kinds: emails(text, where),
-    "iban": lambda text, where, kinds: ibans(text, where),
-    "credit_card": lambda text, where, kinds: credit_cards(text, where),
-    "bsn": lambda text, where, kinds: bsns(text, where),
-    "passport": lambda text, where, kinds: passports(text, where),
-    "telephone": lambda text, where, kinds: telephone_numbers(text, where, kinds.telephone_regions),
-    "kvk": lambda text, where, kinds: kvk_numbers(text, where),
-    "ip": lambda text, where, kinds: ip_addresses(text, where),
-    "address": lambda text, where, kinds: addresses(text, where),
-    "number_plate": lambda text, where, kinds: number_plates(text, where),
-}
-KINDS = tuple(_SEARCHES)
+
+def searches(kinds: PersonalData) -> dict[str, Callable[[str, Places], Iterable[PersonalDataSpan]]]:
+    """Return the searches by kind; of finds that overlap the first counts, so what has a check digit comes first."""
+    return {
+        "email": emails,
+        **{"iban": ibans, "credit_card": credit_cards, "bsn": bsns, "passport": passports},
+        "telephone": partial(telephone_numbers, regions=kinds.telephone_regions),
+        **{"kvk": kvk_numbers, "ip": ip_addresses, "address": addresses, "number_plate": number_plates},
+    }
 
 
-@cache
-def _public(entries: tuple[str, ...], known: bool) -> PublicBodies:
-    return PublicBodies(entries, known)
-
-
-def _model(kinds: PersonalData) -> Any:
-    """Return the model of names, or None; the library is loaded only for those who name one."""
-    if kinds.names is None:
-        return None
-    from pipeline.corpus.personal_data.person_names import load
-
-    return load(kinds.names, kinds.names_sha256)
+KINDS = tuple(searches(PersonalData()))
 
 
 def find(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text in the order of their places, without overlap and without what is public."""
-    public = _public(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    public = PublicBodies.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
     taken: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
@@ -75,14 +58,13 @@ def find(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
 
     read = typed(text)
     where = places(read)
-    for kind, search in _SEARCHES.items():
+    for kind, search in searches(kinds).items():
         if getattr(kinds, kind):
-            take(search(read, where, kinds))
-    model = _model(kinds)
-    if model is not None:
-        from pipeline.corpus.personal_data.person_names import names
+            take(search(read, where))
+    if kinds.names is not None:  # the library is loaded only for those who name a model
+        from pipeline.corpus.personal_data import person_names
 
-        take(names(text, model))
+        take(person_names.names(text, person_names.load(kinds.names, kinds.names_sha256)))
     return [found for found in taken if not public.holds(found)]
 
 
@@ -121,11 +103,10 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
     def __init__(self, kinds: PersonalData) -> None:
         super().__init__()
         check_regions(kinds.telephone_regions)
-        _model(kinds)  # may need torch, so that it is loaded before spaCy's words are, without
         self.kinds = kinds
+        find("", kinds)  # a model of names may need torch, so that it is loaded before spaCy's words are, without
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Yield every document, masked."""
         for document in data:
             with self.track_time():
                 document.text, counts = mask(document.text, self.kinds)
@@ -211,6 +192,11 @@ class PublicBodies:
         wild = sorted(set(values) - self.exact)
         pattern = "|".join(re.escape(value).replace(r"\*", ".*").replace(r"\?", ".") for value in wild)
         self.wild = re.compile(pattern) if wild else None
+
+    @staticmethod
+    @cache
+    def of(entries: tuple[str, ...], known: bool) -> PublicBodies:
+        return PublicBodies(entries, known)
 
     def _lists(self, value: str) -> bool:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))

@@ -88,10 +88,6 @@ def _card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     return body + str(luhn.calc_check_digit(body))
 
 
-def _address(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
-    return f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
-
-
 _MAKERS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
     "email": _email,
     "ip": _ip,
@@ -102,7 +98,9 @@ _MAKERS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
     "kvk": lambda draw, fake, found: f"00{_digits(draw, 6)}",
     "passport": lambda draw, fake, found: f"SPECI{_digits(draw, 4)}",
     "number_plate": lambda draw, fake, found: f"{_digits(draw, 2)}-AEA-{_digits(draw, 1)}",
-    "address": _address,
+    "address": lambda draw, fake, found: (
+        f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
+    ),
     "name": lambda draw, fake, found: str(fake.name()),
 }
 _FAKE = Faker("nl_NL")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.data import Document
 
-from pipeline.corpus.removal_reasons import EMPTY
+from pipeline.corpus.documents import EMPTY
 from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
 from pipeline.corpus.text.numba_cache import compiled
@@ -24,8 +24,7 @@ class Prose(Judged[Quality]):
     @cached_property
     def plain_W(self) -> npt.NDArray[np.bool_]:
         """Whether each word is more than punctuation."""
-        plain_W: npt.NDArray[np.bool_] = self.words.kinds_W & MARKS == 0
-        return plain_W
+        return np.asarray(self.words.kinds_W & MARKS == 0)
 
     @cached_property
     def size(self) -> int:
@@ -36,16 +35,6 @@ class Prose(Judged[Quality]):
     def lines(self) -> list[str]:
         """The lines, at least one."""
         return self.words.lines or [""]
-
-    @cached_property
-    def number(self) -> int:
-        """The number of words that are not punctuation."""
-        return int(self.plain_W.sum())
-
-    @cached_property
-    def mean_length(self) -> float:
-        """The mean number of characters of the words that are not punctuation."""
-        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.number)
 
     @cached_property
     def ellipsis_marks(self) -> int:
@@ -59,11 +48,11 @@ class Prose(Judged[Quality]):
 
     def plain_words(self) -> int:
         """Return the number of words that are not punctuation."""
-        return self.number
+        return int(self.plain_W.sum())
 
     def mean_word_length(self) -> float:
         """Return the mean number of characters of the words that are not punctuation."""
-        return self.mean_length
+        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.plain_words())
 
     def hash_signs(self) -> float:
         """Return the number of hash signs per word."""
@@ -307,5 +296,4 @@ class GopherRepetition(MeasureBlock[Repetition]):
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         return super().filter(doc) if doc.text else (False, EMPTY)

@@ -13,8 +13,8 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
+from pipeline.corpus.documents import HARMFUL
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.corpus.removal_reasons import HARMFUL
 from pipeline.corpus.rules.settings import Harmful, HarmfulClassifier, WordList
 
 _WORD = re.compile(r"\w+")
@@ -62,11 +62,6 @@ def _model(path: Path, label: str) -> Any:
     return model
 
 
-def _probability(path: Path, label: str, text: str) -> float:
-    labels, probabilities = _model(path, label).predict(" ".join(text.split()), k=-1)
-    return float(dict(zip(labels, probabilities, strict=True)).get(label, 0.0))
-
-
 class FlagHarmful(BaseFilter):  # type: ignore[misc]
     """Sets `flags` in the metadata: the names of the lists and classifiers that a document is too much for.
 
@@ -99,13 +94,13 @@ class FlagHarmful(BaseFilter):  # type: ignore[misc]
                 found.append((entry, f"{entry.name}: {share:.4f} of the words"))
         for classifier, path in self.classifiers:
             if not classifier.languages or language in classifier.languages:
-                probability = _probability(path, classifier.label, text)
+                labels, shares = _model(path, classifier.label).predict(" ".join(text.split()), k=-1)
+                probability = float(dict(zip(labels, shares, strict=True)).get(classifier.label, 0.0))
                 if probability >= classifier.threshold:
                     found.append((classifier, f"{classifier.name}: {probability:.4f}"))
         return found
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         found = self._found(doc.text, doc.metadata["language"])
         doc.metadata["flags"] = [entry.name for entry, _ in found]
         for entry, _ in found:

@@ -110,6 +110,7 @@ DUTCH = LanguageRules(
     ),
     quality=Quality(maximum_mean_word_length=17.0, alphabetic_words=0.828, stop_words=DUTCH_STOP_WORDS),
 )
+_FINEWEB2_STOP_WORDS = "de van in het een en is op voor met door zijn werd hij uit"
 _DUTCH_FINEWEB2 = LanguageRules(
     minimum_score=0.689,
     words="spacy",
@@ -124,23 +125,7 @@ _DUTCH_FINEWEB2 = LanguageRules(
     quality=Quality(
         maximum_mean_word_length=17.0,
         alphabetic_words=0.828,
-        stop_words=[
-            "de",
-            "van",
-            "in",
-            "het",
-            "een",
-            "en",
-            "is",
-            "op",
-            "voor",
-            "met",
-            "door",
-            "zijn",
-            "werd",
-            "hij",
-            "uit",
-        ],
+        stop_words=_FINEWEB2_STOP_WORDS.split(),
     ),
     fineweb=FineWeb(punctuated_lines=0.102, short_lines=None, duplicate_line_characters=0.1, new_lines=0.154),
 )
@@ -182,9 +167,7 @@ PRESETS: dict[str, dict[str, LanguageRules]] = {
 
 # FineWeb-2's `language_score` for the scores of GlotLID, which are no others' (configs/*_Latn.yml of
 # huggingface/fineweb-2); it has none for English.
-MODEL_SCORES = {
-    "glotlid": {"nl": 0.689, "fy": 0.723, "gos": 0.675, "li": 0.3, "zea": 0.3, "af": 0.3, "sco": 0.3},
-}
+MODEL_SCORES = {"glotlid": {"nl": 0.689, "fy": 0.723, "gos": 0.675, "li": 0.3, "zea": 0.3, "af": 0.3, "sco": 0.3}}
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,20 +179,24 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def completed(languages: Any, preset: Any) -> Any:
-    """Complete what is written about Dutch or English with that language's rules of the preset.
+def _with_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return what is written about languages with the defaults of those that have some, under what is written.
 
-    What is no mapping of rules, or a preset that is none, is left to the validation of the settings.
+    What is no mapping of rules is left to the validation of the settings.
     """
-    known = PRESETS.get(preset)
-    if known is None or not isinstance(languages, Mapping):
+    if not isinstance(languages, Mapping):
         return languages
     return {
-        code: merged(known[code].model_dump(), rules or {})
-        if code in known and (rules is None or isinstance(rules, Mapping))
+        code: merged(defaults[code], rules or {})
+        if code in defaults and (rules is None or isinstance(rules, Mapping))
         else rules
         for code, rules in languages.items()
     }
+
+
+def completed(languages: Any, preset: Any) -> Any:
+    """Complete what is written about Dutch or English with that language's rules of the preset."""
+    return _with_defaults(languages, {code: rules.model_dump() for code, rules in PRESETS.get(preset, {}).items()})
 
 
 def by_genre(languages: Any, genres: Any) -> Any:
@@ -227,20 +214,10 @@ def by_genre(languages: Any, genres: Any) -> Any:
 
 
 def with_scores(languages: Any, model: Any) -> Any:
-    """Complete what is written about languages with the least scores that are known for a language model.
-
-    What is no mapping, or a model without known ones, is left to the validation of the settings.
-    """
+    """Complete what is written about languages with the least scores that are known for a language model."""
     name = model.get("known_scores") if isinstance(model, Mapping) else None
     known = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
-    if not isinstance(languages, Mapping):
-        return languages
-    return {
-        code: {"minimum_score": known[code], **(rules or {})}
-        if code in known and (rules is None or isinstance(rules, Mapping))
-        else rules
-        for code, rules in languages.items()
-    }
+    return _with_defaults(languages, {code: {"minimum_score": score} for code, score in known.items()})
 
 
 def for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:

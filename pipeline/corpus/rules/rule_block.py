@@ -98,21 +98,15 @@ class MeasureBlock(RuleBlock[Rules]):
     judged: ClassVar[type[Judged[Any]]]
     declared: ClassVar[tuple[FilterRule, ...]]
 
-    def __init__(
-        self,
-        rules: Mapping[str, Rules | None],
-        exclusion_writer: RemovedDocuments | None = None,
-        splitters: Mapping[str, Splitter] | None = None,
-    ) -> None:
-        super().__init__(rules, exclusion_writer, splitters)
-        self._applied = {
+    @cached_property
+    def _applied(self) -> dict[str, list[_Applied]]:
+        return {
             language: [applied for rule in self.declared for applied in rule.applied(section)]
-            for language, section in rules.items()
+            for language, section in self.rules.items()
             if section is not None
         }
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         language = doc.metadata["language"]
         rules = self.rules[language]
         if rules is None:

@@ -83,14 +83,7 @@ class C4(Settings):
     javascript: bool = Field(default=True, description="lines with the word javascript fail")
     policy: bool = Field(default=True, description="lines about cookies, privacy and terms of use fail")
     policy_phrases: list[str] = Field(
-        default=[
-            "terms of use",
-            "privacy policy",
-            "cookie policy",
-            "uses cookies",
-            "use of cookies",
-            "use cookies",
-        ],
+        default=["terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"],
         description="in lower case",
     )
     citations: bool = Field(default=True, description="citation marks such as [1] are dropped with the lines")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from datatrove.data import Document
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
-from pipeline.corpus.removal_reasons import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW_SENTENCES
+from pipeline.corpus.documents import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW_SENTENCES
 from pipeline.corpus.rules.gopher import duplicates
 from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock, RuleBlock, removed
 from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
@@ -68,7 +68,6 @@ class C4Quality(RuleBlock[C4]):
     section = "c4"
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         language = doc.metadata["language"]
         rules = self.rules[language]
         if rules is None:
@@ -149,7 +148,6 @@ class FineWebQuality(MeasureBlock[FineWeb]):
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         return super().filter(doc) if doc.text.strip() else (False, EMPTY)
 
 

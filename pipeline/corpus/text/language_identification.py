@@ -1,29 +1,229 @@
-"""The datatrove block that identifies the language of a document and keeps the languages of the corpus."""
+"""Identifies the language of a document, by py3langid's model, read many bytes at a time, or fastText's of a file.
+
+py3langid's is an automaton over bytes that reports an n-gram of up to six of them at each step, and a table of what
+each n-gram says for each language (Lui and Baldwin 2012). As nothing further back than six bytes decides a state, a
+text is read in several lanes at once, which do not wait for each other's memory: each but the first begins six bytes
+early. Of fastText there are lid.176.bin, lid.176.ftz and GlotLID's model.bin.
+"""
 
 from __future__ import annotations
 
+import csv
+import math
+import unicodedata
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
+from pipeline.core.errors import InputError
+from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.corpus.removal_reasons import LANGUAGE, MIXED_LANGUAGE
-from pipeline.corpus.text.language_models import BayesIdentifier, FastTextIdentifier
+from pipeline.corpus.text.numba_cache import compiled
+
+
+@compiled
+def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
+    """Return whether a text has more letters from A to Z than from a to z."""
+    more = 0
+    for byte in data:
+        if 0x61 <= byte | 0x20 <= 0x7A:
+            more += -1 if byte & 0x20 else 1
+    return more > 0
+
+
+def without_capitals(text: str) -> str:
+    """Return a text of which most letters are capitals in lower case, any other as it is.
+
+    A few small letters, such as those of a unit or an address, do not change what a text in capitals is.
+    """
+    data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    return text.lower() if text.isupper() or _has_more_capitals(data) else text
+
+
+STRETCH_BYTES = 1000
+
+
+def cut_stretches(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield start and end of stretches of whole lines that are long enough to judge; none where there is only one."""
+    start = 0
+    while len(data) - start >= STRETCH_BYTES and (start or len(data) >= 2 * STRETCH_BYTES):
+        end = data.find(b"\n", start + STRETCH_BYTES - 1)
+        end = len(data) if end < 0 else end
+        yield start, end
+        start = end + 1
+
+
+# What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
+NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
+_MEMORY, _LANES = 6, 16  # bytes that decide a state, and places at which a text is read at once
+_LOGARITHMS = np.log1p(np.arange(1024))
+Bytes = npt.NDArray[np.uint8]
+NGrams = npt.NDArray[np.int32]
+Table = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
+
+
+@compiled
+def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
+    """Return the n-gram that each byte of a text completes, -1 for none."""
+    size = len(data)
+    grams = np.empty(size, dtype=np.int32)
+    width = size // _LANES if size >= _LANES * _MEMORY else 0
+    states = np.zeros(_LANES, dtype=np.int32)
+    for early in range(_MEMORY if width else 0, 0, -1):
+        for lane in range(1, _LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width - early]]
+    for place in range(width):
+        for lane in range(_LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width + place]]
+            grams[lane * width + place] = found[states[lane]]
+    state = states[_LANES - 1]
+    for place in range(_LANES * width, size):
+        state = following[rows[state] + data[place]]
+        grams[place] = found[state]
+    return grams
+
+
+@compiled
+def _sums(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
+    """Return how many different n-grams there are and, of each language, the sum of what they say for it.
+
+    Each counts with the logarithm of 1 + its number, of which `logarithms` has the first; `counts` stays 0.
+    """
+    present = np.empty(len(grams), dtype=np.int32)
+    number = 0
+    for gram in grams:
+        if gram >= 0:
+            if counts[gram] == 0:
+                present[number] = gram
+                number += 1
+            counts[gram] += 1
+    sums = np.zeros(table.shape[1])
+    for gram in present[:number]:
+        count = counts[gram]
+        weight = logarithms[count] if count < len(logarithms) else np.log1p(count)
+        for language in range(table.shape[1]):
+            sums[language] += weight * table[gram, language]
+        counts[gram] = 0
+    return number, sums
+
+
+class BayesIdentifier:
+    """Chooses among the languages of a corpus and their neighbours."""
+
+    def __init__(self, languages: frozenset[str]) -> None:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # what uses the other model does not load it
+
+        model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        unknown = languages - set(model.labels)
+        if unknown:
+            raise InputError(
+                f"corpus.languages: {', '.join(sorted(unknown))} cannot be identified: "
+                "use two-letter codes of ISO 639-1"
+            )
+        model.set_languages(sorted(languages | NEIGHBOURS))
+        self.labels: list[str] = model.nb_classes
+        self._table = np.array(model.nb_ptc, dtype=np.float32, order="C")
+        self._counts = np.zeros(len(self._table), dtype=np.int32)
+        self._prior = np.array(model.nb_pc, dtype=np.float64)
+        # The next state of each row and byte, the first place of each state's row, and its n-gram.
+        self._following = np.array(model.tk_nextmove, dtype=np.int32)
+        self._rows = np.asarray(model.tk_row, dtype=np.int32) << 8
+        self._found = np.array(model.tk_output, dtype=np.int32)
+
+    @staticmethod
+    @cache
+    def of(languages: frozenset[str]) -> BayesIdentifier:
+        return BayesIdentifier(languages)
+
+    def n_grams(self, data: bytes) -> NGrams:
+        """Return what `_read` does."""
+        return _read(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
+
+    def _scores(self, grams: NGrams) -> Scores:
+        """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
+        number, sums = _sums(grams, self._counts, self._table, _LOGARITHMS)
+        return sums + self._prior if number else sums
+
+    def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
+        """Return the language of a text and its probability, as py3langid does, and those of its stretches.
+
+        Unlike there, a text in capitals may have small letters as well.
+        """
+        data = unicodedata.normalize("NFC", without_capitals(text)).encode("utf-8", "surrogatepass")
+        grams = self.n_grams(data)
+        scores = self._scores(grams) / math.sqrt(len(data) or 1)
+        shares = np.exp(scores - scores.max())
+        best = int(shares.argmax())
+        parts = [(start, end) for start, end in cut_stretches(data)] if stretches else []
+        languages = [self.labels[int(self._scores(grams[start:end]).argmax())] for start, end in parts]
+        sizes = [end - start for start, end in parts]
+        return self.labels[best], float(shares[best] / shares.sum()), list(zip(languages, sizes, strict=True))
+
+
+_LABEL = "__label__"
+
+
+@cache
+def _two_letter_codes() -> dict[str, str]:
+    """Return the codes of ISO 639-1 by those of ISO 639-3, from the table that comes with datatrove."""
+    from datatrove.utils._import_utils import ASSETS_PATH
+
+    with Path(ASSETS_PATH, "tokenizer_assignment.csv").open(encoding="utf-8", newline="") as table:
+        return {row["code_3"]: row["code_1"] for row in csv.DictReader(table) if row["code_1"]}
+
+
+def language_of(label: str) -> str:
+    """Return the code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
+    code = label.removeprefix(_LABEL).split("_")[0]
+    return _two_letter_codes().get(code, code)
+
+
+class FastTextIdentifier:
+    """Chooses among all languages of the model."""
+
+    def __init__(self, path: Path, languages: Collection[str]) -> None:
+        import fasttext
+
+        try:
+            self._model = fasttext.load_model(str(path))
+        except ValueError as error:
+            raise InputError(f"language_model: {path.name} is no model of fastText: {error}") from None
+        known = {language_of(label) for label in self._model.get_labels()}
+        unknown = sorted(set(languages) - known)
+        if unknown:
+            raise InputError(
+                f"corpus.languages: {', '.join(unknown)} cannot be identified by {path.name}: "
+                "use another model, or leave the language out"
+            )
+
+    def _predicted(self, text: str) -> tuple[str, float]:
+        labels, shares = self._model.predict(text.replace("\n", " "))
+        # The model's probabilities may exceed 1 by a rounding.
+        return (language_of(labels[0]), min(1.0, float(shares[0]))) if labels else ("und", 0.0)
+
+    def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
+        """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
+        text = without_capitals(text)
+        data = text.encode()
+        parts = list(cut_stretches(data)) if stretches else []
+        judged = [(self._predicted(data[start:end].decode("utf-8", "ignore"))[0], end - start) for start, end in parts]
+        return *self._predicted(text), judged
+
 
 # Documents that are judged one after another before the next block sees the first of them: what the model looks up then
 # stays near the processor, where it has no room beside what the other blocks look up.
 _AT_ONCE = 32
 
 
-class Identifier(Protocol):
-    """A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3."""
-
-    def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
-        """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
+# A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3.
+Identifier = BayesIdentifier | FastTextIdentifier
 
 
 def identifier(languages: Collection[str], model: Path | None = None) -> Identifier:
@@ -61,7 +261,6 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         self._identifier: Identifier | None = None
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        """Return whether the document is kept, or False and the reason."""
         if self._identifier is None:
             self._identifier = identifier(self.minimum_scores, self.model)
         mixed = any(share is not None for share in self.mixed_language.values())
@@ -81,7 +280,6 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         return True
 
     def filter_batch(self, batch: list[Document]) -> list[bool | tuple[bool, str]]:
-        """Return for each document what `filter` does."""
         return list(map(self.filter, batch))
 
     def __getstate__(self) -> dict[str, object]:

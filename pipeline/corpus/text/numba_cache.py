@@ -22,7 +22,6 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
     """A cache whose damaged or unwritable files are as good as none: the function is compiled again."""
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return the compiled function; None where it cannot be had."""
         try:
             return super().load_overload(signature, target_context)
         except _DAMAGED:
@@ -31,7 +30,6 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
             return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep the compiled function where that is possible."""
         # On a busy machine numba may have no machine code yet of a function that this one calls: another job keeps it.
         with contextlib.suppress(*_DAMAGED, RuntimeError):
             super().save_overload(signature, data)

@@ -193,7 +193,6 @@ class Column:
         return self._size
 
     def add(self, new: npt.NDArray[np.integer[Any]]) -> None:
-        """Add numbers to the end."""
         size = self._size + len(new)
         if size > len(self._values):
             self._values = np.concatenate([self._values, np.zeros(size, dtype=self._values.dtype)])
@@ -238,8 +237,7 @@ class PretokenNumbers:
     def sizes(self, numbers: npt.NDArray[np.signedinteger[Any]]) -> Numbers:
         """Return how many bytes these pretokens have, by their numbers."""
         starts = self._known_K2[:, 1]
-        sizes: Numbers = starts[numbers + 1] - starts[numbers] - 1
-        return sizes
+        return np.asarray(starts[numbers + 1] - starts[numbers] - 1)
 
     def _grow(self, known: int, wanted_bytes: int) -> None:
         if known + 1 >= len(self._known_K2):

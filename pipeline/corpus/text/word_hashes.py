@@ -109,8 +109,7 @@ def hash_texts(texts: list[str]) -> tuple[Hashes, Places]:
 
 def extend(hashes: Hashes, words: Hashes, length: int) -> Hashes:
     """Return the hashes of n-grams of `length` words made one longer by the given words."""
-    longer: Hashes = hashes + words * np.uint64(pow(_WORD_BASE, length, 1 << 64))
-    return longer
+    return np.asarray(hashes + words * np.uint64(pow(_WORD_BASE, length, 1 << 64)))
 
 
 def hash_ngrams(words: Hashes, length: int) -> Hashes:

@@ -51,10 +51,6 @@ def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
     return words, np.diff(np.searchsorted(ends_W, ends_P) + 1, prepend=0)
 
 
-def _lexical_words(pretokens: list[str]) -> list[list[str]]:
-    return list(map(re.compile(_LEXICAL).findall, pretokens))
-
-
 def _words_of_each(tokenize: Tokenize) -> TokenizePretokens:
     def words(pretokens: str) -> tuple[list[str], Numbers]:
         found = tokenize(pretokens.split("\n")[:-1])
@@ -90,7 +86,7 @@ class Vocabulary:
         self._stops = stops
         self._pretokens, self._words = PretokenNumbers(), PretokenNumbers()
         self._ends, self._flat = Column([0]), Column()
-        self._lengths, self._kinds = Column(), Column()
+        self.lengths, self.kinds = Column(), Column()  # by the number of a word: its characters, and its bits
         self._wanted: dict[frozenset[str], Integers] = {}
 
     def __len__(self) -> int:
@@ -101,20 +97,12 @@ class Vocabulary:
         """The numbers of words are less than this."""
         return len(self._words)
 
-    def _learn(self, pretokens: str) -> None:
-        """Split new pretokens, each with a line feed behind it, into words."""
-        words, count_P = self._tokenize(pretokens)
-        self._ends.add(np.cumsum(count_P) + len(self._flat))
-        self._flat.add(self._numbers(words))
-
     def _numbers(self, words: list[str]) -> Integers:
         """Return the numbers of words after noting of those that are new what they are."""
         numbers_W, _, new = self._words.read("\n".join(words))
         different = new.split("\n")[:-1]
-        self._lengths.add(np.fromiter(map(len, different), dtype=np.int64, count=len(different)))
-        self._kinds.add(
-            np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64)
-        )
+        self.lengths.add(np.array([len(word) for word in different], dtype=np.int64))
+        self.kinds.add(np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64))
         return numbers_W
 
     def numbers(self, words: Iterable[str]) -> Integers:
@@ -127,30 +115,20 @@ class Vocabulary:
     def _kind(self, word: str) -> int:
         if word[:-1].isalpha():
             return LETTER | STOP if self._stops(word) else LETTER
-        kind = LETTER if any(map(str.isalpha, word)) else 0
-        if self._stops(word):
-            kind |= STOP
-        if not word.strip(_PUNCTUATION):
-            kind |= MARKS
-        return kind | (
-            CLOSING if not kind & LETTER and all(unicodedata.category(mark)[0] == "P" for mark in word) else 0
-        )
+        has_letter = any(map(str.isalpha, word))
+        is_closing = not has_letter and all(unicodedata.category(mark)[0] == "P" for mark in word)
+        is_marks = not word.strip(_PUNCTUATION)
+        return LETTER * has_letter | STOP * self._stops(word) | MARKS * is_marks | CLOSING * is_closing
 
     def read(self, text: str, lines: int) -> tuple[Numbers, Numbers, Numbers]:
         """Return the numbers of a text's words, for that many lines, and how many pretokens and words each line has."""
         numbers_P, pretokens_L, new = self._pretokens.read(text, lines)
         if new:
-            self._learn(new)
+            words, count_P = self._tokenize(new)
+            self._ends.add(np.cumsum(count_P) + len(self._flat))
+            self._flat.add(self._numbers(words))
         numbers_W, words_L = _expand(numbers_P, pretokens_L, self._ends.array(), self._flat.array())
         return numbers_W, pretokens_L, words_L
-
-    def lengths(self, numbers_W: Numbers) -> Numbers:
-        """Return the characters of the words of these numbers."""
-        return self._lengths.array()[numbers_W]
-
-    def kinds(self, numbers_W: Numbers) -> Numbers:
-        """Return the bits of the words of these numbers: MARKS, LETTER, STOP, CLOSING."""
-        return self._kinds.array()[numbers_W]
 
 
 @dataclass(frozen=True)
@@ -169,12 +147,12 @@ class WordSequence:
     @property
     def lengths_W(self) -> Numbers:
         """The characters of each word."""
-        return self.vocabulary.lengths(self.numbers_W)
+        return self.vocabulary.lengths.array()[self.numbers_W]
 
     @property
     def kinds_W(self) -> Numbers:
-        """The bits of each word."""
-        return self.vocabulary.kinds(self.numbers_W)
+        """The bits of each word: MARKS, LETTER, STOP, CLOSING."""
+        return self.vocabulary.kinds.array()[self.numbers_W]
 
     def different(self, words: Iterable[str]) -> int:
         """Return how many of the given words the text has."""
@@ -213,7 +191,8 @@ class _Splitting:
 
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter in ("plain", "lexical"):
-            tokenize = _plain_words if splitter == "plain" else _words_of_each(_lexical_words)
+            lexical: Tokenize = lambda pretokens: list(map(re.compile(_LEXICAL).findall, pretokens))  # noqa: E731
+            tokenize = _plain_words if splitter == "plain" else _words_of_each(lexical)
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
             tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
@@ -237,9 +216,7 @@ class _Splitting:
         self._text, self._words = text, words
 
 
-@cache
-def _splitting(splitter: Splitter, language: str) -> _Splitting:
-    return _Splitting(splitter, language if splitter == "spacy" else "")
+_splitting = cache(_Splitting)
 
 
 def split(text: str, splitter: Splitter = "plain", language: str = "") -> WordSequence:
@@ -261,5 +238,4 @@ def remember(text: str, words: WordSequence, splitter: Splitter = "plain", langu
 
 
 def forget() -> None:
-    """Forget all words and texts."""
     _splitting.cache_clear()

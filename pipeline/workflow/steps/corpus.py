@@ -7,7 +7,6 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.corpus.classifier.settings import PerplexitySettings, Seeds
 from pipeline.corpus.settings import (
     Copies,
     Corpus,
@@ -15,7 +14,9 @@ from pipeline.corpus.settings import (
     EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
+    PerplexitySettings,
     QualitySettings,
+    Seeds,
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import is_allowed, licenses_in

@@ -9,9 +9,16 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config, counted, leaving
 from pipeline.core.settings import Settings
-from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.items.settings import CountItemsSettings, FindItemsSettings, NgramsSettings, TaskFile
-from pipeline.corpus.settings import Copies, Corpus, DescribedSource, StatisticsSettings
+from pipeline.corpus.items.settings import CountItemsSettings, Decisive, NgramsSettings, TaskFile
+from pipeline.corpus.settings import (
+    STATED,
+    Copies,
+    Corpus,
+    DescribedSource,
+    PublishedSource,
+    PublishSettings,
+    StatisticsSettings,
+)
 from pipeline.evaluate.task_files import ItemFile
 from pipeline.report.settings import Stated
 from pipeline.sources.settings import Genre
@@ -159,7 +166,7 @@ STEPS = (
         "corpus.find_items",
         CORPUS,
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
-        lambda config, i: FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"])),
+        lambda config, i: Decisive(**_deciding(Decisive, config, i["corpus"])),
         inputs=(
             SOURCES_READ,
             Input("ngrams", layout.ITEM_NGRAMS),

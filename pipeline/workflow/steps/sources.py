@@ -75,7 +75,7 @@ def batch_inputs(run: RunFiles, w: Wildcards) -> list[str]:
     listed = run.config.source_units(w["source"])
     files: dict[str, None] = {}
     for unit in run.config.batches(w["source"])[w["batch"]]:
-        parts = listed.parts_of(unit)
+        parts = listed.part_folders[unit]
         paths = listed.units[unit].values() if parts is None else [parts]
         files |= dict.fromkeys(map(str, paths))
     return [*files]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.quality_seeds import LEAST_TEXTS, divide, read
+from pipeline.corpus.classifier.classifier_training import LEAST_TEXTS, divide, read
 from pipeline.corpus.settings import Normalisation
 from tests.corpus.classifier.conftest import WORDS, menus, sentences
 

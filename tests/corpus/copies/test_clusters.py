@@ -23,7 +23,7 @@ from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.copies import duplicate_groups
 from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentCollector, id_hash, read_documents
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
 
 ROOT = Path(__file__).parents[3]
 FEW = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0)
@@ -165,7 +165,7 @@ def test_final_documents_are_skipped_by_their_hash_as_others_are(
 
 def _sign(folder: Path, number: int) -> bytes:
     documents, signed = folder / f"{number}.documents", folder / f"{number}.signatures"
-    signatures.run(SignaturesSettings(), documents=documents, signatures=signed)
+    signatures.run(Signatures(), documents=documents, signatures=signed)
     return signed.read_bytes()
 
 

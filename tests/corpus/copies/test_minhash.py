@@ -12,23 +12,23 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
 from datatrove.data import Document
-from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets, MinhashDedupSignature
+from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets
 from datatrove.utils.text import simplify_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 from pipeline.corpus import find_duplicates
-from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration, simplify
 from pipeline.corpus.copies.signature_files import band_columns, content_hash
-from pipeline.corpus.local_executor import run_blocks
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
-from pipeline.corpus.signatures import SignDocuments
+from pipeline.corpus.copies.similarity import MinhashSignature, simplify
+from pipeline.corpus.filter import run_blocks
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
+from pipeline.corpus.signatures import sign
+from tests.corpus.copies.datatrove_minhash import configuration, datatrove_block
 
 WORDS, PAIRS = 120, 2500
-OURS = MinhashSignature(Path("nothing"), Deduplication())
-THEIRS = MinhashDedupSignature("nothing", configuration(Deduplication()))
-THEIRS.word_tokenizer = PlainWords()
+OURS = MinhashSignature(Deduplication())
+THEIRS = datatrove_block("nothing", Deduplication())
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def graded() -> list[str]:
 def signed(graded: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the signatures of the graded texts."""
     path = tmp_path_factory.mktemp("graded") / "signatures"
-    documents = [Document(text=text, id=f"{number:05d}") for number, text in enumerate(graded)]
-    SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
+    documents = ((f"{number:05d}", text) for number, text in enumerate(graded))
+    sign(documents, path, Signatures(), {"source": "s", "unit": 0})
     return path
 
 
@@ -92,16 +92,15 @@ def _equal(keys: npt.NDArray[np.uint64]) -> list[tuple[int, int]]:
 
 
 def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: Path, tmp_path: Path) -> None:
-    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(Deduplication()))
-    theirs.word_tokenizer = PlainWords()
+    theirs = datatrove_block(str(tmp_path / "theirs"), Deduplication())
     documents = [Document(text=text, id=str(number)) for number, text in enumerate(graded[:400])]
     theirs.run(iter(documents))
-    MinhashSignature(tmp_path / "ours", Deduplication()).run(iter(documents))
     files = sorted((tmp_path / "theirs").rglob("*.sig"))
     assert len(files) == 14
-    assert all(
-        file.read_bytes() == (tmp_path / "ours" / file.relative_to(tmp_path / "theirs")).read_bytes() for file in files
-    )
+    values = [OURS.smallest(OURS.shingles.of(document.text)) for document in documents]
+    for band, file in enumerate(files):
+        rows = sorted((*value[band].tolist(), number) for number, value in enumerate(values))
+        assert file.read_bytes() == b"".join(struct.pack("<8QI", *row) for row in rows)
     buckets = MinhashDedupBuckets(
         str(tmp_path / "theirs"), str(tmp_path / "pairs"), config=configuration(Deduplication())
     )
@@ -112,7 +111,7 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
             joined = {cluster[one], cluster[other]}
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
-    SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
+    sign(((document.id, document.text) for document in documents), path, Signatures(), {"source": "s", "unit": 0})
     section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
     find_duplicates.run(
         section, signatures=[path], documents=[path], reserved=[], pairs=[], duplicates=tmp_path / "duplicates"
@@ -153,7 +152,7 @@ PIECES = [
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
 def test_shingles_are_those_of_datatrove(text: str) -> None:
-    assert np.array_equal(OURS.get_shingles(text), THEIRS.get_shingles(text))
+    assert np.array_equal(OURS.shingles.of(text), THEIRS.get_shingles(text)[:, 0])
 
 
 @given(st.text())
@@ -165,14 +164,12 @@ def test_content_is_compared_without_case_and_white_space(text: str) -> None:
 @pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
 def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
     section = Deduplication(bands=3, rows=7, seed=5)
-    ours = MinhashSignature(tmp_path / "ours", section)
-    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(section))
-    theirs.word_tokenizer = PlainWords()
+    ours, theirs = MinhashSignature(section), datatrove_block(str(tmp_path / "theirs"), section)
     text = " ".join(f"woord{number * number % 97}" for number in range(words))
     shingles = theirs.get_shingles(text)
-    assert np.array_equal(ours.get_shingles(text), shingles)
+    assert np.array_equal(ours.shingles.of(text), shingles[:, 0])
     if len(shingles):
-        assert ours.get_signature(shingles) == theirs.get_signature(shingles)
+        assert ours.smallest(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
         assert ours.keys(text)[0] == len(shingles) and len(set(ours.keys(text)[1])) == 3
     else:
         assert ours.keys(text) == (0, [0, 0, 0])

@@ -19,7 +19,7 @@ from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.copies import similarity
 from pipeline.corpus.copies.similarity import find_alike
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
 
 WORDS = [a + b + c for a in ("dijk", "water", "molen", "kade") for b in ("e", "a", "o", "u") for c in "rstlmnkpbd"]
 
@@ -50,7 +50,7 @@ def deduplicated(
     """Return what the steps say of documents that have copies, by their ids."""
     folder.mkdir()
     documents, signed = [], []
-    keys = set(SignaturesSettings.model_fields)
+    keys = set(Signatures.model_fields)
     for unit in range(units):
         collector = DocumentCollector()
         for name in [*texts][unit::units]:
@@ -61,7 +61,7 @@ def deduplicated(
         table, stored = pq.read_table(documents[-1]), pq.read_metadata(documents[-1]).metadata
         pq.write_table(table.replace_schema_metadata({"polder": stored[b"polder"]}), documents[-1], rows_per_group)
         signed.append(folder / f"{unit}.signatures")
-        chosen = SignaturesSettings(**section.model_dump(include=keys))
+        chosen = Signatures(**section.model_dump(include=keys))
         signatures.run(chosen, documents=documents[-1], signatures=signed[-1])
     find_duplicates.run(
         FindDuplicatesSettings(deduplication=section),

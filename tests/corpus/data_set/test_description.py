@@ -23,9 +23,8 @@ def test_years_are_the_first_four_digits_of_dates() -> None:
     counts = Counts({})
     counts.add(batch)
     place = list(GROUPS).index("years")
-    assert {group[place]: number for group, number in counts.documents.items()} == {
-        "2019": 3,
-        "1885": 1,
-        "not stated": 4,
+    assert {group[place]: dict(part) for group, part in counts.groups.items()} == {
+        "2019": {"documents": 3, "bytes": 6},
+        "1885": {"documents": 1, "bytes": 2},
+        "not stated": {"documents": 4, "bytes": 8},
     }
-    assert {group[place]: size for group, size in counts.bytes.items()} == {"2019": 6, "1885": 2, "not stated": 8}

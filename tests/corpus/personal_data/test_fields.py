@@ -11,13 +11,13 @@ from datatrove.data import Document
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields, MaskFields
 from pipeline.corpus.personal_data.masking import KINDS
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
-from pipeline.corpus.rights_filters import OptOutFilter
+from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.reader import OptOutFilter, RawTextReader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.opt_out.entries import ListedEntries, entries_of
 from pipeline.opt_out.lists import published, read_opt_out
-from pipeline.sources.opt_out_list import OptOut
 from pipeline.sources.raw_documents import Keys
+from pipeline.sources.settings import OptOut
 
 FIELDS = Fields(PersonalData())
 
@@ -55,21 +55,21 @@ def test_addresses(url: str | None, shown: str | None) -> None:
 def test_where_nothing_is_sought_nothing_changes() -> None:
     fields = Fields(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
     url, title = "https://jan:geheim@plek.nl/jan.zaaier@post.nl?a#b", "Post aan jan.zaaier@post.nl"
-    assert (fields.address(url), fields.title(title)) == (url, title)
+    assert (fields.address(url), fields.text(title)) == (url, title)
 
 
 def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
     fields = Fields(PersonalData(replacement="synthetic"))
-    assert fields.title("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
-    assert fields.title("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
-    assert fields.title("100% wol") == "100% wol" and fields.title(None) is None
+    assert fields.text("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
+    assert fields.text("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
+    assert fields.text("100% wol") == "100% wol" and fields.text(None) is None
 
 
 def test_every_column_has_the_same_search(names_model: Path) -> None:
     """New forms and names of persons are found in titles, addresses, ids and values as they are in texts."""
     fields = Fields(PersonalData(names=str(names_model)))
-    assert fields.title("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
-    assert fields.value("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
+    assert fields.text("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
+    assert fields.text("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
     assert fields.address("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
     assert fields.address("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
     assert fields.address("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
@@ -92,7 +92,7 @@ def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], l
     path = folder / "x.jsonl"
     path.write_bytes(LINES)
     removed = RemovedDocuments("s", "filter", FIELDS)
-    reader, block = RawTextReader("s", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
+    reader, block = RawTextReader(RawFiles("s", [("x.jsonl", path)]), removed), MaskFields(FIELDS)
     documents = OptOutFilter(opt_out or OptOut(), None, removed).run(reader.run())
     return list(block.run(documents)), removed.rows, dict(block.counts)
 

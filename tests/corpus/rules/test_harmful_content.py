@@ -14,6 +14,7 @@ from datatrove.data import Document
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
+from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.rules.harmful_content import FlagHarmful, Phrases
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
@@ -160,4 +161,4 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_the_block_stands_in_the_pipeline_of_anybody() -> None:
     settings = FilterSettings(source="s", languages={}, personal_data=Corpus().personal_data, broken_share=1)
-    assert any(isinstance(block, FlagHarmful) for block in filter.blocks(settings, [], []))
+    assert any(isinstance(block, FlagHarmful) for block in filter.blocks(settings, RawFiles("s", [])))

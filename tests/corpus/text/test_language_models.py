@@ -16,11 +16,11 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import _checked_model
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.corpus.text.language_identification import IdentifyLanguage
-from pipeline.corpus.text.language_models import (
+from pipeline.corpus.text.language_identification import (
     NEIGHBOURS,
     BayesIdentifier,
     FastTextIdentifier,
+    IdentifyLanguage,
     cut_stretches,
     language_of,
     without_capitals,

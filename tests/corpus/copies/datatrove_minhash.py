@@ -1,0 +1,36 @@
+"""datatrove's block of MinHash signatures with this package's words, as tests and benchmarks compare it with ours."""
+
+from __future__ import annotations
+
+from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
+from datatrove.utils.word_tokenizers import WordTokenizer
+
+from pipeline.corpus.settings import Signatures
+from pipeline.corpus.text.words import word_tokenize
+
+
+def configuration(settings: Signatures) -> MinhashConfig:
+    """Return datatrove's configuration of the same meaning."""
+    return MinhashConfig(
+        n_grams=settings.ngram, num_buckets=settings.bands, hashes_per_bucket=settings.rows, seed=settings.seed
+    )
+
+
+class PlainWords(WordTokenizer):  # type: ignore[misc]
+    """Gives datatrove the words of this package."""
+
+    def word_tokenize(self, text: str) -> list[str]:
+        return word_tokenize(text)
+
+    def sent_tokenize(self, text: str) -> list[str]:
+        return [text]
+
+    def span_tokenize(self, text: str) -> list[tuple[int, int]]:
+        return [(0, len(text))]
+
+
+def datatrove_block(folder: str, settings: Signatures) -> MinhashDedupSignature:
+    """Return datatrove's block, which writes its signatures into a folder."""
+    block = MinhashDedupSignature(folder, configuration(settings))
+    block.word_tokenizer = PlainWords()
+    return block
