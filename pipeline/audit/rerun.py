@@ -91,7 +91,7 @@ class Again:
         self.run_directory = run_directory.absolute()
         self.record = record
         self.raw = raw
-        self.options = options_in(record.command)
+        self.options = options_in(record.full_command)
         named = next((values[0] for option, values in self.options if option == "--record" and values), "")
         self.prefix, _, file = named.rpartition(f"/{layout.RECORDS}/")
         if not file:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core.attestation_log import SLSA, append, lines, resource
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import Attempt, Record, short_command
 
 BEGAN = "urn:polder:attempt-began:1"
 ENDED = "urn:polder:attempt-ended:1"
@@ -60,8 +61,20 @@ def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 def began(run_directory: Path, path: Path, attempt: Attempt) -> None:
     """Attest that an attempt began: from now on its file cannot be lost without a trace."""
-    facts = {name: getattr(attempt, name) for name in ATTEMPT_FACTS}
-    append(run_directory, BEGAN, _files(run_directory, [path]), {"attempt": facts})
+    append(run_directory, BEGAN, _files(run_directory, [path]), {"attempt": attempt_facts(attempt.to_dict())})
+
+
+def attempt_facts(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an attempt's file, or the line of its beginning, says that never changes; of its command the digest.
+
+    Raises:
+        KeyError: one of the facts is missing.
+    """
+    facts = {name: attempt[name] for name in ATTEMPT_FACTS}
+    if isinstance(facts["command"], list):
+        words = json.dumps(short_command(facts["command"]), ensure_ascii=False)
+        facts["command"] = f"sha256:{hashlib.sha256(words.encode()).hexdigest()}"
+    return facts
 
 
 def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
@@ -77,6 +90,9 @@ def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path:
         read.append(resource(record.frozen.path, record.frozen.sha256))
     if commit := (record.git or {}).get("commit"):
         read.append({"name": "code", "digest": {"gitCommit": commit}})
+    byproducts = _files(run_directory, [attempt, *readings])
+    if record.environment_file:
+        byproducts.append(resource(record.environment_file.path, record.environment_file.sha256))
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -94,7 +110,7 @@ def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path:
                 "startedOn": record.started,
                 "finishedOn": record.ended,
             },
-            "byproducts": _files(run_directory, [attempt, *readings]),
+            "byproducts": byproducts,
         },
     }
     append(run_directory, SLSA, [own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)

@@ -6,24 +6,28 @@ A job that is finished leaves a record, each try at a job an attempt, and a job 
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pipeline.core.atomic_files import write_json
+from pipeline.core.atomic_files import write, write_json
 from pipeline.core.errors import InputError
 from pipeline.core.json_fields import field_values
 from pipeline.core.strict_json import parse_json
-from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
+from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, ENVIRONMENT, RECORD, RECORDS
 
 Versions = tuple[str, str, str]
 """The settings of a job as JSON, its code version and its environment version."""
+
+HASHED = "sha256:"
 
 
 class FileEntry(NamedTuple):
@@ -47,8 +51,8 @@ class BatchFile(NamedTuple):
     bytes: int
 
 
-class FrozenConfiguration(NamedTuple):
-    """The file with the configuration that a job was planned with, frozen when Snakemake was started."""
+class FileReference(NamedTuple):
+    """A file of the run that several records share, such as the configuration that their jobs were planned with."""
 
     path: str
     sha256: str
@@ -62,7 +66,7 @@ class ReusedResult(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, FileEntry | BatchFile | FrozenConfiguration | ReusedResult):
+    if isinstance(value, FileEntry | BatchFile | FileReference | ReusedResult):
         return value._asdict()
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
@@ -73,6 +77,8 @@ class _JobFile:
 
     noun: ClassVar[str]
     folder: ClassVar[str]
+    left_out: ClassVar[tuple[str, ...]] = ()
+    """The fields that are not written where they have no value."""
 
     step: str
     instance: dict[str, str]
@@ -126,7 +132,9 @@ class _JobFile:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
         content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "file"}
-        return {name: _plain(value) for name, value in content.items()}
+        return {
+            name: _plain(value) for name, value in content.items() if value is not None or name not in self.left_out
+        }
 
     def write(self, path: Path) -> None:
         """Write the file in one stroke.
@@ -141,29 +149,24 @@ class _JobFile:
 class _PlannedFile(_JobFile):
     """The plan of a job, of which Snakemake compares each part with the plan of today."""
 
-    settings: dict[str, Any]
     code_version: str
     environment_version: str
-
-    @property
-    def made_with(self) -> Versions:
-        """The settings as JSON, the code version and the environment version."""
-        settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
-        return settings, self.code_version, self.environment_version
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record(_PlannedFile):
     """The settings, files, versions, machine and cost of a finished job."""
 
-    noun, folder = "record", RECORDS
+    noun, folder, left_out = "record", RECORDS, ("environment", "environment_file")
 
+    settings: dict[str, Any]
     operation: dict[str, Any] = field(default_factory=dict)
     command: list[str]
     inputs: tuple[FileEntry, ...]
     outputs: tuple[FileEntry, ...]
-    environment: dict[str, Any] = field(default_factory=dict)
-    frozen: FrozenConfiguration | None = None
+    environment: dict[str, Any] | None = None
+    environment_file: FileReference | None = None
+    frozen: FileReference | None = None
     launch: str | None = None
     taken_over_from: ReusedResult | None = None
     counts: dict[str, Any] = field(default_factory=dict)
@@ -179,6 +182,37 @@ class Record(_PlannedFile):
     cpu_seconds: float
     peak_memory_bytes: int
     attempt: str | None = None
+
+    @property
+    def made_with(self) -> Versions:
+        """The settings as JSON, the code version and the environment version."""
+        return _settings_json(self.settings), self.code_version, self.environment_version
+
+    @property
+    def full_command(self) -> list[str]:
+        """The command line with the settings, of which the file of a record has the hash alone."""
+        settings = _settings_json(self.settings)
+        digest = settings_digest(settings)
+        return [settings if word == digest else word for word in self.command]
+
+    def shortened(self) -> Record:
+        """Return the record with the digest of its settings in its command line, where that has the same settings."""
+        is_same = command_settings(self.command) == _settings_json(self.settings)
+        return replace(self, command=short_command(self.command)) if is_same else self
+
+    def was_made_with(self, versions: Versions) -> bool:
+        """Return whether the job was planned with these settings and versions."""
+        return versions == self.made_with
+
+    def read_environment(self, run_directory: Path) -> dict[str, Any]:
+        """Return the Python and the packages that the job ran with.
+
+        Raises:
+            InputError: the file that the record names is missing or was changed.
+        """
+        if self.environment_file is None:  # records of earlier versions hold it themselves
+            return self.environment or {}
+        return _read_environment(run_directory, self.environment_file)
 
     @property
     def computed_by(self) -> str | None:
@@ -218,20 +252,72 @@ class Attempt(_JobFile):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecord(_PlannedFile):
-    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs."""
+    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs.
 
-    noun, folder = "batch", BATCHES
+    The settings are in the records of the units. Batches of earlier versions hold them too.
+    """
 
+    noun, folder, left_out = "batch", BATCHES, ("settings", "settings_digest")
+
+    settings: dict[str, Any] | None = None
+    settings_digest: str | None = None
     of: str | None = None
     outputs: tuple[BatchFile, ...]
+
+    def was_made_with(self, versions: Versions) -> bool:
+        """Return whether the batch was planned with these settings and versions."""
+        digest = self.settings_digest or settings_digest(_settings_json(self.settings or {}))
+        return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)
 
 
 Kind = TypeVar("Kind", bound=_JobFile)
 
 
+def _settings_json(settings: dict[str, Any]) -> str:
+    """Return settings as a command line has them."""
+    return json.dumps(settings, sort_keys=True, ensure_ascii=False)
+
+
+def settings_digest(settings: str) -> str:
+    """Return `sha256:` and the hash of settings, given as a command line has them; of a digest itself."""
+    return settings if settings.startswith(HASHED) else f"{HASHED}{hashlib.sha256(settings.encode()).hexdigest()}"
+
+
+def short_command(command: list[str]) -> list[str]:
+    """Return a command line with the digest of its settings in their place."""
+    before = ["", *command]
+    return [settings_digest(word) if before[number] == "--settings" else word for number, word in enumerate(command)]
+
+
 def command_settings(command: list[str]) -> str | None:
-    """Return the settings, as JSON, that a command line of a job has."""
+    """Return the settings that a command line of a job has: JSON, or its digest."""
     return command[command.index("--settings") + 1] if "--settings" in command[:-1] else None
+
+
+def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
+    """Write the Python and packages of a job to the file that is named by their hash, unless it is there.
+
+    Raises:
+        DiskFull: there is no room for it; nothing of it is left.
+    """
+    text = f"{json.dumps(environment, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode()
+    sha256 = hashlib.sha256(text).hexdigest()
+    file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
+    if not (run_directory / file.path).exists():
+        write(run_directory / file.path, text)
+    return file
+
+
+@cache
+def _read_environment(run_directory: Path, file: FileReference) -> dict[str, Any]:
+    try:
+        text = (run_directory / file.path).read_bytes()
+    except OSError:
+        raise InputError(f"{file.path} is missing: put it back, a record names it") from None
+    if hashlib.sha256(text).hexdigest() != file.sha256:
+        raise InputError(f"{file.path} was changed: its record says that its sha256 is {file.sha256}")
+    environment: dict[str, Any] = json.loads(text)
+    return environment
 
 
 def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) -> tuple[list[Kind], dict[Path, str]]:

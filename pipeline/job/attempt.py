@@ -21,7 +21,7 @@ from pipeline.core import attestations, platform_files
 from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import Attempt, Record, short_command
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 
@@ -127,7 +127,9 @@ class RunningAttempt:
             cpu_seconds=round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             peak_memory_bytes=self._peak_memory_bytes,
         )
-        self.attempt.write(self.path)
+        is_finished = self.attempt.status == "finished"  # then its record has the settings
+        command = short_command(self.attempt.command) if is_finished else self.attempt.command
+        replace(self.attempt, command=command).write(self.path)
 
     def _beat(self) -> None:
         written = time.monotonic()

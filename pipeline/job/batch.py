@@ -13,7 +13,7 @@ from types import FrameType
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
+from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist, settings_digest
 from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
 from pipeline.job import workers
 from pipeline.job.attempt import RunningAttempt
@@ -109,7 +109,7 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     BatchRecord(
         step=name,
         instance=dict(pair.split("=", 1) for pair in options.instance),
-        settings=json.loads(options.settings),
+        settings_digest=settings_digest(options.settings),
         code_version=options.code,
         environment_version=options.environment,
         of=options.of,

@@ -30,7 +30,7 @@ from pipeline.core.hashing import sha256_of_each
 from pipeline.core.lease import Owner
 from pipeline.core.path_ranges import expand
 from pipeline.core.platform_files import folder
-from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
+from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers, write_environment
 from pipeline.core.settings import Settings, joined
 from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
@@ -306,14 +306,14 @@ class Job:
                 outputs=outputs,
                 code_version=self.code_version,
                 environment_version=self.environment_version,
-                environment=self.environment,
+                environment_file=write_environment(self.run_directory, self.environment),
                 frozen=self.plan and self.plan.file,
                 launch=self.arguments.launch,
                 taken_over_from=self.reused,
                 counts=counts,
                 **where,
                 **attempt.measured(),
-            )
+            ).shortened()
             record.write(self.record_path)
             attempt.recorded(self.record_path, record)
         except DiskFull as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, command_settings
+from pipeline.core.records import Attempt, Record, command_settings
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.monitors.slow_processes import SLOW
@@ -116,7 +116,11 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
     for path in layout.ATTEMPT.glob(run_directory, attempt=f"pretrain.segment.{model}.*"):
         with suppress(InputError, ValueError, KeyError, TypeError):
             attempt = Attempt.load(path)
-            settings = json.loads(command_settings(attempt.command) or "")
+            if attempt.status == "finished":
+                record = layout.SEGMENT_RECORD.path(run_directory, **attempt.instance)
+                settings = Record.load(record).settings
+            else:
+                settings = json.loads(command_settings(attempt.command) or "")
             begun.append((attempt.started, int(settings["training"]["steps"])))
     return max(begun)[1] if begun else None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.records import Record, load_records
+from pipeline.core.records import HASHED, Record, load_records, settings_digest
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
 from pipeline.provenance.contents import changed, content_differences, flat, is_timed, is_timed_key
 
@@ -143,6 +143,8 @@ def _words(record: Content) -> list[str]:
 
 
 def _is_json_of(text: str, value: Any) -> bool:
+    if text.startswith(HASHED):
+        return text == settings_digest(json.dumps(value, sort_keys=True, ensure_ascii=False))
     try:
         return bool(json.loads(text) == value)
     except ValueError:
@@ -154,6 +156,13 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise InputError(f"{path} is not valid JSON: run `python -m pipeline verify` on its run") from None
+
+
+def _content(run: Path, record: Record) -> Content:
+    """Return the content of a record's file, and of the file that it names for its environment."""
+    content: Content = _json(run / record.file)
+    content.pop("environment_file", None)
+    return {**content, "environment": record.read_environment(run)}
 
 
 def _configuration(run: Path, records: list[Content]) -> dict[str, str]:
@@ -219,7 +228,7 @@ def compare(a: Path, b: Path) -> Comparison:
     """
     records_a, records_b = ({record.title: record for record in load_records(run)} for run in (a, b))
     contents_a, contents_b = (
-        {title: _json(run / record.file) for title, record in records.items()}
+        {title: _content(run, record) for title, record in records.items()}
         for run, records in ((a, records_a), (b, records_b))
     )
     jobs, found = _Jobs(), Comparison()

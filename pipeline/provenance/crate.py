@@ -192,7 +192,7 @@ def _metadata(
     _add_written(files, written)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
-    workflow = CrateWorkflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", records)
+    workflow = CrateWorkflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", run_directory, records)
     actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:

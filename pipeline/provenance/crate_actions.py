@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import Attempt, Record, short_command
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import Graph, reference, references
@@ -52,12 +52,12 @@ class Actions:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
         name = Path(record.file).stem
         inputs = [self.files.identifier(entry) for entry in record.inputs]
-        inputs += [self.workflow.setting(record.step, key, value) for key, value in sorted(record.settings.items())]
+        inputs += [self.workflow.setting(record, key, value) for key, value in sorted(record.settings.items())]
         identifier = self.graph.add(
             f"#job/{name}",
             "CreateAction",
             name=record.title,
-            description=shlex.join(record.command),
+            description=shlex.join(short_command(record.command)),
             instrument=reference(self.workflow.tool_of(record)),
             agent=reference(self.agent),
             object=references(inputs),
@@ -92,7 +92,7 @@ class Actions:
             f"#attempt/{quote(name)}",
             "ActivateAction",
             name=f"{title}, an attempt whose outputs do not stand",
-            description=shlex.join(attempt.command),
+            description=shlex.join(short_command(attempt.command)),
             instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
             startTime=attempt.started,

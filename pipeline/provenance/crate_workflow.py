@@ -6,13 +6,13 @@ import json
 from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, Record, producers
+from pipeline.core.records import HASHED, Attempt, Record, producers, settings_digest
 from pipeline.provenance.crate_graph import Graph, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
@@ -67,8 +67,9 @@ def positions(records: list[Record]) -> dict[str, int]:
 class CrateWorkflow:
     """The workflow of one run: `identifier` is the @id of its file."""
 
-    def __init__(self, graph: Graph, identifier: str, records: list[Record]) -> None:
+    def __init__(self, graph: Graph, identifier: str, run_directory: Path, records: list[Record]) -> None:
         self.graph = graph
+        self.run_directory = run_directory
         self.identifier = identifier
         self.positions = positions(records)
         self.tools: dict[str, set[str]] = defaultdict(set)
@@ -117,7 +118,8 @@ class CrateWorkflow:
     def tool_of(self, record: Record) -> str:
         """Add the tool of a finished job."""
         commit = (record.git or {}).get("commit")
-        return self.tool(record.step, record.code_version, record.environment_version, commit, record.environment)
+        environment = record.read_environment(self.run_directory)
+        return self.tool(record.step, record.code_version, record.environment_version, commit, environment)
 
     def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:
         """Add the tool of an attempt that left no record: its command says the versions."""
@@ -130,20 +132,25 @@ class CrateWorkflow:
         """The @id of a step of the workflow."""
         return f"#step/{name}"
 
-    def setting(self, step: str, key: str, value: Any) -> str:
-        """Add a setting of a step and return its @id; jobs with the same value share it."""
+    def setting(self, record: Record, key: str, value: Any) -> str:
+        """Add a setting of a step and return its @id; jobs with the same value share it.
+
+        A section of several keys is in a record: its value is the sha256 of its JSON, `subjectOf` the record.
+        """
         parameter = self.graph.parameter(
-            f"#parameter/{step}/settings/{quote(key)}", key, TYPES.get(type(value), "Text")
+            f"#parameter/{record.step}/settings/{quote(key)}", key, TYPES.get(type(value), "Text")
         )
         is_plain = isinstance(value, int | float | str) and value != ""
         text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        identifier = f"#setting/{step}/{quote(key)}/{sha256(text.encode()).hexdigest()[:16]}"
+        digest = settings_digest(text)
+        is_long = len(text) > len(digest)
         return self.graph.add(
-            identifier,
+            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(HASHED)[:16]}",
             "PropertyValue",
             name=key,
-            value=value if is_plain else text,
+            value=digest if is_long else value if is_plain else text,
             exampleOfWork=reference(parameter),
+            subjectOf=reference(quote(record.file)) if is_long else None,
         )
 
     def add_steps(self) -> list[str]:

@@ -15,7 +15,10 @@ from pipeline.core.attestations import BEGAN, CHANGED, ENDED, START_ENDED
 from pipeline.provenance.evidence import Attested, attested, difference, files, sha256_of_first
 
 OF_ATTEMPTS = (f"{layout.ATTEMPTS}/", f"{layout.READINGS}/")
-OF_STEPS = tuple(f"{folder}/" for folder in (layout.LOGS, layout.BATCHES, layout.FROZEN, layout.MODEL_SIGNATURES))
+OF_STEPS = tuple(
+    f"{folder}/"
+    for folder in (layout.LOGS, layout.BATCHES, layout.FROZEN, layout.ENVIRONMENTS, layout.MODEL_SIGNATURES)
+)
 OF_SLURM = f"{layout.SLURM_LOGS}/"
 
 

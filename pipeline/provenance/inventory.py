@@ -71,6 +71,7 @@ KINDS = (
     Kind(layout.BATCH.pattern(), LOG, REPLACED),
     Kind(layout.SOURCES_COMPLETE, LOG, REPLACED),
     Kind(layout.FROZEN_CONFIGURATION.pattern(), LOG),
+    Kind(layout.ENVIRONMENT.pattern(), LOG),
     Kind(f"{layout.READINGS}/*.jsonl", LOG, APPENDED),
     Kind(layout.MODEL_SIGNATURE.pattern(), LOG, REPLACED),
     Kind(layout.RUN_LOCK, NOBODY),

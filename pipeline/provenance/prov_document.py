@@ -75,4 +75,4 @@ def document(run: str, records: list[Record], attempts: list[Attempt], provider:
         code = said.get("--code", "not-recorded")
         name = f"attempt/{Path(attempt.file).stem}"
         activity(name, f"{attempt.step}: {attempt.status}", attempt.started, ended, code)
-    return str(told.serialize(indent=1, sort_keys=True)) + "\n"
+    return str(told.serialize(sort_keys=True)) + "\n"

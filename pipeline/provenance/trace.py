@@ -65,7 +65,7 @@ class _Lineage:
         self.told[record.file] = record
         self.write(depth, f"made by {record.title}")
         self.write(depth + 1, f"record: {record.file}")
-        self.write(depth + 1, f"command: {shlex.join(record.command)}")
+        self.write(depth + 1, f"command: {shlex.join(record.full_command)}")
         self.write(depth + 1, f"code: {record.code_version}, environment: {record.environment_version}")
         self.write(depth + 1, f"energy: {self.told_energy(self.energy(record))}")
         for attempt, figure in self.lost(record):

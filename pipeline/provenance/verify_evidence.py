@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from pipeline.core.attestation_log import SLSA, Line
-from pipeline.core.attestations import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
+from pipeline.core.attestations import BEGAN, CHANGED, ENDED, attempt_facts
 from pipeline.core.lock_owner import Holder
 from pipeline.core.strict_json import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
@@ -163,10 +163,10 @@ class EvidenceCheck:
         """An attempt, also one whose end nobody has seen, is the one that began."""
         try:
             content = parse_json((self.run_directory / path).read_bytes())
-            facts = {name: content[name] for name in ATTEMPT_FACTS}
-        except (OSError, ValueError, KeyError, TypeError):
-            facts = {}
-        if facts != line.statement.predicate.attempt:
+            is_same = attempt_facts(content) == attempt_facts(line.statement.predicate.attempt or {})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            is_same = False
+        if not is_same:
             self.tell(path, f"{path} was changed: it is not the attempt whose beginning line {line.number} attests.")
 
     def uncovered(self, after: int, listed: set[str]) -> list[str]:

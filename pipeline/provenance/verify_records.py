@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, Record
+from pipeline.core.records import HASHED, Attempt, Record
 
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
 SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
@@ -41,15 +41,18 @@ def _differences(settings: dict[str, Any], given: dict[str, Any], key: str = "")
 
 
 def _command_problems(record: Record) -> list[str]:
-    options = _options(record.command)
+    options = _options(record.full_command)
     problems = []
     if record.command[3:5] != record.step.split("."):
         problems.append(f"its command is {' '.join(record.command[3:5])}, its step {record.step}")
     try:
-        given = json.loads(options["--settings"][0])
+        text = options["--settings"][0]
+        given = None if text.startswith(HASHED) else json.loads(text)
     except (KeyError, IndexError, ValueError):
         return [*problems, "its command names no settings"]
-    if wrong := _differences(record.settings, given):
+    if given is None:
+        problems.append("its command has the digest of other settings")
+    elif wrong := _differences(record.settings, given):
         problems.append(f"its command has other settings: {', '.join(wrong)}")
     for option, field in NAMED.items():
         if options.get(option, [""])[0] != getattr(record, field):

@@ -25,11 +25,13 @@ from pipeline.provenance.evidence import attest, attest_removed
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
-from tests.provenance.conftest import FROZEN, Signed, describe, entry
+from tests.provenance.conftest import FROZEN, PYTHON, Signed, describe, entry
 
 pytestmark = pytest.mark.slow
 
 RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
+PYTHON_SHA256 = hashlib.sha256(f"{json.dumps(PYTHON, indent=1, sort_keys=True)}\n".encode()).hexdigest()
+PACKAGES = layout.ENVIRONMENT.name(digest=PYTHON_SHA256[:16])
 SHARD = f"{RECORDS}/tokens.shard.main.0.json"
 FILTER = f"{RECORDS}/corpus.filter.main.laws.0.json"
 WEIGHTS = "models/base/milestones/10/model.safetensors"
@@ -144,6 +146,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output's size": (edit(SHARD, lambda r: r["outputs"][0].update(bytes=1)), SHARD),
     "the code": (edit(FILTER, lambda r: r.update(code_version="0" * 16)), FILTER),
     "the environment": (edit(FILTER, lambda r: r.update(environment={})), FILTER),
+    "the digest of its settings": (edit(FILTER, lambda r: r["command"].__setitem__(6, "sha256:0")), FILTER),
+    "the packages": (edit(PACKAGES, lambda e: e["packages"].update(pyarrow="26.0.2")), PACKAGES),
+    "the packages gone": (remove(PACKAGES), PACKAGES),
     "the commit": (edit(FILTER, lambda r: r["git"].update(commit="1" * 40)), FILTER),
     "a host": (edit(FILTER, lambda r: r.update(host="elsewhere")), FILTER),
     "CPU seconds": (edit(FILTER, lambda r: r.update(cpu_seconds=0.1)), FILTER),
