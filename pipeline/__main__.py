@@ -42,7 +42,7 @@ COMMANDS = {
     "follow": ("pipeline.slurm.pending_jobs", "main"),
     "profile": ("pipeline.pretrain.profile", "main"),
     "platform check": ("pipeline.slurm.platform_check", "main"),
-    "provenance keygen": ("pipeline.provenance.keygen", "main"),
+    "provenance keygen": ("pipeline.provenance.seal", "keygen"),
     "environment": ("pipeline.job.environment", "main"),
     "schema": ("pipeline.commands", "schema"),
 }

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.audit.code_at_commit import Tree, commit_of
+from pipeline.audit.code_differences import Tree, commit_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Record, read_records
@@ -105,11 +105,7 @@ def code(records: list[Record]) -> Compared:
 
 
 def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
-    """Return what was compared with what lies beside a run.
-
-    Raises:
-        InputError: the folder of raw files is none.
-    """
+    """Return what was compared with what lies beside a run."""
     if raw is not None and not raw.is_dir():
         raise InputError(f"{raw} is no folder: name the one that the raw files lie in with --raw FOLDER")
     records, _ = read_records(run_directory)

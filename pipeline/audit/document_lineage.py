@@ -93,11 +93,7 @@ class _Story:
         return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
 
     def tell(self) -> list[str]:
-        """Return the story, a line for each thing to know.
-
-        Raises:
-            InputError: no corpus of the run read a document of that id.
-        """
+        """Return the story, a line for each thing to know."""
         source = self.manifest["source"]
         rights = source.get("rights") or {}
         basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
+from pipeline.core.formatting import counted
 from pipeline.core.normalization import composed
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered
@@ -54,7 +55,7 @@ class Quote:
         if not seen:
             return "seen in no step"
         first, more = ", ".join(map(str, seen[:SHOWN_STEPS])), len(seen) - SHOWN_STEPS
-        return f"seen in {_number(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
+        return f"seen in {counted(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
 
     def told(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
         """Yield what is found of a text, line by line; of each part at most so many documents."""
@@ -67,26 +68,22 @@ class Quote:
         share = count_covered(parts) / len(text)
         whole = parts[0].start == 0 and parts[0].end == len(text)
         what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
-        yield f"found: {what} in {where}, in {_number(len(parts), 'part')} of at least {minimum} characters"
+        yield f"found: {what} in {where}, in {counted(len(parts), 'part')} of at least {minimum} characters"
         for part in parts:
             yield from self._part(text, part, most)
 
     def _part(self, text: str, part: TextMatch, most: int | None) -> Iterator[str]:
         documents = self.search.count_documents(part)
-        stands = f"{_number(part.occurrences, 'time')} in {_number(documents, 'document')}"
+        stands = f"{counted(part.occurrences, 'time')} in {counted(documents, 'document')}"
         yield f"characters {part.start + 1} to {part.end}, {stands}: {text[part.start : part.end]!r}"
         for row in islice(self.search.documents(part), most):
             yield f"  {row['id']}: {self._document(row)}"
         if most is not None and documents > most:
-            yield f"  and {_number(documents - most, 'document')} more, which --all names"
+            yield f"  and {counted(documents - most, 'document')} more, which --all names"
 
     def _document(self, row: dict[str, Any]) -> str:
         described = f"source {row['source']}, licence {self.audit.license(row)}, {self.rights(row['source'])}"
-        return f"{_number(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+        return f"{counted(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
 def main(arguments: list[str]) -> int:

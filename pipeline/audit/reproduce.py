@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.audit.rerun import Again, Outcome, Verdict, name_of
+from pipeline.audit.rerun import Again, Outcome, Verdict
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.path_ranges import shorten
@@ -25,12 +25,8 @@ CONCLUDING = (
 
 
 def named(records: list[Record], step: str) -> Record:
-    """The record of that name, such as `corpus.filter.main.laws.0`, or title.
-
-    Raises:
-        InputError: there is none.
-    """
-    by_name = {word: record for record in records for word in (record.title, name_of(record))}
+    """The record of that name, such as `corpus.filter.main.laws.0`, or title."""
+    by_name = {word: record for record in records for word in (record.title, record.name)}
     found = by_name.get(step.removesuffix(".json").rpartition("/")[2])
     if found is None:
         near = difflib.get_close_matches(step, by_name, n=3, cutoff=0.3)
@@ -44,7 +40,7 @@ def draw(records: list[Record], number: int, seed: str) -> list[Record]:
     """Some of the records: those with the smallest sha256 of `SEED NAME`, so that anybody can draw the same again."""
 
     def place(record: Record) -> str:
-        return hashlib.sha256(f"{seed} {name_of(record)}".encode()).hexdigest()
+        return hashlib.sha256(f"{seed} {record.name}".encode()).hexdigest()
 
     return sorted(records, key=place)[:number]
 
@@ -52,7 +48,7 @@ def draw(records: list[Record], number: int, seed: str) -> list[Record]:
 def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> Outcome:
     """Do one step again, in a new folder below `folder`, or in one that is deleted afterwards."""
     if folder is not None:
-        return _in(run_directory, record, folder / name_of(record), raw)
+        return _in(run_directory, record, folder / record.name, raw)
     with tempfile.TemporaryDirectory(prefix="reproduce-") as name:
         return _in(run_directory, record, Path(name) / "step", raw)
 
@@ -62,9 +58,9 @@ def _in(run_directory: Path, record: Record, folder: Path, raw: Path | None) -> 
         folder.mkdir(parents=True)
         return Again(run_directory, record, folder.absolute(), raw).outcome()
     except FileExistsError:
-        return Outcome(name_of(record), Verdict.COULD_NOT, [f"{folder} is there already: name another --folder"])
+        return Outcome(record.name, Verdict.COULD_NOT, [f"{folder} is there already: name another --folder"])
     except InputError as error:
-        return Outcome(name_of(record), Verdict.COULD_NOT, [str(error)])
+        return Outcome(record.name, Verdict.COULD_NOT, [str(error)])
 
 
 def recomputed(run_directory: Path) -> Iterator[Outcome]:
@@ -76,9 +72,7 @@ def recomputed(run_directory: Path) -> Iterator[Outcome]:
             yield reproduce(run_directory, record)
         else:
             commit = (record.git or {}).get("commit") or "that its record does not name"
-            yield Outcome(
-                name_of(record), Verdict.COULD_NOT, [f"its code is another one: check out the commit {commit}"]
-            )
+            yield Outcome(record.name, Verdict.COULD_NOT, [f"its code is another one: check out the commit {commit}"])
 
 
 def main(arguments: list[str]) -> int:
@@ -110,7 +104,7 @@ def main(arguments: list[str]) -> int:
         worst.add(outcome.verdict)
         print("\n".join(outcome.told()), flush=True)
     if options.sample is not None:
-        left = sorted(name_of(record) for record in records if record not in chosen)
+        left = sorted(record.name for record in records if record not in chosen)
         print(f"not drawn: {', '.join(shorten(left)) or 'none'}")
     order = (Verdict.DIFFERS, Verdict.COULD_NOT, Verdict.IDENTICAL)
     return int(next(verdict for verdict in order if verdict in worst))

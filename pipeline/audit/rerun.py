@@ -17,23 +17,26 @@ from datetime import datetime
 from enum import IntEnum
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pipeline import layout
-from pipeline.audit.output_differences import compared
 from pipeline.core.attestation_log import lines
 from pipeline.core.attestations import BEGAN
+from pipeline.core.command_lines import DIGEST, command_option, command_options, settings_digest, settings_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Attempt, FileEntry, Record
 from pipeline.job import versions
 from pipeline.job.contract import files_below, given_paths
 from pipeline.job.reach import file_of
+from pipeline.provenance.contents import compared
 
 ELSEWHERE = "…/"  # how records begin a path outside of the project
 OF_THE_BATCH = ("--units", "--batch", "--of")
 OF_THE_MACHINE = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
 GROWS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS)
 SHOWN_ERROR_LINES = 3
+VERDICTS = ("identical", "differs", "could not be done again")
 
 
 class Verdict(IntEnum):
@@ -54,29 +57,7 @@ class Outcome:
 
     def told(self) -> list[str]:
         """The verdict and what explains it, as lines."""
-        word = {
-            Verdict.IDENTICAL: "identical",
-            Verdict.DIFFERS: "differs",
-            Verdict.COULD_NOT: "could not be done again",
-        }
-        return [f"{self.name}: {word[self.verdict]}", *(f"  {line}" for line in self.lines)]
-
-
-def name_of(record: Record) -> str:
-    """The name of a record, such as `corpus.filter.main.laws.0`."""
-    return Path(record.file).stem
-
-
-def options_in(words: list[str]) -> list[tuple[str, list[str]]]:
-    """The options of a command line with their values; `--name=value` is one of one value."""
-    found: list[tuple[str, list[str]]] = []
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            found.append((name, [value] if equals else []))
-        elif found:
-            found[-1][1].append(word)
-    return found
+        return [f"{self.name}: {VERDICTS[self.verdict]}", *(f"  {line}" for line in self.lines)]
 
 
 class Again:
@@ -91,8 +72,8 @@ class Again:
         self.run_directory = run_directory.absolute()
         self.record = record
         self.raw = raw
-        self.options = options_in(record.full_command)
-        named = next((values[0] for option, values in self.options if option == "--record" and values), "")
+        self.options = command_options(record.full_command)
+        named = command_option(record.command, "--record") or ""
         self.prefix, _, file = named.rpartition(f"/{layout.RECORDS}/")
         if not file:
             raise InputError(
@@ -112,18 +93,25 @@ class Again:
             self.refuse_other_inputs(command)
             seconds = self.execute(command)
         except InputError as error:
-            return Outcome(name_of(self.record), Verdict.COULD_NOT, [str(error), *self.warnings])
-        told = next((values[0] for option, values in self.options if option == "--settings" and values), "{}")
-        differences, notes = compared(self.run_directory, self.record, self.again, json.loads(told))
+            return Outcome(self.record.name, Verdict.COULD_NOT, [str(error), *self.warnings])
+        differences, notes = compared(self.run_directory, self.record, self.again, self.planned_settings())
         lines = [*differences, *self.warnings, *notes, f"{len(self.record.outputs)} files in {seconds:.1f} s"]
-        return Outcome(name_of(self.record), Verdict.DIFFERS if differences else Verdict.IDENTICAL, lines)
+        return Outcome(self.record.name, Verdict.DIFFERS if differences else Verdict.IDENTICAL, lines)
+
+    def planned_settings(self) -> dict[str, Any]:
+        """Return the settings that the command had: by its words, or by the line of the log that has their digest."""
+        told = command_option(self.record.full_command, "--settings") or "{}"
+        if not told.startswith(DIGEST):
+            return dict(json.loads(told))
+        for line in lines(self.run_directory):
+            definition = line.statement.predicate.buildDefinition
+            settings: dict[str, Any] = definition.externalParameters.get("settings", {}) if definition else {}
+            if settings_digest(settings_json(settings)) == told:
+                return settings
+        return {}
 
     def here(self, word: str) -> str:
-        """A word of the command with the paths of the other folder.
-
-        Raises:
-            InputError: it lies outside of the project, and nobody said where.
-        """
+        """A word of the command with the paths of the other folder."""
         listing, path = word[: word.startswith("@")], word.removeprefix("@").replace("%unit", self.unit)
         if path.startswith(ELSEWHERE):
             if self.raw is None:
@@ -133,11 +121,7 @@ class Again:
         return f"{listing}{self.again}{path.removeprefix(self.prefix)}" if below else word.replace("%unit", self.unit)
 
     def command(self) -> list[str]:
-        """The command line of the step for the other folder, with the settings of the record and the versions here.
-
-        Raises:
-            InputError: the step is no longer there, or the record does not say what it was given.
-        """
+        """The command line of the step for the other folder, with the settings of the record and the versions here."""
         if file_of(self.module) is None:
             raise InputError(f"there is no step {self.record.step} here: check out {self.commit()}")
         versions_here = {
@@ -193,11 +177,7 @@ class Again:
             target.symlink_to(self.run_directory / path)
 
     def _checked(self, path: str, sha256: str) -> None:
-        """Link a file of the run.
-
-        Raises:
-            InputError: it is gone or has other bytes.
-        """
+        """Link a file of the run."""
         _refuse_other(self.run_directory / path, path, sha256)
         self._link(path)
 
@@ -265,16 +245,11 @@ class Again:
             (self.again / readings).write_text("".join(kept), encoding="utf-8")
 
     def refuse_other_inputs(self, command: list[str]) -> None:
-        """Compare the raw files that the command stands for with the record.
-
-        Raises:
-            InputError: one is missing, has other bytes, or there are others.
-        """
-        options = options_in(command)
-        raw = next((values[0] for option, values in options if option == "--raw"), None)
+        """Compare the raw files that the command stands for with the record."""
+        raw = command_option(command, "--raw")
         files = [
             (values[0], file)
-            for option, values in options
+            for option, values in command_options(command)
             if option == "--input"
             for path in given_paths(values[1:], raw)
             for file in files_below(path)
@@ -289,11 +264,7 @@ class Again:
                 _refuse_other(file, entry.path.removeprefix("data:"), entry.sha256)
 
     def execute(self, command: list[str]) -> float:
-        """Run the step and return how many seconds it took.
-
-        Raises:
-            InputError: it failed.
-        """
+        """Run the step and return how many seconds it took."""
         began = time.monotonic()
         done = subprocess.run(command, env=_environment(), text=True, capture_output=True)
         if done.returncode:

@@ -23,23 +23,15 @@ def _text(encoder: Encoder, tokens: list[int]) -> str:
     return str(encoder.tokenizer.decode(tokens, skip_special_tokens=False))
 
 
-def _is(file: Path, entry: FileEntry) -> bool:
-    return file.is_file() and sha256_of(file) == entry.sha256
-
-
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
-    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0.
-
-    Raises:
-        InputError: there is no such model, step, sample or token, or its tokens are gone or others.
-    """
+    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0."""
     audit = Audit(run_directory, model)
     row, tokens, place = audit.token(step, sample, token)
     records = load_records(run_directory)
     made = producers(records)
     named = next(entry for entry in audit.record.inputs if entry.name == "tokenizer")
     tokenizer = run_directory / named.path
-    if not _is(tokenizer, named):
+    if not named.is_at(tokenizer):
         raise InputError(f"{tokenizer} is gone or no longer what {audit.record.file} read: the text is not known")
     encoder = load_encoder(tokenizer)
     context = [max(0, place - AROUND), place, place + 1, place + 1 + AROUND]
@@ -95,6 +87,6 @@ def _raw(records: list[Record], document: str) -> list[str]:
     lines = []
     for path, entry in sorted(found.items()):
         file = Path(path.removeprefix("data:"))
-        state = "proven: it is here with these bytes" if _is(file, entry) else "not here, or with other bytes"
+        state = "proven: it is here with these bytes" if entry.is_at(file) else "not here, or with other bytes"
         lines.append(f"raw file {path} (sha256 {entry.sha256}; {state})")
     return lines

@@ -61,6 +61,7 @@ class Resource(_Read):
 
 
 class _Definition(_Read):
+    externalParameters: dict[str, Any] = {}
     resolvedDependencies: list[Resource]  # the names are SLSA's
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core.attestation_log import SLSA, append, lines, resource
+from pipeline.core.command_lines import short_command
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import Attempt, Record, short_command
+from pipeline.core.records import Attempt, Record
 
 BEGAN = "urn:polder:attempt-began:1"
 ENDED = "urn:polder:attempt-ended:1"

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pipeline.core.atomic_files import write, write_json
+from pipeline.core.command_lines import command_option, settings_digest, settings_json, short_command
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.core.json_fields import field_values
 from pipeline.core.strict_json import parse_json
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, ENVIRONMENT, RECORD, RECORDS
 
 Versions = tuple[str, str, str]
 """The settings of a job as JSON, its code version and its environment version."""
-
-HASHED = "sha256:"
 
 
 class FileEntry(NamedTuple):
@@ -42,6 +42,14 @@ class FileEntry(NamedTuple):
     def is_outside(self) -> bool:
         """Whether the file is raw data, which no step of the run made."""
         return self.path.startswith("data:")
+
+    def locate(self, run_directory: Path) -> Path:
+        """Return the path of the file; one outside of the run is below the working directory."""
+        return Path(self.path.removeprefix("data:")) if self.is_outside else run_directory / self.path
+
+    def is_at(self, file: Path) -> bool:
+        """Return whether a file is there with the bytes of the entry."""
+        return file.is_file() and sha256_of(file) == self.sha256
 
 
 class BatchFile(NamedTuple):
@@ -131,10 +139,8 @@ class _JobFile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
-        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "file"}
-        return {
-            name: _plain(value) for name, value in content.items() if value is not None or name not in self.left_out
-        }
+        content = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "file"}
+        return {name: value for name, value in content.items() if value is not None or name not in self.left_out}
 
     def write(self, path: Path) -> None:
         """Write the file in one stroke.
@@ -186,18 +192,18 @@ class Record(_PlannedFile):
     @property
     def made_with(self) -> Versions:
         """The settings as JSON, the code version and the environment version."""
-        return _settings_json(self.settings), self.code_version, self.environment_version
+        return settings_json(self.settings), self.code_version, self.environment_version
 
     @property
     def full_command(self) -> list[str]:
         """The command line with the settings, of which the file of a record has the hash alone."""
-        settings = _settings_json(self.settings)
+        settings = settings_json(self.settings)
         digest = settings_digest(settings)
         return [settings if word == digest else word for word in self.command]
 
     def shortened(self) -> Record:
         """Return the record with the digest of its settings in its command line, where that has the same settings."""
-        is_same = command_settings(self.command) == _settings_json(self.settings)
+        is_same = command_option(self.command, "--settings") == settings_json(self.settings)
         return replace(self, command=short_command(self.command)) if is_same else self
 
     def was_made_with(self, versions: Versions) -> bool:
@@ -266,32 +272,11 @@ class BatchRecord(_PlannedFile):
 
     def was_made_with(self, versions: Versions) -> bool:
         """Return whether the batch was planned with these settings and versions."""
-        digest = self.settings_digest or settings_digest(_settings_json(self.settings or {}))
+        digest = self.settings_digest or settings_digest(settings_json(self.settings or {}))
         return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)
 
 
 Kind = TypeVar("Kind", bound=_JobFile)
-
-
-def _settings_json(settings: dict[str, Any]) -> str:
-    """Return settings as a command line has them."""
-    return json.dumps(settings, sort_keys=True, ensure_ascii=False)
-
-
-def settings_digest(settings: str) -> str:
-    """Return `sha256:` and the hash of settings, given as a command line has them; of a digest itself."""
-    return settings if settings.startswith(HASHED) else f"{HASHED}{hashlib.sha256(settings.encode()).hexdigest()}"
-
-
-def short_command(command: list[str]) -> list[str]:
-    """Return a command line with the digest of its settings in their place."""
-    before = ["", *command]
-    return [settings_digest(word) if before[number] == "--settings" else word for number, word in enumerate(command)]
-
-
-def command_settings(command: list[str]) -> str | None:
-    """Return the settings that a command line of a job has: JSON, or its digest."""
-    return command[command.index("--settings") + 1] if "--settings" in command[:-1] else None
 
 
 def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
@@ -357,20 +342,14 @@ def load_records(run_directory: Path) -> list[Record]:
     return records
 
 
-def read_attempts(run_directory: Path) -> tuple[list[Attempt], list[str]]:
-    """Return all attempts that can be read, in the order of their file names, and the problems of the others."""
-    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
-    return attempts, [*problems.values()]
-
-
 def load_attempts(run_directory: Path) -> list[Attempt]:
     """Return all attempts of a run, in the order of their file names; an empty list if there is none.
 
     Raises:
         InputError: one of them is broken.
     """
-    attempts, problems = read_attempts(run_directory)
-    for problem in problems:
+    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
+    for problem in problems.values():
         raise InputError(problem)
     return attempts
 

@@ -19,9 +19,10 @@ from typing import Any
 from pipeline import layout
 from pipeline.core import attestations, platform_files
 from pipeline.core.checkout import checkout
+from pipeline.core.command_lines import short_command
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
-from pipeline.core.records import Attempt, Record, short_command
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from pipeline.core.command_lines import settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist, settings_digest
+from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
 from pipeline.job import workers
 from pipeline.job.attempt import RunningAttempt

@@ -17,8 +17,9 @@ from statistics import median
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.command_lines import command_option
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, Record, command_settings
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.monitors.slow_processes import SLOW
@@ -120,7 +121,7 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
                 record = layout.SEGMENT_RECORD.path(run_directory, **attempt.instance)
                 settings = Record.load(record).settings
             else:
-                settings = json.loads(command_settings(attempt.command) or "")
+                settings = json.loads(command_option(attempt.command, "--settings") or "")
             begun.append((attempt.started, int(settings["training"]["steps"])))
     return max(begun)[1] if begun else None
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.command_lines import DIGEST, settings_digest, settings_json
 from pipeline.core.errors import InputError
-from pipeline.core.records import HASHED, Record, load_records, settings_digest
+from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
 from pipeline.provenance.contents import changed, content_differences, flat, is_timed, is_timed_key
 
@@ -143,8 +144,8 @@ def _words(record: Content) -> list[str]:
 
 
 def _is_json_of(text: str, value: Any) -> bool:
-    if text.startswith(HASHED):
-        return text == settings_digest(json.dumps(value, sort_keys=True, ensure_ascii=False))
+    if text.startswith(DIGEST):
+        return text == settings_digest(settings_json(value))
     try:
         return bool(json.loads(text) == value)
     except ValueError:

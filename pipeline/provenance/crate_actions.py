@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.records import Attempt, Record, short_command
+from pipeline.core.command_lines import short_command
+from pipeline.core.records import Attempt, Record
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
-from pipeline.provenance.crate_files import Files
-from pipeline.provenance.crate_graph import Graph, reference, references
+from pipeline.provenance.crate_graph import Files, Graph, reference, references
 from pipeline.provenance.crate_workflow import CrateWorkflow
 
 COMPLETED = "http://schema.org/CompletedActionStatus"
@@ -50,7 +50,7 @@ class Actions:
 
     def job(self, record: Record, start: str | None) -> None:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
-        name = Path(record.file).stem
+        name = record.name
         inputs = [self.files.identifier(entry) for entry in record.inputs]
         inputs += [self.workflow.setting(record, key, value) for key, value in sorted(record.settings.items())]
         identifier = self.graph.add(
@@ -65,12 +65,8 @@ class Actions:
             startTime=record.started,
             endTime=record.ended,
             actionStatus=COMPLETED,
-            resourceUsage=references(
-                [
-                    *self.usage(name, "CPU time", record.cpu_seconds),
-                    *self.usage(name, "peak memory", record.peak_memory_bytes),
-                    *self.used(name, record.computed_by),
-                ]
+            resourceUsage=self.usage(
+                name, record.computed_by, {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes}
             ),
             subjectOf=reference(quote(record.file)),
         )
@@ -81,17 +77,15 @@ class Actions:
 
         It is an ActivateAction, since nothing is left that it created.
         """
-        name = Path(attempt.file).stem
+        name = attempt.name
         is_finished = attempt.status == "finished"
-        instance = ", ".join(f"{key}={value}" for key, value in attempt.instance.items())
-        title = f"{attempt.step} ({instance})" if instance else attempt.step
         error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
         status = COMPLETED if is_finished else FAILED
         work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json")
         identifier = self.graph.add(
             f"#attempt/{quote(name)}",
             "ActivateAction",
-            name=f"{title}, an attempt whose outputs do not stand",
+            name=f"{attempt.title}, an attempt whose outputs do not stand",
             description=shlex.join(short_command(attempt.command)),
             instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
@@ -99,13 +93,11 @@ class Actions:
             endTime=attempt.ended or attempt.last_seen,
             actionStatus=status,
             error=None if is_finished else error,
-            resourceUsage=references(
-                [*self.usage(name, "CPU time", attempt.cpu_seconds), *self.used(name, f"{name}.json")]
-            ),
+            resourceUsage=self.usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
             subjectOf=reference(work),
         )
         ended = attempt.ended or attempt.last_seen
-        self.control(name, title, attempt.step, identifier, status, attempt.snakemake, ended)
+        self.control(name, attempt.title, attempt.step, identifier, status, attempt.snakemake, ended)
 
     def control(
         self, name: str, title: str, step: str, action: str, status: str, start: str | None, ended: str
@@ -141,45 +133,26 @@ class Actions:
                 endTime=self.ends[start],
             )
 
-    def used(self, name: str, attempt: str | None) -> list[str]:
-        """Add the energy of an attempt by the account of the report."""
+    def usage(self, name: str, attempt: str | None, measured: dict[str, float]) -> Any:
+        """Add what a job or attempt was measured to use, and its energy by the account of the report."""
+        place = f"#usage/{quote(name)}"
+        used = [self.quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()]
         figure = self.account.of_attempt(attempt) if self.account else Figure()
-        return self.energy(f"#usage/{quote(name)}/energy", "energy", figure)
-
-    def usage(self, name: str, what: str, value: float) -> list[str]:
-        """Add CPU time in seconds or peak memory in bytes of a job."""
-        kind, unit, code = QUANTITIES[what]
-        return [
-            self.graph.add(
-                f"#usage/{quote(name)}/{quote(what)}",
-                "PropertyValue",
-                name=what,
-                propertyID=kind,
-                value=value,
-                unitText=unit,
-                unitCode=code,
-            )
-        ]
+        return references([*used, *self.energy(f"{place}/energy", "energy", figure)])
 
     def energy(self, identifier: str, name: str, figure: Figure) -> list[str]:
         """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
         if not figure.is_known:
             return []
-        kind, unit, code = QUANTITIES["energy"]
-        return [
-            self.graph.add(
-                identifier,
-                "PropertyValue",
-                name=name,
-                propertyID=kind,
-                value=figure.joules,
-                minValue=figure.low_joules,
-                maxValue=figure.high_joules,
-                unitText=unit,
-                unitCode=code,
-                description="; ".join((figure.text(JOULE), *figure.meters)),
-            )
-        ]
+        values = {"value": figure.joules, "minValue": figure.low_joules, "maxValue": figure.high_joules}
+        described = "; ".join((figure.text(JOULE), *figure.meters))
+        return [self.quantity(identifier, "energy", name, described, **values)]
+
+    def quantity(self, identifier: str, what: str, name: str, description: str | None = None, **values: float) -> str:
+        """Add a value of one of `QUANTITIES`, in its unit."""
+        kind, unit, code = QUANTITIES[what]
+        units = {"unitText": unit, "unitCode": code, "description": description}
+        return self.graph.add(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
 
     def energies(self) -> list[str]:
         """Add the energies of the run as a whole."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
-from pipeline.core.records import HASHED, Attempt, Record, producers, settings_digest
+from pipeline.core.records import Attempt, Record, producers
 from pipeline.provenance.crate_graph import Graph, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
@@ -40,11 +40,7 @@ def home_page(distribution: str) -> str | None:
 
 
 def positions(records: list[Record]) -> dict[str, int]:
-    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read.
-
-    Raises:
-        InputError: the records say that two jobs have read what the other wrote.
-    """
+    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read."""
     made = producers(records)
     by_file = {record.file: record for record in records}
     before: dict[str, set[str]] = {
@@ -123,10 +119,10 @@ class CrateWorkflow:
 
     def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:
         """Add the tool of an attempt that left no record: its command says the versions."""
-        said = dict(zip(attempt.command, attempt.command[1:], strict=False))
-        return self.tool(
-            attempt.step, said.get("--code", "not recorded"), said.get("--environment", "not recorded"), commit, {}
+        code, environment = (
+            command_option(attempt.command, name) or "not recorded" for name in ("--code", "--environment")
         )
+        return self.tool(attempt.step, code, environment, commit, {})
 
     def step(self, name: str) -> str:
         """The @id of a step of the workflow."""
@@ -141,11 +137,11 @@ class CrateWorkflow:
             f"#parameter/{record.step}/settings/{quote(key)}", key, TYPES.get(type(value), "Text")
         )
         is_plain = isinstance(value, int | float | str) and value != ""
-        text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        text = settings_json(value)
         digest = settings_digest(text)
         is_long = len(text) > len(digest)
         return self.graph.add(
-            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(HASHED)[:16]}",
+            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(DIGEST)[:16]}",
             "PropertyValue",
             name=key,
             value=digest if is_long else value if is_plain else text,

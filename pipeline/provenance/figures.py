@@ -36,11 +36,7 @@ class ReportFigure(BaseModel):
 
 
 def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
-    """The figures of a run's report by their names.
-
-    Raises:
-        InputError: the report lists none, or the list is broken.
-    """
+    """The figures of a run's report by their names."""
     path = run_directory / layout.KEY_FIGURES
     if not path.is_file():
         raise InputError(
@@ -58,11 +54,7 @@ def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
 
 
 def trace_figure(run_directory: Path, name: str) -> list[str]:
-    """What a figure is, how it is known, whether its proof holds, and the lineage of what it comes from, as lines.
-
-    Raises:
-        InputError: the report has no such figure.
-    """
+    """What a figure is, how it is known, whether its proof holds, and the lineage of what it comes from, as lines."""
     figures = read_figures(run_directory)
     if name not in figures:
         near = difflib.get_close_matches(name, figures, n=3, cutoff=0.4)

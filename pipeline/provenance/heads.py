@@ -57,11 +57,7 @@ def of_run(published: Iterable[Head], names: Iterable[str], first: str) -> list[
 
 
 def heads(path: Path) -> list[Head]:
-    """Return all checkpoints of a file, in their order.
-
-    Raises:
-        InputError: it cannot be read, or a line of it is no checkpoint.
-    """
+    """Return all checkpoints of a file, in their order."""
     try:
         entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [

@@ -11,6 +11,7 @@ code is settled. So models are signed in a process of their own, and a start tha
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import subprocess
@@ -25,7 +26,7 @@ from pipeline.core.attestation_log import KEY, lines, remove_remainder
 from pipeline.core.attestations import START_ENDED
 from pipeline.core.errors import InputError
 from pipeline.provenance import evidence, heads
-from pipeline.provenance.evidence_changes import attest_changes
+from pipeline.provenance.evidence import attest_changes
 from pipeline.provenance.settings import Provenance
 
 Say = Callable[[str], None]
@@ -74,11 +75,7 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
-    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key.
-
-    Raises:
-        InputError: a model cannot be signed.
-    """
+    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key."""
     if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
     for record in layout.RECORD.glob(run_directory, job="pretrain.export.*"):
@@ -160,3 +157,17 @@ def fail() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
+
+
+def keygen(arguments: list[str]) -> int:
+    """Make a key that signs runs, and print what it is called, which its owner publishes."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline provenance keygen", description=keygen.__doc__)
+    parser.add_argument("file", type=Path, help="the private key to write; the public one gets .pub behind its name")
+    parser.add_argument(
+        "--algorithm", choices=("p256", "ed25519"), default="p256", help="models are signed with P-256 keys alone"
+    )
+    options = parser.parse_args(arguments)
+    public = signing_keys.generate(options.file, options.algorithm)
+    print(f"private key: {options.file} (keep it to yourself: whoever has it can sign as you)")
+    print(f"public key: {public} (publish it, and its sha256 {signing_keys.key_sha256(signing_keys.public(public))})")
+    return 0

@@ -43,11 +43,7 @@ def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime
 
 
 def ask(head: str, settings: Timestamps) -> bytes:
-    """Return an authority's answer to the question when a head was there.
-
-    Raises:
-        InputError: it does not answer, or not as its certificate says.
-    """
+    """Return an authority's answer to the question when a head was there."""
     request = TimestampRequestBuilder().data(head.encode()).build().as_bytes()
     headers = {"Content-Type": "application/timestamp-query"}
     asked = urllib.request.Request(settings.url, request, headers, method="POST")

@@ -1,20 +1,28 @@
-"""The lineage of one file: back through the jobs that made it, and their lost attempts, to raw data and licences."""
+"""Lineage by records: of a file back to raw data and licences, and of a source forward to all that has it inside.
+
+A job of a unit has a source inside where it is a unit of that source; any other job where it read something that has.
+So a text of another source, which was compared with this one for copies, is not among them.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted
+from pipeline.core.path_ranges import shorten
 from pipeline.core.pretrained import Pretrained
-from pipeline.core.records import Attempt, FileEntry, Record, load_records, producers, read_attempts
+from pipeline.core.records import Attempt, FileEntry, Record, load_records, producers, read_each
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
-from pipeline.provenance.crate_files import source_of
+from pipeline.provenance.crate_graph import source_of
 
 SHOWN_FILES = 6
 INDENT = "  "
+SHOWN_PATHS = 4
+ROOMS = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")
 
 
 class _Lineage:
@@ -28,8 +36,8 @@ class _Lineage:
         taken = (page.settings.get("pretrained") or {}) if page else {}
         self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
         self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
-        self.attempts: dict[tuple[str, frozenset[tuple[str, str]]], list[Attempt]] = {}
-        attempts, self.problems = read_attempts(run_directory)
+        self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
+        attempts, self.problems = read_each(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         for attempt in attempts:
             self.attempts.setdefault(_job(attempt), []).append(attempt)
         self.lines: list[str] = []
@@ -113,9 +121,8 @@ class _Lineage:
         return f", source {name}, licence {told}"
 
 
-def _job(one: Attempt | Record) -> tuple[str, frozenset[tuple[str, str]]]:
-    """What an attempt and the record that it was to write have in common."""
-    return one.step, frozenset((key, str(value)) for key, value in one.instance.items())
+def _job(one: Attempt | Record) -> tuple[object, ...]:
+    return one.step, *sorted(one.instance.items())
 
 
 def is_of_the_run(run_directory: Path, file: str) -> bool:
@@ -139,9 +146,6 @@ def trace(run_directory: Path, file: str) -> list[str]:
     """The lineage of a file as the lines of an indented tree, and its sources and joules summed up at the end.
 
     A directory, such as a milestone, is traced by the job that made it.
-
-    Raises:
-        InputError: no record lists the file.
     """
     lineage = _Lineage(run_directory)
     path = _relative(run_directory, file)
@@ -160,9 +164,72 @@ def trace(run_directory: Path, file: str) -> list[str]:
     energy = lineage.told_energy(sum_figures(by_attempt.values()))
     lineage.write(0, f"behind it: {counted(len(lineage.told), 'job')}, energy: {energy}{without}")
     lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
-    lineage.lines += [f"not counted: {problem}" for problem in lineage.problems]
+    lineage.lines += [f"not counted: {problem}" for problem in lineage.problems.values()]
     if lost:
         energy = lineage.told_energy(sum_figures(figure for _, figure in lost))
         lineage.write(0, f"lost on the way: {counted(len(lost), 'attempt')}, energy: {energy}")
     lineage.lines += [f"{name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines
+
+
+def is_source(run_directory: Path, name: str) -> bool:
+    """Whether the run has a source of that name."""
+    return "/" not in name and layout.SOURCE.path(run_directory, source=name).is_dir()
+
+
+def holders(records: Iterable[Record], source: str) -> list[Record]:
+    """The jobs whose outputs have a source inside, in the order in which they ended."""
+    inside: set[str] = set()
+    found = []
+    for record in sorted(records, key=lambda record: (record.ended, record.file)):
+        own = record.instance.get("source")
+        given = own == source if own is not None else any(entry.path in inside for entry in record.inputs)
+        if given:
+            found.append(record)
+            inside.update(entry.path for entry in record.outputs)
+            inside.add(record.file)
+    return found
+
+
+def _documents(record: Record) -> str:
+    """How many documents a job kept, of a unit of the source."""
+    kept = record.counts.get("documents_out")
+    return f": {kept} of {record.counts.get('documents_in')} documents kept" if kept is not None else ""
+
+
+def trace_source(run_directory: Path, source: str) -> list[str]:
+    """Everything that has a source inside, as lines by step, for a removal.
+
+    Raises:
+        InputError: the run has no records.
+    """
+    found = holders(load_records(run_directory), source)
+    manifest = layout.MANIFEST.path(run_directory, source=source)
+    lines = [f"source {source}"]
+    if manifest.is_file():
+        described = source_of(manifest)
+        rights = described.get("rights") or {}
+        lines.append(f"  licence {described.get('license', 'not stated')}, language {described.get('language')}")
+        lines += [f"  {name}: {rights.get(name) or 'not stated'}" for name in ("basis", "holder", "url")]
+    own = (record for record in found if record.instance.get("source") == source)
+    raw = sorted(
+        {entry.path for record in own for entry in record.inputs if entry.is_outside and entry.name == "files"}
+    )
+    lines += [f"  raw file {path}" for path in raw[:SHOWN_PATHS]]
+    lines += [f"  and {len(raw) - SHOWN_PATHS} more raw files"] if len(raw) > SHOWN_PATHS else []
+    for room in ROOMS:
+        of_room = [record for record in found if record.step.startswith(f"{room}.")]
+        for record in sorted(of_room, key=lambda record: record.file):
+            is_unit = "source" in record.instance
+            lines.append(f"{record.title}{_documents(record) if is_unit else ''}")
+            paths = shorten(sorted(entry.path for entry in record.outputs))
+            lines += [f"  {path}" for path in paths[:SHOWN_PATHS]]
+            lines += [f"  and {len(paths) - SHOWN_PATHS} more"] if len(paths) > SHOWN_PATHS else []
+    files = sum(len(record.outputs) for record in found)
+    lines.append(
+        f"{files} files of {len(found)} jobs have {source} inside, or were computed from what has ({layout.RECORDS})"
+    )
+    lines.append(
+        "what the listed jobs wrote elsewhere (scratch, private texts, other runs) is searched by opt_out.remains"
+    )
+    return lines

@@ -23,9 +23,8 @@ from pipeline.core.strict_json import parse_json
 from pipeline.provenance.crate_graph import CHECKPOINT
 from pipeline.provenance.heads import run_names
 from pipeline.provenance.inventory import CLOSED, CRATE, closed_evidence, take_inventory
-from pipeline.provenance.verify_evidence import EvidenceCheck
+from pipeline.provenance.verify_evidence import EvidenceCheck, check_record
 from pipeline.provenance.verify_log import Log, Signed
-from pipeline.provenance.verify_records import check_record
 
 
 class _Crate:
@@ -48,20 +47,17 @@ def _read_crate(
         problems[layout.CRATE] = f"{layout.CRATE} is missing: the crate was not made or was deleted."
         return None
     actual = sha256_of(path)
-    recorded = [o.sha256 for r in records if r.file == layout.CRATE_RECORD for o in r.outputs if o.path == layout.CRATE]
-    if crate_sha256 is not None and actual != crate_sha256.lower():
-        problems[layout.CRATE] = (
-            f"{layout.CRATE} was changed: its sha256 is {actual}, the sha256 given is {crate_sha256}."
-        )
+    outputs = [output for record in records if record.file == layout.CRATE_RECORD for output in record.outputs]
+    recorded = next((output.sha256 for output in outputs if output.path == layout.CRATE), actual)
+    expected, said = recorded, f"{layout.CRATE_RECORD} says {recorded}"
+    if crate_sha256 is not None:
+        expected, said = crate_sha256.lower(), f"the sha256 given is {crate_sha256}"
+    if actual != expected:
+        problems[layout.CRATE] = f"{layout.CRATE} was changed: its sha256 is {actual}, {said}."
         return None
-    if crate_sha256 is None and recorded and actual != recorded[0]:
-        problems[layout.CRATE] = (
-            f"{layout.CRATE} was changed: its sha256 is {actual}, {layout.CRATE_RECORD} says {recorded[0]}."
-        )
-        return None
-    if recorded and actual != recorded[0]:
+    if actual != recorded:
         problems[layout.CRATE_RECORD] = (
-            f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
+            f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded}."
         )
     try:
         return _Crate(path.read_bytes())

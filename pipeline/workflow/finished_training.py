@@ -17,18 +17,10 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.config.configuration import Config
+from pipeline.core.command_lines import planned_settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.records import (
-    Attempt,
-    FileEntry,
-    Record,
-    Versions,
-    command_settings,
-    outputs_exist,
-    read_each,
-    short_command,
-)
+from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_each
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.workflow.common_settings import pretrain_segment
 from pipeline.workflow.past_changes import past_changes
@@ -98,8 +90,8 @@ class Finished:
         beginning = ".".join((reused or f"pretrain.segment.{model}.{step}.").split(".")[:4]) + "."
         folder = self.config.directory / layout.ATTEMPTS
         attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
-        asked = command_settings(short_command(record.command))
-        seconds = sum(one.wall_seconds for one in attempts if command_settings(short_command(one.command)) == asked)
+        asked = planned_settings_digest(record.command)
+        seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == asked)
         return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
 
     @cached_property

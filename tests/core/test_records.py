@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
+from pipeline.core.command_lines import command_option, short_command
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Attempt,
@@ -22,12 +23,10 @@ from pipeline.core.records import (
     FileReference,
     Record,
     ReusedResult,
-    command_settings,
     find_producers,
     load_attempts,
     load_records,
     outputs_exist,
-    short_command,
     write_environment,
 )
 from tests.record_content import attempt_content, record_content
@@ -119,7 +118,7 @@ def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
     record = Record.parse(json.dumps(record_content(STEP, settings=SETTINGS, command=FULL)))
     assert record.shortened().command == SHORT == short_command(SHORT) == short_command(FULL)
     assert record.full_command == record.shortened().full_command == FULL
-    assert command_settings(SHORT) == DIGEST
+    assert command_option(SHORT, "--settings") == DIGEST
     other = Record.parse(json.dumps(record_content(STEP, settings={**SETTINGS, "share": 0.2}, command=FULL)))
     assert other.shortened() == other and replace(other, command=SHORT).full_command == SHORT
     assert record.was_made_with((TEXT, "code", "environment"))
