@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -116,16 +116,16 @@ class Tree:
             name = file.relative_to(self.folder).as_posix()
             known = self.reach.module_of(file)
             for statement in statements:
-                bound = [word for word, numbers in known.binding.items() if statement in _of(known, numbers)]
+                bound = [
+                    word
+                    for word, numbers in known.binding.items()
+                    if statement in [known.statements[number] for number in numbers]
+                ]
                 key = f"{name}: {', '.join(sorted(bound)) or 'a statement'}"
                 found[key] = hashlib.sha256(f"{found.get(key, '')}{statement.dumped}".encode()).hexdigest()
             for data in self.reach.data_files(file, statements):
                 found[data.relative_to(self.folder).as_posix()] = hashlib.sha256(data.read_bytes()).hexdigest()
         return found
-
-
-def _of(module: Any, numbers: Iterable[int]) -> list[Any]:
-    return [module.statements[number] for number in numbers]
 
 
 def _differing(before: Statements, now: Statements) -> dict[str, str]:

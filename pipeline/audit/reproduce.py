@@ -27,13 +27,11 @@ CONCLUDING = (
 def named(records: list[Record], step: str) -> Record:
     """The record of that name, such as `corpus.filter.main.laws.0`, or title."""
     by_name = {word: record for record in records for word in (record.title, record.name)}
-    found = by_name.get(step.removesuffix(".json").rpartition("/")[2])
-    if found is None:
-        near = difflib.get_close_matches(step, by_name, n=3, cutoff=0.3)
-        raise InputError(
-            f"the run has no record {step}: {'did you mean ' + ' or '.join(near) if near else 'name one'}?"
-        )
-    return found
+    name = step.removesuffix(".json").rpartition("/")[2]
+    if name in by_name:
+        return by_name[name]
+    near = difflib.get_close_matches(step, by_name, n=3, cutoff=0.3)
+    raise InputError(f"the run has no record {step}: {'did you mean ' + ' or '.join(near) if near else 'name one'}?")
 
 
 def draw(records: list[Record], number: int, seed: str) -> list[Record]:
@@ -47,20 +45,13 @@ def draw(records: list[Record], number: int, seed: str) -> list[Record]:
 
 def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> Outcome:
     """Do one step again, in a new folder below `folder`, or in one that is deleted afterwards."""
-    if folder is not None:
-        return _in(run_directory, record, folder / record.name, raw)
-    with tempfile.TemporaryDirectory(prefix="reproduce-") as name:
-        return _in(run_directory, record, Path(name) / "step", raw)
-
-
-def _in(run_directory: Path, record: Record, folder: Path, raw: Path | None) -> Outcome:
-    try:
-        folder.mkdir(parents=True)
-        return Again(run_directory, record, folder.absolute(), raw).outcome()
-    except FileExistsError:
-        return Outcome(record.name, Verdict.COULD_NOT, [f"{folder} is there already: name another --folder"])
-    except InputError as error:
-        return Outcome(record.name, Verdict.COULD_NOT, [str(error)])
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as temporary:
+        place = (folder or Path(temporary)) / record.name
+        try:
+            place.mkdir(parents=True)
+        except FileExistsError:
+            return Outcome(record.name, Verdict.COULD_NOT, [f"{place} is there already: name another --folder"])
+        return Again(run_directory, record, place.absolute(), raw).outcome()
 
 
 def recomputed(run_directory: Path) -> Iterator[Outcome]:

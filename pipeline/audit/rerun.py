@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import IntEnum
 from itertools import islice
 from pathlib import Path
@@ -73,12 +72,7 @@ class Again:
         self.record = record
         self.raw = raw
         self.options = command_options(record.full_command)
-        named = command_option(record.command, "--record") or ""
-        self.prefix, _, file = named.rpartition(f"/{layout.RECORDS}/")
-        if not file:
-            raise InputError(
-                f"the command in {record.file} names no record below a run: it cannot be given other paths"
-            )
+        self.prefix = (command_option(record.command, "--record") or "").rpartition(f"/{layout.RECORDS}/")[0]
         self.folder = folder
         self.again = folder / "results" / Path(self.prefix).name  # as deep as the run that its private texts lie beside
         self.module = f"pipeline.{record.step}"
@@ -122,32 +116,35 @@ class Again:
 
     def command(self) -> list[str]:
         """The command line of the step for the other folder, with the settings of the record and the versions here."""
+        if not self.prefix:
+            raise InputError(
+                f"the command in {self.record.file} names no record below a run: it cannot be given other paths"
+            )
         if file_of(self.module) is None:
             raise InputError(f"there is no step {self.record.step} here: check out {self.commit()}")
-        versions_here = {
-            "code": versions.code_version(self.module),
-            "environment": versions.environment_version(
-                self.module, self.record.environment_version.rpartition("-")[0]
-            ),
-        }
-        for what, recorded in (("code", self.record.code_version), ("environment", self.record.environment_version)):
-            if recorded != versions_here[what]:
+        recorded_code, recorded_environment = self.record.code_version, self.record.environment_version
+        code = versions.code_version(self.module)
+        environment = versions.environment_version(self.module, recorded_environment.rpartition("-")[0])
+        for what, here, recorded in (
+            ("code", code, recorded_code),
+            ("environment", environment, recorded_environment),
+        ):
+            if recorded != here:
                 self.warnings.append(
-                    f"warning: the {what} is {versions_here[what]} here and {recorded} in the record, of "
-                    f"{self.commit()}: a difference may come from that"
+                    f"warning: the {what} is {here} here and {recorded} in the record, of {self.commit()}: "
+                    "a difference may come from that"
                 )
         given = {
             "--settings": [json.dumps(self.record.settings)],
             "--operation": [json.dumps(self.record.operation)],
-            "--code": [versions_here["code"]],
-            "--environment": [versions_here["environment"]],
+            "--code": [code],
+            "--environment": [environment],
             "--instance": [f"{key}={value}" for key, value in self.record.instance.items()],
             "--scratch": [str(self.folder / layout.SCRATCH)],
             "--private": [str(self.folder / "private.parquet")],
             "--launch": [self.record.launch] if self.record.launch else [],
         }
-        room, step = self.record.step.split(".")
-        words = [sys.executable, "-m", "pipeline", room, step]
+        words = [sys.executable, "-m", "pipeline", *self.record.step.split(".")]
         for option, values in self.options:
             if option in (*OF_THE_BATCH, *OF_THE_MACHINE) or (option == "--launch" and not self.record.launch):
                 continue
@@ -237,7 +234,7 @@ class Again:
 
     def cut(self, readings: str) -> None:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""
-        until = datetime.fromisoformat(self.record.ended).timestamp()
+        until = self.record.ended_seconds
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and _ended(line, until) <= until]
         if kept:

@@ -19,10 +19,6 @@ from pipeline.tokenizer.encoder import Encoder, load_encoder
 AROUND = 8  # tokens on either side that are shown with it
 
 
-def _text(encoder: Encoder, tokens: list[int]) -> str:
-    return str(encoder.tokenizer.decode(tokens, skip_special_tokens=False))
-
-
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
     """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0."""
     audit = Audit(run_directory, model)
@@ -35,7 +31,9 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
         raise InputError(f"{tokenizer} is gone or no longer what {audit.record.file} read: the text is not known")
     encoder = load_encoder(tokenizer)
     context = [max(0, place - AROUND), place, place + 1, place + 1 + AROUND]
-    before, own, after = (_text(encoder, tokens[a:b]) for a, b in pairwise(context))
+    before, own, after = (
+        encoder.tokenizer.decode(tokens[a:b], skip_special_tokens=False) for a, b in pairwise(context)
+    )
     index = json.loads(audit.index.read_text(encoding="utf-8"))
     number = id_hash(row["id"]) * int(index["shards"]) >> 64
     shard = index["train"]["shards"][number]

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,9 @@ from pipeline.core.disk_space import disk_full, is_full
 from pipeline.core.errors import InputError
 from pipeline.core.strict_json import parse_json
 from pipeline.layout import ATTESTATION_LOG
+
+if TYPE_CHECKING:
+    from pipeline.core.signing_keys import PrivateKey
 
 KEY = "PIPELINE_SIGNING_KEY"
 """The variable with the path of the private key, for the jobs of a start; without it nothing is signed."""
@@ -182,10 +185,9 @@ def remove_remainder(run_directory: Path) -> None:
 def envelope(payload: bytes) -> bytes:
     """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
     signatures = []
-    if path := os.environ.get(KEY):
-        from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
+    if key := signing_key():
+        from pipeline.core import signing_keys
 
-        key = signing_keys.private(Path(path))
         signature = base64.b64encode(signing_keys.sign(key, signed_bytes(payload))).decode()
         signatures.append({"keyid": signing_keys.key_sha256(key.public_key()), "sig": signature})
     content = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD_TYPE, "signatures": signatures}
@@ -197,12 +199,17 @@ def _canonical(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
-def refuse_without_key() -> None:
-    """Raise InputError where what is attested shall be signed and the key cannot be used."""
-    if path := os.environ.get(KEY):
-        from pipeline.core import signing_keys
+def signing_key() -> PrivateKey | None:
+    """Return the key that `KEY` names; None where nothing shall be signed.
 
-        signing_keys.private(Path(path))
+    Raises:
+        InputError: the key cannot be used.
+    """
+    if KEY not in os.environ:
+        return None
+    from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
+
+    return signing_keys.private(Path(os.environ[KEY]))
 
 
 def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predicate: dict[str, Any]) -> str:

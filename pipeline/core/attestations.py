@@ -52,12 +52,10 @@ def checkpoint_before(run_directory: Path, step: str) -> Checkpoint | None:
     return [*began.values()][-1] if began else last
 
 
-def _relative(run_directory: Path, path: Path) -> str:
-    return path.absolute().relative_to(run_directory.absolute()).as_posix()
-
-
 def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
-    return [resource(_relative(run_directory, path), sha256_of(path)) for path in paths if path.is_file()]
+    folder = run_directory.absolute()
+    found = [path.absolute() for path in paths if path.is_file()]
+    return [resource(path.relative_to(folder).as_posix(), sha256_of(path)) for path in found]
 
 
 def began(run_directory: Path, path: Path, attempt: Attempt) -> None:
@@ -85,10 +83,8 @@ def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Pa
 
 def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record) -> None:
     """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
-    own = resource(_relative(run_directory, path), hashlib.sha256(path.read_bytes()).hexdigest())
-    read = [resource(entry.path, entry.sha256) for entry in record.inputs]
-    if record.frozen:
-        read.append(resource(record.frozen.path, record.frozen.sha256))
+    own = _files(run_directory, [path])
+    read = [resource(entry.path, entry.sha256) for entry in (*record.inputs, record.frozen) if entry]
     if commit := (record.git or {}).get("commit"):
         read.append({"name": "code", "digest": {"gitCommit": commit}})
     byproducts = _files(run_directory, [attempt, *readings])
@@ -114,4 +110,4 @@ def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path:
             "byproducts": byproducts,
         },
     }
-    append(run_directory, SLSA, [own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)
+    append(run_directory, SLSA, [*own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core import lease
-from pipeline.core.attestation_log import refuse_without_key
+from pipeline.core.attestation_log import signing_key
 from pipeline.core.disk_space import disk_full, give_back, is_full, remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import sha256_of_each
@@ -282,7 +282,7 @@ class Job:
         """
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
-            refuse_without_key()
+            signing_key()  # raises where what is attested cannot be signed
             self.refuse_other_versions()
             run, settings, keywords = self.bind()
         except InputError as error:

@@ -185,8 +185,8 @@ def _metadata(
         files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
-    workflow = CrateWorkflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", run_directory, records)
-    actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
+    workflow = CrateWorkflow(files, f"{layout.WORKFLOW_FILES}/Snakefile")
+    actions = Actions(files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
         actions.job(record, starts.get(record.attempt or ""))

@@ -12,7 +12,7 @@ from pipeline import layout
 from pipeline.core.command_lines import short_command
 from pipeline.core.records import Attempt, Record
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
-from pipeline.provenance.crate_graph import Files, Graph, reference, references
+from pipeline.provenance.crate_graph import Files, reference, references
 from pipeline.provenance.crate_workflow import CrateWorkflow
 
 COMPLETED = "http://schema.org/CompletedActionStatus"
@@ -36,14 +36,8 @@ UNKNOWN = "unknown"
 class Actions:
     """The actions of one run; `agent` is the @id of who ran it."""
 
-    def __init__(
-        self, graph: Graph, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None
-    ) -> None:
-        self.graph = graph
-        self.files = files
-        self.workflow = workflow
-        self.agent = agent
-        self.account = account
+    def __init__(self, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None) -> None:
+        self.graph, self.files, self.workflow, self.agent, self.account = files.graph, files, workflow, agent, account
         self.done: list[str] = []
         self.controls: dict[str, list[str]] = defaultdict(list)
         self.ends: dict[str, str] = {}
@@ -70,7 +64,7 @@ class Actions:
             ),
             subjectOf=reference(quote(record.file)),
         )
-        self.control(name, record.title, record.step, identifier, COMPLETED, start, record.ended)
+        self.control(record, identifier, COMPLETED, start, record.ended)
 
     def attempt(self, attempt: Attempt, commit: str | None) -> None:
         """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
@@ -96,21 +90,18 @@ class Actions:
             resourceUsage=self.usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
             subjectOf=reference(work),
         )
-        ended = attempt.ended or attempt.last_seen
-        self.control(name, attempt.title, attempt.step, identifier, status, attempt.snakemake, ended)
+        self.control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
 
-    def control(
-        self, name: str, title: str, step: str, action: str, status: str, start: str | None, ended: str
-    ) -> None:
+    def control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
         """Add that Snakemake had one job done, at one of its starts."""
         self.done.append(action)
         start = start or UNKNOWN
         self.controls[start].append(
             self.graph.add(
-                f"#control/{quote(name)}",
+                f"#control/{quote(of.name)}",
                 "ControlAction",
-                name=f"have done: {title}",
-                instrument=reference(self.workflow.step(step)),
+                name=f"have done: {of.title}",
+                instrument=reference(self.workflow.step(of.step)),
                 object=reference(action),
                 actionStatus=status,
             )

@@ -136,6 +136,15 @@ def source_of(manifest: Path) -> dict[str, Any]:
         ) from None
 
 
+def format_licence(source: dict[str, Any]) -> str:
+    """Return the licence of a source in words, with the basis and holder of the rights."""
+    key, rights = source.get("license_key"), source.get("rights")
+    own = f" (of a document: what it says itself, in {key})" if key else ""
+    stated = sorted(rights.items()) if isinstance(rights, dict) else []
+    basis = "".join(f", {name}: {value}" for name, value in stated if value)
+    return f"{source.get('license', 'no licence stated')}{own}{basis}"
+
+
 def media_type(path: Path) -> str:
     """Return the media type of a file, by its name; Arrow's two formats share a name, so its first bytes decide."""
     if path.suffix == ".arrow" and path.is_file():
@@ -154,20 +163,17 @@ class Files:
         self.paths = paths
         self.records = records
         self.listed = set(paths)
+        self.parameters: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.total_bytes = 0
 
     def identifier(self, entry: FileEntry) -> str:
         """The @id of a file: its path; of one that the crate does not list, its name and hash."""
         if entry.path in self.listed:
             return quote(entry.path)
-        identifier = f"#data/{quote(entry.path.removeprefix('data:'))}/{entry.sha256[:16]}"
-        return self.graph.add(
-            identifier,
-            "CreativeWork",
-            name=entry.path.removeprefix("data:"),
-            sha256=entry.sha256,
-            contentSize=str(entry.bytes),
-        )
+        name = entry.path.removeprefix("data:")
+        identifier = f"#data/{quote(name)}/{entry.sha256[:16]}"
+        size = str(entry.bytes)
+        return self.graph.add(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
 
     def add(self) -> None:
         """Add every file, with the hash that its record holds or else a computed one."""
@@ -179,17 +185,16 @@ class Files:
             if problem := name_problem(path):
                 raise InputError(problem)
             size_bytes = (self.run_directory / path).stat().st_size
-            sha256 = None
-            if path in made:
-                record, entry = made[path]
-                sha256 = entry.sha256
-                if entry.bytes != size_bytes:
-                    raise InputError(
-                        f"{path} has {size_bytes} bytes, but {record.file} says {entry.bytes}: "
-                        f"it was changed after {record.step} wrote it, delete it so that the step runs again"
-                    )
-            is_left_over = path not in made and path not in own
-            self.add_file(path, sha256 or sha256_of(self.run_directory / path), size_bytes, is_left_over)
+            if path not in made:
+                self.add_file(path, sha256_of(self.run_directory / path), size_bytes, is_left_over=path not in own)
+                continue
+            record, entry = made[path]
+            if entry.bytes != size_bytes:
+                raise InputError(
+                    f"{path} has {size_bytes} bytes, but {record.file} says {entry.bytes}: "
+                    f"it was changed after {record.step} wrote it, delete it so that the step runs again"
+                )
+            self.add_file(path, entry.sha256, size_bytes, is_left_over=False)
 
     def add_file(self, path: str, sha256: str, size_bytes: int, is_left_over: bool) -> None:
         """Add a file of the run."""
@@ -247,11 +252,14 @@ class Files:
         values_in_crate: set[str] = set()
         elsewhere: dict[str, set[str]] = defaultdict(set)
         for record in self.records:
+            settings = {f"#parameter/{record.step}/settings/{quote(key)}" for key in record.settings}
+            self.parameters[record.step, "input"] |= settings
             for direction, entries in (("input", record.inputs), ("output", record.outputs)):
                 for entry in entries:
                     parameter = self.graph.parameter(
                         f"#parameter/{record.step}/{direction}/{quote(entry.name)}", entry.name, "File"
                     )
+                    self.parameters[record.step, direction].add(parameter)
                     if entry.path in self.listed:
                         parameters[entry.path].add(parameter)
                         values_in_crate.add(parameter)

@@ -6,14 +6,13 @@ from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import PackageNotFoundError, metadata, version
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
 from pipeline.core.records import Attempt, Record, producers
-from pipeline.provenance.crate_graph import Graph, reference, references
+from pipeline.provenance.crate_graph import Files, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
 LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
@@ -63,21 +62,10 @@ def positions(records: list[Record]) -> dict[str, int]:
 class CrateWorkflow:
     """The workflow of one run: `identifier` is the @id of its file."""
 
-    def __init__(self, graph: Graph, identifier: str, run_directory: Path, records: list[Record]) -> None:
-        self.graph = graph
-        self.run_directory = run_directory
-        self.identifier = identifier
-        self.positions = positions(records)
+    def __init__(self, files: Files, identifier: str) -> None:
+        self.graph, self.files, self.identifier = files.graph, files, identifier
+        self.positions = positions(files.records)
         self.tools: dict[str, set[str]] = defaultdict(set)
-        self.parameters: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for record in records:
-            for direction, entries in (("input", record.inputs), ("output", record.outputs)):
-                names = {quote(entry.name) for entry in entries}
-                self.parameters[record.step, direction] |= {
-                    f"#parameter/{record.step}/{direction}/{name}" for name in names
-                }
-            for key in record.settings:
-                self.parameters[record.step, "input"].add(f"#parameter/{record.step}/settings/{quote(key)}")
 
     def packages(self, environment: dict[str, Any]) -> list[str]:
         """Add the distributions of an environment whose version and address are known, and return their @ids."""
@@ -105,8 +93,8 @@ class CrateWorkflow:
                 url=page,
                 description=f"in the environment {environment}" + (f": {words}" if words else ""),
                 softwareRequirements=references(self.packages(packages)),
-                input=references(self.parameters[step, "input"]),
-                output=references(self.parameters[step, "output"]),
+                input=references(self.files.parameters[step, "input"]),
+                output=references(self.files.parameters[step, "output"]),
             )
         self.tools[step].add(identifier)
         return identifier
@@ -114,7 +102,7 @@ class CrateWorkflow:
     def tool_of(self, record: Record) -> str:
         """Add the tool of a finished job."""
         commit = (record.git or {}).get("commit")
-        environment = record.read_environment(self.run_directory)
+        environment = record.read_environment(self.files.run_directory)
         return self.tool(record.step, record.code_version, record.environment_version, commit, environment)
 
     def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:

@@ -64,7 +64,9 @@ def trace_figure(run_directory: Path, name: str) -> list[str]:
         )
     figure = figures[name]
     unit = f" {figure.unit}" if figure.unit else ""
-    lines = [f"{figure.figure}: {figure.label}", f"  {figure.value}{unit}{_as_electricity(figure)}, {figure.how}"]
+    if figure.unit == "J" and isinstance(figure.value, int | float):
+        unit += f" ({Figure(joules=float(figure.value)).value})"  # as the page has them, such as 3.76 Wh
+    lines = [f"{figure.figure}: {figure.label}", f"  {figure.value}{unit}, {figure.how}"]
     lines += [f"  command: {figure.command}"] if figure.command else []
     records = load_records(run_directory)
     made = producers(records)
@@ -131,12 +133,6 @@ def _recomputed(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
         yield f"{told} = {sum(parts.values()):.3f} J"
     elif not found:
         yield "no key of these files has this very number: it is computed from several, by the command"
-
-
-def _as_electricity(figure: ReportFigure) -> str:
-    """Joules as the page has them, such as 3.76 Wh; nothing for other units."""
-    is_energy = figure.unit == "J" and isinstance(figure.value, int | float)
-    return f" ({Figure(joules=float(figure.value)).value})" if is_energy else ""
 
 
 def _is_number(text: str, value: float) -> bool:

@@ -17,7 +17,7 @@ from pipeline.core.path_ranges import shorten
 from pipeline.core.pretrained import Pretrained
 from pipeline.core.records import Attempt, FileEntry, Record, load_records, producers, read_each
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
-from pipeline.provenance.crate_graph import source_of
+from pipeline.provenance.crate_graph import format_licence, source_of
 
 SHOWN_FILES = 6
 INDENT = "  "
@@ -110,15 +110,8 @@ class _Lineage:
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
             return ""
-        source = source_of(manifest)
-        rights = source.get("rights")
-        basis = (
-            f", {', '.join(f'{k}: {v}' for k, v in sorted(rights.items()) if v)}" if isinstance(rights, dict) else ""
-        )
-        own = f" (of a document: what it says itself, in {key})" if (key := source.get("license_key")) else ""
-        told = f"{source.get('license', 'no licence stated')}{own}{basis}"
-        self.licences[f"source {name}"] = told
-        return f", source {name}, licence {told}"
+        licence = self.licences[f"source {name}"] = format_licence(source_of(manifest))
+        return f", source {name}, licence {licence}"
 
 
 def _job(one: Attempt | Record) -> tuple[object, ...]:
@@ -127,9 +120,11 @@ def _job(one: Attempt | Record) -> tuple[object, ...]:
 
 def is_of_the_run(run_directory: Path, file: str) -> bool:
     """Whether a record says where a file or folder comes from."""
-    path = _relative(run_directory, file)
-    made = producers(load_records(run_directory))
-    return any(name == path or name.startswith(f"{path}/") for name in made)
+    return bool(_inside(_relative(run_directory, file), producers(load_records(run_directory))))
+
+
+def _inside(path: str, files: Iterable[str]) -> list[str]:
+    return sorted(name for name in files if name == path or name.startswith(f"{path}/"))
 
 
 def _relative(run_directory: Path, file: str) -> str:
@@ -149,7 +144,7 @@ def trace(run_directory: Path, file: str) -> list[str]:
     """
     lineage = _Lineage(run_directory)
     path = _relative(run_directory, file)
-    inside = sorted(made for made in lineage.made if made == path or made.startswith(f"{path}/"))
+    inside = _inside(path, lineage.made)
     if not inside:
         raise InputError(
             f"no record in {run_directory / layout.RECORDS} says where {file} comes from: give a file of the run"
@@ -191,12 +186,6 @@ def holders(records: Iterable[Record], source: str) -> list[Record]:
     return found
 
 
-def _documents(record: Record) -> str:
-    """How many documents a job kept, of a unit of the source."""
-    kept = record.counts.get("documents_out")
-    return f": {kept} of {record.counts.get('documents_in')} documents kept" if kept is not None else ""
-
-
 def trace_source(run_directory: Path, source: str) -> list[str]:
     """Everything that has a source inside, as lines by step, for a removal.
 
@@ -220,8 +209,9 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
     for room in ROOMS:
         of_room = [record for record in found if record.step.startswith(f"{room}.")]
         for record in sorted(of_room, key=lambda record: record.file):
-            is_unit = "source" in record.instance
-            lines.append(f"{record.title}{_documents(record) if is_unit else ''}")
+            kept = record.counts.get("documents_out") if "source" in record.instance else None
+            documents = f": {kept} of {record.counts.get('documents_in')} documents kept" if kept is not None else ""
+            lines.append(f"{record.title}{documents}")
             paths = shorten(sorted(entry.path for entry in record.outputs))
             lines += [f"  {path}" for path in paths[:SHOWN_PATHS]]
             lines += [f"  and {len(paths) - SHOWN_PATHS} more"] if len(paths) > SHOWN_PATHS else []

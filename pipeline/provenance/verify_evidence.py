@@ -123,7 +123,7 @@ class EvidenceCheck:
         for path in sorted(present):
             if path in self.newest:
                 self._check_content(path, self.newest[path])
-            elif not self._is_stamp(path):
+            elif not (path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.heads):  # its authority vouches
                 self._tell_unattested(path, f"{path} is unknown: no attestation names it.", "is not attested yet")
 
     def _tell_unattested(self, path: str, otherwise: str, what: str) -> None:
@@ -131,10 +131,6 @@ class EvidenceCheck:
             self.tell(path, otherwise)
         else:
             self.tell(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
-
-    def _is_stamp(self, path: str) -> bool:
-        """Whether a file is named as a timestamp of a line of the log, which its authority vouches for."""
-        return path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.heads
 
     def _check_content(self, path: str, told: Attested) -> None:
         history, file = self.histories[path], self.run_directory / path

@@ -107,7 +107,7 @@ class Log:
         Raises:
             InputError: the certificates are none.
         """
-        times, heads = [], {line.sha256: line.number for line in self.lines}
+        times, heads = [], {line.sha256 for line in self.lines}
         stamps = [path for path in files if path.startswith(f"{TIMESTAMPS}/")]
         for path in stamps:
             file = self.run_directory / path
@@ -152,15 +152,12 @@ class Log:
 
     def check_checkpoint(self, given: str) -> None:
         """The last line of the log is the one whose hash the reader has from the owner."""
-        numbers = {line.sha256: line.number for line in self.lines}
-        if not self.lines or self.lines[-1].sha256 == given.lower():
-            return
-        number, last = numbers.get(given.lower()), self.lines[-1].number
-        self._of_log(
-            f"was cut or changed: no line has the checkpoint given, {given}."
-            if number is None
-            else f"has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
-        )
+        number = next((line.number for line in self.lines if line.sha256 == given.lower()), None)
+        if self.lines and number is None:
+            self._of_log(f"was cut or changed: no line has the checkpoint given, {given}.")
+        elif number is not None and number < len(self.lines):
+            after = len(self.lines) - number
+            self._of_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
     def check_crate_checkpoint(self, crate: str, checkpoint: Checkpoint) -> None:
         """The log has the line that the crate names as the last one before it was made."""

@@ -97,7 +97,7 @@ def test_without_a_key_nothing_is_signed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv(attestation_log.KEY, raising=False)
     append(tmp_path, KIND, [resource("a", HASH)], {})
     assert [line.signatures for line in lines(tmp_path)] == [{}]
-    attestation_log.refuse_without_key()
+    attestation_log.signing_key()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_key_that_cannot_sign_is_a_sentence(
         key.chmod(mode)
     monkeypatch.setenv(attestation_log.KEY, str(key))
     with pytest.raises(InputError, match=sentence):
-        attestation_log.refuse_without_key()
+        attestation_log.signing_key()
 
 
 def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> None:
