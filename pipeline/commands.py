@@ -9,8 +9,7 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.audit.available_evidence import at_hand
 from pipeline.audit.code_differences import changed_code
-from pipeline.audit.reproduce import recomputed
-from pipeline.audit.rerun import ELSEWHERE
+from pipeline.audit.reproduce import ELSEWHERE, recomputed
 from pipeline.audit.token_origin import trace_token
 from pipeline.config.configuration import Config, load
 from pipeline.core.command_lines import command_options

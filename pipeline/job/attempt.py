@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from pipeline import layout
-from pipeline.core import attestations, platform_files
+from pipeline.core import attestation_log, platform_files
 from pipeline.core.checkout import checkout
 from pipeline.core.command_lines import short_command
 from pipeline.core.errors import InputError, Stopped, anonymous
@@ -161,7 +161,7 @@ class RunningAttempt:
             RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
         if status != "finished":  # of that tells what attests the record
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
-                attestations.ended(self._run_directory, self.path, status, self._readings())
+                attestation_log.ended(self._run_directory, self.path, status, self._readings())
 
     def _readings(self) -> list[Path]:
         """Return the files of what meters have read of this attempt, on all its nodes."""
@@ -177,7 +177,7 @@ class RunningAttempt:
             InputError: the signing key cannot be used.
             DiskFull: there was no room.
         """
-        attestations.finished(self._run_directory, self.path, self._readings(), path, record)
+        attestation_log.finished(self._run_directory, self.path, self._readings(), path, record)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -189,7 +189,7 @@ class RunningAttempt:
 
     def __enter__(self) -> RunningAttempt:
         self._write()
-        attestations.began(self._run_directory, self.path, self.attempt)
+        attestation_log.began(self._run_directory, self.path, self.attempt)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self

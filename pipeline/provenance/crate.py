@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.attestations import checkpoint_before
+from pipeline.core.attestation_log import checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Attempt, Record, load_attempts, load_records
 from pipeline.energy.energy_accounting import read_energy_accounting
-from pipeline.provenance.crate_actions import COMPLETED, Actions
+from pipeline.provenance.crate_actions import COMMIT, COMPLETED, LANGUAGE, Actions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT,
     CONTEXT,
@@ -30,7 +30,6 @@ from pipeline.provenance.crate_graph import (
     reference,
     references,
 )
-from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, CrateWorkflow
 from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.prov_document import document
 from pipeline.provenance.settings import CrateSettings

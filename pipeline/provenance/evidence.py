@@ -18,8 +18,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import layout
-from pipeline.core.attestation_log import SLSA, Line, append, lines, resource
-from pipeline.core.attestations import BEGAN, CHANGED, ENDED, EVIDENCE, REMOVED, START_ENDED
+from pipeline.core.attestation_log import (
+    BEGAN,
+    CHANGED,
+    ENDED,
+    EVIDENCE,
+    REMOVED,
+    SLSA,
+    START_ENDED,
+    Line,
+    append,
+    lines,
+    resource,
+)
 from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
 from pipeline.provenance.inventory import AUTHORITY, EVIDENCE_FOLDERS, LOG, take_inventory
 

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pipeline import layout
-from pipeline.core.attestations import Checkpoint
+from pipeline.core.attestation_log import Checkpoint
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted, printable
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import FileEntry, Record, producers, read_records
 from pipeline.core.strict_json import parse_json
 from pipeline.provenance.crate_graph import CHECKPOINT
-from pipeline.provenance.heads import run_names
 from pipeline.provenance.inventory import CLOSED, CRATE, closed_evidence, take_inventory
+from pipeline.provenance.seal import run_names
 from pipeline.provenance.verify_evidence import EvidenceCheck, check_record
 from pipeline.provenance.verify_log import Log, Signed
 

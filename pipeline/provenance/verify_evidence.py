@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.core.attestation_log import SLSA, Line
-from pipeline.core.attestations import BEGAN, CHANGED, ENDED, attempt_facts
+from pipeline.core.attestation_log import BEGAN, CHANGED, ENDED, SLSA, Line, attempt_facts
 from pipeline.core.command_lines import DIGEST, command_option
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import Holder

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Line, lines
-from pipeline.core.attestations import Checkpoint
+from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Checkpoint, Line, lines
 from pipeline.core.errors import InputError
 from pipeline.core.strict_json import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
-from pipeline.provenance.heads import heads, of_run, run_names
+from pipeline.provenance.seal import heads, of_run, run_names
 from pipeline.provenance.timestamps import seen
 
 Tell = Callable[[str, str], None]

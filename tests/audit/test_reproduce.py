@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import commands
-from pipeline.audit import rerun as again_module
+from pipeline.audit import reproduce as again_module
 from pipeline.audit.reproduce import draw, main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.core import attestation_log, attestations, signing_keys
+from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_lines import short_command
 from pipeline.core.records import Attempt, Record, write_environment
 from pipeline.provenance import seal
@@ -118,7 +118,7 @@ class RunBuilder:
         Record.parse(json.dumps(record)).shortened().write(path)
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
-        attestations.finished(self.folder, began, [readings], path, Record.load(path))
+        attestation_log.finished(self.folder, began, [readings], path, Record.load(path))
         return f"{layout.RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
@@ -135,7 +135,7 @@ class RunBuilder:
         content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
-        attestations.began(self.folder, file, Attempt.load(file))
+        attestation_log.began(self.folder, file, Attempt.load(file))
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
             command = short_command(record["command"]) if status == "finished" else record["command"]
@@ -150,7 +150,7 @@ class RunBuilder:
         sums = {"wall_seconds": 60.0, "cpu_seconds": 50.0, "attempt": f"{name}.json"}
         file = self.attempted({**facts, **times, **sums}, status)
         if status != "running":
-            attestations.ended(self.folder, file, status, [])
+            attestation_log.ended(self.folder, file, status, [])
         return file
 
     def described(self, path: str) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from pipeline import commands, layout
-from pipeline.core import attestation_log, attestations, signing_keys
+from pipeline.core import attestation_log, signing_keys
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance import heads, seal, verify_attestations
+from pipeline.provenance import seal, verify_attestations
 from pipeline.provenance.evidence import attest, attest_removed
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify import verify
@@ -111,7 +111,9 @@ def replay(folder: Path) -> None:
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
     newer = json.loads((folder / SHARD).read_text())
     os.environ[attestation_log.KEY] = str(folder.parent / "owner.pem")
-    attestations.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD))
+    attestation_log.finished(
+        folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD)
+    )
     del os.environ[attestation_log.KEY]
     (folder / SHARD).write_bytes(older)
 
@@ -328,7 +330,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     (problem,) = run.problems()
     assert problem.startswith(f"{BOOKS} is missing")
     statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
-    attestation_log.append(run.folder, attestations.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
+    attestation_log.append(run.folder, attestation_log.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
     assert len(run.problems()) == 1, "also where the owner says so"
 
 
@@ -353,12 +355,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
             record["outputs"] = [entry("output", layout.CRATE, (folder / layout.CRATE).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
-        attestations.began(folder, attempt, Attempt.load(attempt))
-        attestations.finished(
+        attestation_log.began(folder, attempt, Attempt.load(attempt))
+        attestation_log.finished(
             folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, Record.load(path)
         )
     for attempt in (folder / FAILED, folder / KILLED):
-        attestations.began(folder, attempt, Attempt.load(attempt))
+        attestation_log.began(folder, attempt, Attempt.load(attempt))
     attest(folder)
     os.environ.pop(attestation_log.KEY, None)
 
@@ -425,9 +427,9 @@ def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
-    forged = heads.head_of(run.folder)
+    forged = seal.head_of(run.folder)
     assert forged is not None
-    heads.publish(Path(published), forged)
+    seal.publish_head(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 
