@@ -21,10 +21,7 @@ from pipeline.corpus.settings import FilterSettings
 def masked(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
     """What was masked in a document, in one line; why that is not known where its raw file is not at hand.
 
-    Args:
-        record: of the filter, which has kept the document.
-        name: of the raw file, as the manifest of its source names it.
-        text: of the document after the filter.
+    `record` is the filter's; `name` is that of the raw file in the manifest, and `text` the document after the filter.
     """
     kinds = record.counts.get("personal_data")
     unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _told(kinds)}"

@@ -72,12 +72,7 @@ class Outcome:
 
 
 class Again:
-    """One step that is done again in `folder`, which is empty.
-
-    Args:
-        run_directory: of the run, which is only read.
-        raw: the folder of raw files that lay outside of the project; None where they are where they were.
-    """
+    """One step that is done again in `folder`, which is empty; `raw` has the raw files that lay outside."""
 
     def __init__(self, run_directory: Path, record: Record, folder: Path, raw: Path | None) -> None:
         self.run_directory = run_directory.absolute()

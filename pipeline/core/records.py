@@ -105,12 +105,7 @@ class _JobFile:
 
     @classmethod
     def parse(cls, text: bytes | str, file: str = "", *, strict: bool = True) -> Self:
-        """Return what a JSON text says.
-
-        Args:
-            text: the text of a file of this kind.
-            file: its path relative to the run.
-            strict: refuse an object with the same key twice, as evidence must be; reading takes 1.3 times as long.
+        """Return what the JSON text of a file says; `strict` refuses the same key twice, and takes 1.3 times as long.
 
         Raises:
             InputError: the text is not valid; the sentence names the file and the field.

@@ -189,11 +189,9 @@ def _tensors(before: Path, now: Path) -> list[str]:
 
 
 def compared(run_directory: Path, record: Record, again: Path, told: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """What a step that was done again has written otherwise, and what is said without being a difference, as lines.
+    """What a step wrote otherwise in the folder `again`, and what is said without being a difference, as lines.
 
-    Args:
-        again: the folder of the run in which it was done again.
-        told: the settings in the command of the record.
+    `told` are the settings in the command of the record.
     """
     new = Record.load(again / record.file, strict=True)
     lines = [f"record, settings of its command → settings {line}" for line in _changed(told, record.settings)]

@@ -122,7 +122,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         for file in small:
             (partial / file.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run_directory / file.path, partial / file.path)
-        bag = bagit.make_bag(str(partial), _told(entities, listed), checksums=["sha256"])
+        told = _told(entities, listed)
+        bag = bagit.make_bag(str(partial), {**told}, checksums=["sha256"])
         shutil.copyfile(VERIFIER, partial / VERIFIER.name)
         if large and url is not None:
             base = url.rstrip("/")
@@ -133,7 +134,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         elif large:
             lines = [f"{file.escaped.removeprefix('data/')}\t{file.bytes}\t{file.sha256}\n" for file in large]
             (partial / LARGE).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
-        bag.info["Payload-Oxum"] = _told(entities, listed)["Payload-Oxum"]
+        bag.info["Payload-Oxum"] = told["Payload-Oxum"]
         bag.save()
         partial.rename(target)
     finally:

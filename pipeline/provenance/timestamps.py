@@ -59,11 +59,9 @@ def ask(head: str, settings: Timestamps) -> bytes:
 
 
 def seen(path: Path, certificates: Path | None) -> datetime:
-    """Return when the authority saw the head that a file of its answer is named after.
+    """Return when the authority saw the head that the file of its answer is named after.
 
-    Args:
-        path: the file.
-        certificates: its root certificate; without it the answer is believed to be the authority's.
+    Without its root certificate the answer is believed to be the authority's.
 
     Raises:
         InputError: the certificates are none.

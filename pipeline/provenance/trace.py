@@ -45,7 +45,6 @@ class _Lineage:
         self.licences: dict[str, str] = {}
 
     def write(self, depth: int, text: str) -> None:
-        """Add one line."""
         self.lines.append(INDENT * depth + text)
 
     def energy(self, record: Record) -> Figure:
@@ -62,7 +61,6 @@ class _Lineage:
         ]
 
     def told_energy(self, figure: Figure) -> str:
-        """Joules with their interval and how they are known."""
         return figure.text(JOULE) if self.account else "not known before the report is written"
 
     def job(self, record: Record, depth: int) -> None:

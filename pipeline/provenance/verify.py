@@ -131,7 +131,6 @@ class _Verification:
             self.check(Log(run_directory, self.tell), trusted)
 
     def check(self, log: Log, trusted: Trusted) -> None:
-        """Look at everything in turn."""
         run_directory = self.run_directory
         log.check_chain()
         self.signed = log.check_signatures(trusted.key)
@@ -180,7 +179,6 @@ class _Verification:
             return f"unknown ({error.strerror})"
 
     def tell(self, path: str, sentence: str) -> None:
-        """Note the first problem of a path."""
         self.problems.setdefault(path, sentence)
 
     def check_files(self, crate: _Crate) -> None:
@@ -234,7 +232,6 @@ class _Verification:
                 self.check_file(shared.path, shared.sha256, record)
 
     def check_file(self, path: str, sha256: str, record: Record) -> None:
-        """A file is there with the hash that a record says."""
         if path.startswith(self.closed):
             return
         if not (self.run_directory / path).is_file():

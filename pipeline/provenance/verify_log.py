@@ -99,10 +99,6 @@ class Log:
     def check_timestamps(self, files: Iterable[str], certificates: Path | None) -> list[datetime]:
         """Return when an authority saw heads of the log that it still has; the last one has to be among them.
 
-        Args:
-            files: those in the run, by their paths.
-            certificates: the authority's, from the reader.
-
         Raises:
             InputError: the certificates are none.
         """
