@@ -23,7 +23,7 @@ COMMANDS = {
     "verify": ("pipeline.commands", "verify"),
     "trace": ("pipeline.commands", "trace"),
     "audit": ("pipeline.audit.training_documents", "main"),
-    "provenance quote": ("pipeline.audit.quote", "main"),
+    "provenance quote": ("pipeline.audit.token_origin", "main"),
     "corpus why": ("pipeline.audit.document_lineage", "main"),
     "model import": ("pipeline.model.huggingface", "import_model"),
     "model export": ("pipeline.model.huggingface", "export_model"),

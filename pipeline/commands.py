@@ -23,8 +23,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
 from pipeline.plan.settings import EstimateSettings
 from pipeline.provenance.compare import compare as compared
-from pipeline.provenance.figures import trace_figure
-from pipeline.provenance.trace import is_of_the_run, is_source, trace_source
+from pipeline.provenance.trace import is_of_the_run, is_source, trace_figure, trace_source
 from pipeline.provenance.trace import trace as trace_file
 from pipeline.provenance.verify import main as verified
 from pipeline.provenance.verify import options_of

@@ -18,7 +18,7 @@ from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.core.records import Record, load_records
-from pipeline.provenance.figures import ReportFigure
+from pipeline.provenance.trace import ReportFigure
 
 VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 """What MLflow reads: it reports to nobody, and writes a file store, which its newer versions do only when asked."""

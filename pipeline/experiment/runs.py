@@ -14,7 +14,7 @@ from pipeline.core.records import Record, load_records
 from pipeline.experiment.mlflow_store import check_installed, keep, models_of
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
-from pipeline.provenance.figures import ReportFigure, read_figures
+from pipeline.provenance.trace import ReportFigure, read_figures
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60
