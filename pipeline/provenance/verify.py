@@ -163,7 +163,7 @@ class _Verification:
         self.made = producers(self.records)
         for record in self.records:
             self.check_outputs(record)
-            self.check_shared(record)
+            self.check_frozen(record)
         self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.tell)
         self.evidence.check()
         for record in self.records:
@@ -225,11 +225,10 @@ class _Verification:
                     f"the file has {self.hash(given.path)}.",
                 )
 
-    def check_shared(self, record: Record) -> None:
-        """What a record shares with others, its configuration and its packages, is still what the record says."""
-        for shared in (record.frozen, record.environment_file):
-            if shared is not None:
-                self.check_file(shared.path, shared.sha256, record)
+    def check_frozen(self, record: Record) -> None:
+        """The run as it was when a job was planned is still what the job's record says."""
+        if record.frozen is not None:
+            self.check_file(record.frozen.path, record.frozen.sha256, record)
 
     def check_file(self, path: str, sha256: str, record: Record) -> None:
         if path.startswith(self.closed):

@@ -13,8 +13,10 @@ import pytest
 
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.attestation_log import append, lines, resource
+from pipeline.core.command_lines import short_command
 from pipeline.core.errors import InputError
 from pipeline.layout import ATTESTATION_LOG
+from tests.record_content import attempt_content
 
 HASH = "a" * 64
 KIND = "urn:polder:evidence:1"
@@ -168,3 +170,12 @@ def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, 
     append(tmp_path, KIND, [resource("next", HASH)], {})
     names = [line.statement.subject[0].name for line in lines(tmp_path)]
     assert names == [*map(str, range(before)), "next"] and chained(tmp_path)
+
+
+def test_the_facts_of_an_attempt_have_the_digest_of_its_command() -> None:
+    command = ["python", "-m", "pipeline", "corpus", "filter", "--settings", "{}", "--code", "x"]
+    attempt = attempt_content("corpus.filter", command=command, snakemake=None, host=None, slurm=None)
+    facts = attestation_log.attempt_facts(attempt)
+    assert facts["command"].startswith("sha256:") and attestation_log.attempt_facts(facts) == facts
+    assert attestation_log.attempt_facts({**attempt, "command": short_command(command)}) == facts
+    assert attestation_log.attempt_facts({**attempt, "command": [*command, "--other"]}) != facts
