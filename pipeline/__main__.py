@@ -23,7 +23,7 @@ COMMANDS = {
     "verify": ("pipeline.commands", "verify"),
     "trace": ("pipeline.commands", "trace"),
     "audit": ("pipeline.audit.training_documents", "main"),
-    "provenance quote": ("pipeline.audit.quote", "main"),
+    "provenance quote": ("pipeline.audit.token_origin", "main"),
     "corpus why": ("pipeline.audit.document_lineage", "main"),
     "model import": ("pipeline.model.huggingface", "import_model"),
     "model export": ("pipeline.model.huggingface", "export_model"),
@@ -42,7 +42,7 @@ COMMANDS = {
     "follow": ("pipeline.slurm.pending_jobs", "main"),
     "profile": ("pipeline.pretrain.monitors.profiler", "main"),
     "platform check": ("pipeline.slurm.platform_check", "main"),
-    "provenance keygen": ("pipeline.provenance.keygen", "main"),
+    "provenance keygen": ("pipeline.provenance.seal", "keygen"),
     "environment": ("pipeline.job.environments", "main"),
     "schema": ("pipeline.commands", "schema"),
 }

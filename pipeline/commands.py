@@ -9,10 +9,10 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.audit.available_evidence import at_hand
 from pipeline.audit.code_differences import changed_code
-from pipeline.audit.reproduce import recomputed
-from pipeline.audit.rerun import ELSEWHERE, options_in
+from pipeline.audit.reproduce import ELSEWHERE, recomputed
 from pipeline.audit.token_origin import trace_token
 from pipeline.config.configuration import Config, load
+from pipeline.core.command_lines import command_options
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.core.records import load_records
@@ -23,9 +23,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
 from pipeline.plan.settings import EstimateSettings
 from pipeline.provenance.compare import compare as compared
-from pipeline.provenance.figures import trace_figure
-from pipeline.provenance.spread import is_source, trace_source
-from pipeline.provenance.trace import is_of_the_run
+from pipeline.provenance.trace import is_of_the_run, is_source, trace_figure, trace_source
 from pipeline.provenance.trace import trace as trace_file
 from pipeline.provenance.verify import main as verified
 from pipeline.provenance.verify import options_of
@@ -108,7 +106,7 @@ def items(arguments: list[str]) -> int:
     if asked is None:
         known = ", ".join(f"{record.instance['model']} {record.instance['step']}" for record in found) or "none"
         raise InputError(f"{options.run_directory} has no evaluation of {options.model} {options.step}: {known}")
-    given = next(values[1:] for _, values in options_in(asked.command) if values[:1] == ["tasks"])
+    given = next(values[1:] for _, values in command_options(asked.command) if values[:1] == ["tasks"])
     if options.raw is None and (outside := [word for word in given if word.startswith(ELSEWHERE)]):
         raise InputError(f"{outside[0]} lies outside of the project: name its folder with --raw FOLDER")
     files = [options.raw / word.removeprefix(ELSEWHERE) if word.startswith(ELSEWHERE) else Path(word) for word in given]

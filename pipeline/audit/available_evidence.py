@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.audit.code_at_commit import Tree, commit_of
+from pipeline.audit.code_differences import Tree, commit_of
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Record, read_records
@@ -39,12 +39,6 @@ class Compared:
         self.absent[why] = self.absent.get(why, 0) + 1
 
 
-def _found(path: str, raw: Path | None) -> Path | None:
-    """Return where a raw file is at hand: in its place in the project, or below the folder that is named."""
-    places = [Path(path)] + ([raw / path] if raw else [])
-    return next((place for place in places if place.is_file()), None)
-
-
 def raw_files(records: list[Record], raw: Path | None) -> Compared:
     """Compare the raw files that jobs read, and the models that trainings began with, with those at hand, by hashes.
 
@@ -58,7 +52,8 @@ def raw_files(records: list[Record], raw: Path | None) -> Compared:
             if entry.is_outside and (is_raw or (record.step == "pretrain.adopt" and entry.name == "model")):
                 read.setdefault(entry.path.removeprefix(OUTSIDE), {}).setdefault(entry.sha256, record.file)
     for path, hashes in sorted(read.items()):
-        file = _found(path, raw)
+        places = [Path(path)] + ([raw / path] if raw else [])
+        file = next((place for place in places if place.is_file()), None)
         if file is None:
             compared.leave("not at hand (name their folder with --raw FOLDER)")
         elif (now := sha256_of(file)) in hashes:
@@ -105,11 +100,7 @@ def code(records: list[Record]) -> Compared:
 
 
 def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
-    """Return what was compared with what lies beside a run.
-
-    Raises:
-        InputError: the folder of raw files is none.
-    """
+    """Return what was compared with what lies beside a run."""
     if raw is not None and not raw.is_dir():
         raise InputError(f"{raw} is no folder: name the one that the raw files lie in with --raw FOLDER")
     records, _ = read_records(run_directory)

@@ -1,19 +1,131 @@
-"""What of a step's code differs between two commits: the functions that it reaches, and the text of their files.
+"""The code of this project at a commit, and what of a step's code differs between two commits.
 
-Nothing of either commit is run.
+The tree is taken out of the repository, and the module that follows a step from name to name is read once beside it, so
+that it sees that tree alone. Nothing of a commit is run.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
-from pipeline.audit.code_at_commit import Statements, Tree, commit_of, git
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record
+from pipeline.job import reach, versions
+
+FULL_COMMIT = 40
+
+Statements = dict[str, str]
+"""The statements that a step reaches, `pipeline/package/module.py: function`, each with a hash."""
 
 SHOWN_LINES = 60
+
+
+def git(*words: str) -> bytes:
+    """Return the answer of git about the repository of the working directory.
+
+    git refuses the repository of another user, whose settings may name programs. Where the code that runs is that
+    repository's own it may answer: that code runs already.
+    """
+    folder = Path.cwd()
+    trust = ["-c", f"safe.directory={folder}"] if Path(__file__).resolve().is_relative_to(folder) else []
+    command = ["git", "--no-optional-locks", *trust, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C"})
+    except FileNotFoundError:
+        raise InputError("there is no git on this machine: install it, or look from another one") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InputError(f"git does not answer ({type(error).__name__}): try it in {folder}") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace")
+    if "dubious ownership" in said:
+        way_out = f"allow it with `git config --global --add safe.directory {folder}`"
+        raise InputError(f"git does not read the repository {folder}, which belongs to another user: {way_out}")
+    if "not a git repository" in said:
+        raise InputError(f"{folder} is no checkout of the repository: start from one")
+    raise InputError((said.splitlines() or ["git does not say why"])[-1])
+
+
+def _archive(commit: str) -> bytes:
+    """Return the package as it was at a commit, as a tar file."""
+    git("rev-parse", "--git-dir")  # what is wrong with the repository is not the commit's fault
+    try:
+        return git("archive", "--format=tar", commit, "pipeline")
+    except InputError:
+        is_shallow = git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        where = "this shallow clone: `git fetch --unshallow`" if is_shallow else "this repository: fetch it"
+        raise InputError(f"commit {commit} is not in {where}, to see what of the code differs") from None
+
+
+def commit_of(record: Record) -> str:
+    """The commit of a record, if it is one: what a record says is no option of git's."""
+    commit = str((record.git or {}).get("commit") or "")
+    return commit if len(commit) == FULL_COMMIT and set(commit) <= set("0123456789abcdef") else ""
+
+
+class Tree:
+    """The package as it was at a commit, below a folder."""
+
+    def __init__(self, commit: str, folder: Path) -> None:
+        with tarfile.open(fileobj=BytesIO(_archive(commit))) as archive:
+            archive.extractall(folder, filter="data")
+        beside = folder / "pipeline" / "job" / "reach_of_today.py"
+        beside.parent.mkdir(exist_ok=True)
+        beside.write_bytes(Path(reach.__file__).read_bytes())
+        name = f"reach_of_{commit}"
+        specification = importlib.util.spec_from_file_location(name, beside)
+        if specification is None or specification.loader is None:
+            raise InputError(f"{beside} cannot be read")
+        self.folder = folder
+        self.reach: Any = importlib.util.module_from_spec(specification)
+        sys.modules[name] = self.reach  # a dataclass looks for its module there
+        try:
+            specification.loader.exec_module(self.reach)
+        finally:
+            del sys.modules[name]
+
+    def code_version(self, step: str) -> str | None:
+        """Return the version of a step's code in this tree; None where it has none, or reckons versions otherwise.
+
+        That is so where the modules that reckon them are not those of today, byte by byte.
+        """
+        module = f"pipeline.{step}"
+        for today in (reach, versions):
+            beside = self.folder / "pipeline" / "job" / Path(str(today.__file__)).name
+            if not beside.is_file() or beside.read_bytes() != Path(str(today.__file__)).read_bytes():
+                return None
+        return versions.version_by(self.reach, module) if self.reach.file_of(module) else None
+
+    def statements(self, step: str) -> Statements:
+        """What a step reaches in this tree; nothing where it has no such step."""
+        module = f"pipeline.{step}"
+        if self.reach.file_of(module) is None:
+            return {}
+        found: Statements = {}
+        for file, statements in self.reach.reach(module).statements():
+            name = file.relative_to(self.folder).as_posix()
+            known = self.reach.module_of(file)
+            for statement in statements:
+                bound = [
+                    word
+                    for word, numbers in known.binding.items()
+                    if statement in [known.statements[number] for number in numbers]
+                ]
+                key = f"{name}: {', '.join(sorted(bound)) or 'a statement'}"
+                found[key] = hashlib.sha256(f"{found.get(key, '')}{statement.dumped}".encode()).hexdigest()
+            for data in self.reach.data_files(file, statements):
+                found[data.relative_to(self.folder).as_posix()] = hashlib.sha256(data.read_bytes()).hexdigest()
+        return found
 
 
 def _differing(before: Statements, now: Statements) -> dict[str, str]:

@@ -18,6 +18,7 @@ from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation
 from pipeline.corpus.reason_sentences import sentence
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
+from pipeline.provenance.crate_graph import format_licence
 
 NEAR_IDS = 3
 NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
@@ -92,17 +93,10 @@ class _Story:
         return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
 
     def tell(self) -> list[str]:
-        """Return the story, a line for each thing to know.
-
-        Raises:
-            InputError: no corpus of the run read a document of that id.
-        """
+        """Return the story, a line for each thing to know."""
         source = self.manifest["source"]
-        rights = source.get("rights") or {}
-        basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)
         self.lines.append(f"document {self.id}")
-        own = f" (of a document: what it says itself, in {source['license_key']})" if "license_key" in source else ""
-        self.lines.append(f"source {self.source}: licence {source['license']}{own}{basis}")
+        self.lines.append(f"source {self.source}: licence {format_licence(source)}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")

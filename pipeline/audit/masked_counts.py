@@ -13,7 +13,6 @@ from pathlib import Path
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
 from pipeline.core.records import FileEntry, Record
 from pipeline.corpus.filter import blocks
 from pipeline.corpus.quarantine import RawFiles
@@ -23,10 +22,7 @@ from pipeline.corpus.settings import FilterSettings
 def masked(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
     """What was masked in a document, in one line; why that is not known where its raw file is not at hand.
 
-    Args:
-        record: of the filter, which has kept the document.
-        name: of the raw file, as the manifest of its source names it.
-        text: of the document after the filter.
+    `record` is the filter's; `name` is that of the raw file in the manifest, and `text` the document after the filter.
     """
     kinds = record.counts.get("personal_data")
     unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _told(kinds)}"
@@ -45,18 +41,14 @@ def _told(kinds: dict[str, int]) -> str:
 
 
 def _at_hand(run_directory: Path, entry: FileEntry) -> Path:
-    file = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
-    if not file.is_file() or sha256_of(file) != entry.sha256:
+    file = entry.locate(run_directory)
+    if not entry.is_at(file):
         raise InputError(f"{entry.path.removeprefix('data:')} is not here with the bytes that were read")
     return file
 
 
 def _again(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
-    """The document as the filter gives it.
-
-    Raises:
-        InputError: what the filter read is not at hand, or its settings are of another version.
-    """
+    """The document as the filter gives it."""
     given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in ("files", "model", "harmful")}
     parts = [entry for entry in given["files"] if not entry.is_outside]
     raw = [entry for entry in given["files"] if f"/{entry.path.removeprefix('data:')}".endswith(f"/{name}")]

@@ -1,49 +1,144 @@
-"""One token of a training step: its text, its document, and the way back to the raw file, each link proven anew."""
+"""From a text to its sources: `python -m pipeline provenance quote RUN MODEL "a text"`.
+
+Told are the longest parts of the text that stand in the documents that a model was trained on, with source, licence,
+holder and training steps of each document. Nothing is printed of a document but its name and what was asked for.
+The origin of one token of a training step is told with its text, document and raw file, each link proven anew.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-from itertools import pairwise
+import sys
+from collections.abc import Iterator
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from pipeline.audit.document_lineage import why
 from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
+from pipeline.core.formatting import counted
 from pipeline.core.hashing import sha256_of
+from pipeline.core.normalization import composed
 from pipeline.core.records import FileEntry, Record, load_records, producers
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokens.settings import MINIMUM_CHARACTERS
+from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered
 
+SHOWN_DOCUMENTS = 3
+SHOWN_STEPS = 10
+UNSEEN = (
+    "not searched: documents held out for validation, documents that a filter or an opt-out removed before the "
+    "training, and what says the same in other words, letters or spaces"
+)
 AROUND = 8  # tokens on either side that are shown with it
 
 
-def _text(encoder: Encoder, tokens: list[int]) -> str:
-    return str(encoder.tokenizer.decode(tokens, skip_special_tokens=False))
+class Quote:
+    """Finds texts in the training documents of a model.
+
+    Raises:
+        InputError: the run has no training of that model, or its tokens or their suffix arrays are gone or others.
+    """
+
+    def __init__(self, run_directory: Path, model: str) -> None:
+        self.audit = Audit(run_directory, model)
+        self.search = TextSearch(self.audit.index, self.audit.tokenizer)
+
+    def rights(self, source: str) -> str:
+        """The holder and the basis of the rights on a source, in words, from its manifest."""
+        described = self.audit.source(source)
+        if not described:
+            return "holder not known: its manifest is not here"
+        rights = described.get("rights") or {}
+        stated = [f"{key} {rights[key]}" for key in ("holder", "basis") if rights.get(key)]
+        return ", ".join(stated) or "holder not stated"
+
+    def steps(self, document: str) -> str:
+        """The training steps that saw a document, in words."""
+        visits = self.audit.visits(document)
+        seen = sorted({visit["step"] for visit in visits if visit["step"] is not None})
+        if not seen:
+            return "seen in no step"
+        first, more = ", ".join(map(str, seen[:SHOWN_STEPS])), len(seen) - SHOWN_STEPS
+        return f"seen in {counted(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
+
+    def told(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
+        """Yield what is found of a text, line by line; of each part at most so many documents."""
+        parts = self.search.parts(text, minimum)
+        where = f"the training documents of {self.audit.model}"
+        if not parts:
+            least = "it" if minimum == len(text) else f"no part of it of {minimum} characters or more"
+            yield f"not found: {least} stands in {where}"
+            return
+        share = count_covered(parts) / len(text)
+        whole = parts[0].start == 0 and parts[0].end == len(text)
+        what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
+        yield f"found: {what} in {where}, in {counted(len(parts), 'part')} of at least {minimum} characters"
+        for part in parts:
+            yield from self._part(text, part, most)
+
+    def _part(self, text: str, part: TextMatch, most: int | None) -> Iterator[str]:
+        documents = self.search.count_documents(part)
+        stands = f"{counted(part.occurrences, 'time')} in {counted(documents, 'document')}"
+        yield f"characters {part.start + 1} to {part.end}, {stands}: {text[part.start : part.end]!r}"
+        for row in islice(self.search.documents(part), most):
+            yield f"  {row['id']}: {self._document(row)}"
+        if most is not None and documents > most:
+            yield f"  and {counted(documents - most, 'document')} more, which --all names"
+
+    def _document(self, row: dict[str, Any]) -> str:
+        described = f"source {row['source']}, licence {self.audit.license(row)}, {self.rights(row['source'])}"
+        return f"{counted(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
-def _is(file: Path, entry: FileEntry) -> bool:
-    return file.is_file() and sha256_of(file) == entry.sha256
+def main(arguments: list[str]) -> int:
+    """Answer where a text comes from; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline provenance quote", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("text", help="the text, or - for standard input")
+    parser.add_argument(
+        "--minimum", type=int, default=MINIMUM_CHARACTERS, metavar="CHARACTERS", help="shorter parts are left out"
+    )
+    parser.add_argument("--all", action="store_true", help=f"name all documents, not the first {SHOWN_DOCUMENTS}")
+    options = parser.parse_args(arguments)
+    try:
+        text = sys.stdin.buffer.read().decode() if options.text == "-" else options.text
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is no UTF-8 ({error.reason} at byte {error.start}): give it so") from None
+    text = composed(text.strip("\r\n"))
+    if not text.strip():
+        raise InputError("the text is empty: give at least one word")
+    if options.minimum < 1:
+        raise InputError(f"--minimum {options.minimum} is no length: give 1 or more")
+    quote = Quote(options.run_directory, options.model)
+    print(quote.audit.header())
+    for line in quote.told(text, min(options.minimum, len(text)), None if options.all else SHOWN_DOCUMENTS):
+        print(line)
+    print(UNSEEN)
+    return 0
 
 
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
-    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0.
-
-    Raises:
-        InputError: there is no such model, step, sample or token, or its tokens are gone or others.
-    """
+    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0."""
     audit = Audit(run_directory, model)
     row, tokens, place = audit.token(step, sample, token)
     records = load_records(run_directory)
     made = producers(records)
     named = next(entry for entry in audit.record.inputs if entry.name == "tokenizer")
     tokenizer = run_directory / named.path
-    if not _is(tokenizer, named):
+    if not named.is_at(tokenizer):
         raise InputError(f"{tokenizer} is gone or no longer what {audit.record.file} read: the text is not known")
     encoder = load_encoder(tokenizer)
     context = [max(0, place - AROUND), place, place + 1, place + 1 + AROUND]
-    before, own, after = (_text(encoder, tokens[a:b]) for a, b in pairwise(context))
+    before, own, after = (
+        encoder.tokenizer.decode(tokens[a:b], skip_special_tokens=False) for a, b in pairwise(context)
+    )
     index = json.loads(audit.index.read_text(encoding="utf-8"))
     number = id_hash(row["id"]) * int(index["shards"]) >> 64
     shard = index["train"]["shards"][number]
@@ -95,6 +190,6 @@ def _raw(records: list[Record], document: str) -> list[str]:
     lines = []
     for path, entry in sorted(found.items()):
         file = Path(path.removeprefix("data:"))
-        state = "proven: it is here with these bytes" if _is(file, entry) else "not here, or with other bytes"
+        state = "proven: it is here with these bytes" if entry.is_at(file) else "not here, or with other bytes"
         lines.append(f"raw file {path} (sha256 {entry.sha256}; {state})")
     return lines

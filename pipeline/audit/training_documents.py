@@ -8,7 +8,6 @@ tokens, and its hash is compared with the one that the processes logged of what 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -25,17 +24,14 @@ from pipeline.core.settings import joined
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.provenance.crate_files import source_of
+from pipeline.provenance.crate_graph import source_of
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
 
 class Audit:
-    """The sampler of a model's training as its records and its last milestone describe it.
-
-    Raises InputError when the run has no finished training of that model, or its tokens are gone or others.
-    """
+    """The sampler of a model's training as its records and its last milestone describe it."""
 
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
@@ -51,10 +47,10 @@ class Audit:
         self.settings = SegmentSettings.model_validate(joined(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
-        self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
+        self.index = entry.locate(run_directory)
         self._segments = found
         self._sources: dict[str, dict[str, Any]] = {}
-        if not self.index.is_file() or hashlib.sha256(self.index.read_bytes()).hexdigest() != entry.sha256:
+        if not entry.is_at(self.index):
             raise InputError(
                 f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
             )
@@ -81,8 +77,7 @@ class Audit:
         """The tokenizer of the training; InputError where its record names none."""
         for entry in self.record.inputs:
             if entry.name == "tokenizer":
-                outside = Path(entry.path.removeprefix("data:"))
-                return outside if entry.is_outside else self.run_directory / entry.path
+                return entry.locate(self.run_directory)
         raise InputError(f"{self.record.file} names no tokenizer: train the model again")
 
     @property
@@ -140,10 +135,7 @@ class Audit:
         return self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
 
     def token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
-        """The document of one input token of a sample, the document's tokens, and the place of the token among them.
-
-        Raises InputError when the training has no such step, sample or token; tokens of a sample count from 0.
-        """
+        """The document of one input token of a sample, the document's tokens, and the place of the token among them."""
         stream, start = self._place(step, sample)
         if not 0 <= token < self.length:
             raise InputError(f"there is no token {token}: name one from 0 to {self.length - 1}")
@@ -154,8 +146,6 @@ class Audit:
     def visits(self, document_id: str) -> list[dict[str, Any]]:
         """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None
         where the batch was skipped.
-
-        Raises InputError when the training tokens do not hold it.
         """
         sampler, order, hashed = self.sampler, self.sampler.order, id_hash(document_id)
         shard = hashed * sampler.reader.shards >> 64
@@ -183,16 +173,13 @@ class Audit:
 
     @cached_property
     def logged(self) -> dict[int, str]:
-        """The hash that the processes logged of the batch of each step; steps of older trainings have none.
-
-        Raises InputError when a milestone's metrics are gone or no longer what its record names.
-        """
+        """The hash that the processes logged of the batch of each step; steps of older trainings have none."""
         found: dict[int, str] = {}
         for record in self._segments:
             for entry in record.outputs:
                 if entry.path.endswith(f"/{layout.METRICS_FILE}"):
                     path = self.run_directory / entry.path
-                    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+                    if not entry.is_at(path):
                         raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")
                     found |= {line["step"]: line["batch_hash"] for line in metrics.read(path) if "batch_hash" in line}
         return found

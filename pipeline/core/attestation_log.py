@@ -1,4 +1,4 @@
-"""The log of a run's attestations: JSON Lines of DSSE envelopes with in-toto statements, chained.
+"""The log of a run's attestations, JSON Lines of DSSE envelopes with in-toto statements, chained, and what is attested.
 
 The format is in-toto's bundle (attestation framework 1.0) with DSSE envelopes 1.0. Every statement names the SHA-256 of
 the line before it, so that a line that was changed, left out or put in between is found, and the last signature
@@ -13,16 +13,23 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.core.command_lines import short_command
 from pipeline.core.disk_space import disk_full, is_full
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.core.json_values import parse_json
+from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTESTATION_LOG
+
+if TYPE_CHECKING:
+    from pipeline.core.signing_keys import PrivateKey
+
 
 KEY = "PIPELINE_SIGNING_KEY"
 """The variable with the path of the private key, for the jobs of a start; without it nothing is signed."""
@@ -33,6 +40,15 @@ SLSA = "https://slsa.dev/provenance/v1"
 NOTHING_BEFORE = "0" * 64
 BEFORE = "attestation before"
 BLOCK_BYTES = 1 << 16
+BEGAN = "urn:polder:attempt-began:1"
+ENDED = "urn:polder:attempt-ended:1"
+EVIDENCE = "urn:polder:evidence:1"
+CHANGED = "urn:polder:evidence-changed:1"
+START_ENDED = "urn:polder:start-ended:1"
+REMOVED = "urn:polder:evidence-removed:1"
+BUILD_TYPE = "urn:polder:step:1"
+BUILDER = "urn:polder"
+ATTEMPT_FACTS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
 
 
 class _Read(BaseModel):
@@ -59,6 +75,7 @@ class Resource(_Read):
 
 
 class _Definition(_Read):
+    externalParameters: dict[str, Any] = {}
     resolvedDependencies: list[Resource]  # the names are SLSA's
 
 
@@ -177,10 +194,9 @@ def remove_remainder(run_directory: Path) -> None:
 def envelope(payload: bytes) -> bytes:
     """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
     signatures = []
-    if path := os.environ.get(KEY):
-        from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
+    if key := signing_key():
+        from pipeline.core import signing_keys
 
-        key = signing_keys.private(Path(path))
         signature = base64.b64encode(signing_keys.sign(key, signed_bytes(payload))).decode()
         signatures.append({"keyid": signing_keys.key_sha256(key.public_key()), "sig": signature})
     content = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD_TYPE, "signatures": signatures}
@@ -192,12 +208,17 @@ def _canonical(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
-def refuse_without_key() -> None:
-    """Raise InputError where what is attested shall be signed and the key cannot be used."""
-    if path := os.environ.get(KEY):
-        from pipeline.core import signing_keys
+def signing_key() -> PrivateKey | None:
+    """Return the key that `KEY` names; None where nothing shall be signed.
 
-        signing_keys.private(Path(path))
+    Raises:
+        InputError: the key cannot be used.
+    """
+    if KEY not in os.environ:
+        return None
+    from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
+
+    return signing_keys.private(Path(os.environ[KEY]))
 
 
 def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predicate: dict[str, Any]) -> str:
@@ -274,3 +295,93 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}
             yield Line(number, sha256, statement, signed_bytes(found.payload), signatures)
+
+
+"""What is known of an attempt when it begins, and never changes."""
+
+
+class Checkpoint(NamedTuple):
+    """A state of the log of a run: how many lines it had, and the sha256 of the last one, which covers all of them."""
+
+    lines: int
+    sha256: str
+
+
+def checkpoint_before(run_directory: Path, step: str) -> Checkpoint | None:
+    """Return the state of the log before the attempt of a step that goes on, or its state now; None for an empty log.
+
+    Raises:
+        InputError: the log was cut or changed.
+    """
+    last: Checkpoint | None = None
+    began: dict[str, Checkpoint | None] = {}  # the attempts that go on, with the state of the log before each
+    for line in lines(run_directory):
+        names = [entry.name for entry in (*line.statement.subject, *line.statement.left)]
+        if line.statement.kind == BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
+            began[names[0]] = last
+        elif line.statement.kind in (ENDED, SLSA):
+            for name in names:
+                began.pop(name, None)
+        last = Checkpoint(line.number, line.sha256)
+    return [*began.values()][-1] if began else last
+
+
+def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
+    folder = run_directory.absolute()
+    found = [path.absolute() for path in paths if path.is_file()]
+    return [resource(path.relative_to(folder).as_posix(), sha256_of(path)) for path in found]
+
+
+def began(run_directory: Path, path: Path, attempt: Attempt) -> None:
+    """Attest that an attempt began: from now on its file cannot be lost without a trace."""
+    append(run_directory, BEGAN, _files(run_directory, [path]), {"attempt": attempt_facts(attempt.to_dict())})
+
+
+def attempt_facts(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an attempt's file, or the line of its beginning, says that never changes; of its command the digest.
+
+    Raises:
+        KeyError: one of the facts is missing.
+    """
+    facts = {name: attempt[name] for name in ATTEMPT_FACTS}
+    if isinstance(facts["command"], list):
+        words = json.dumps(short_command(facts["command"]), ensure_ascii=False)
+        facts["command"] = f"sha256:{hashlib.sha256(words.encode()).hexdigest()}"
+    return facts
+
+
+def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
+    """Attest how an attempt without a result ended, and what its meters had read."""
+    append(run_directory, ENDED, _files(run_directory, [attempt, *readings]), {"status": status})
+
+
+def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record) -> None:
+    """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
+    own = _files(run_directory, [path])
+    read = [resource(entry.path, entry.sha256) for entry in (*record.inputs, record.frozen) if entry]
+    if commit := (record.git or {}).get("commit"):
+        read.append({"name": "code", "digest": {"gitCommit": commit}})
+    byproducts = _files(run_directory, [attempt, *readings])
+    if record.environment_file:
+        byproducts.append(resource(record.environment_file.path, record.environment_file.sha256))
+    predicate = {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {name: getattr(record, name) for name in ("step", "instance", "settings")},
+            "internalParameters": {name: getattr(record, name) for name in ("operation", "launch")},
+            "resolvedDependencies": read,
+        },
+        "runDetails": {
+            "builder": {
+                "id": BUILDER,
+                "version": {"code": record.code_version, "environment": record.environment_version},
+            },
+            "metadata": {
+                "invocationId": attempt.name,
+                "startedOn": record.started,
+                "finishedOn": record.ended,
+            },
+            "byproducts": byproducts,
+        },
+    }
+    append(run_directory, SLSA, [*own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)

@@ -6,20 +6,24 @@ A job that is finished leaves a record, each try at a job an attempt, and a job 
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pipeline.core.atomic_files import write_json
+from pipeline.core.atomic_files import write, write_json
+from pipeline.core.command_lines import command_option, settings_digest, settings_json, short_command
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.core.json_values import field_values, parse_json
-from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
+from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, ENVIRONMENT, RECORD, RECORDS
 
 SEGMENT = "pretrain.segment"
 """The step that trains a model from one milestone to the next."""
@@ -40,6 +44,14 @@ class FileEntry(NamedTuple):
         """Whether the file is raw data, which no step of the run made."""
         return self.path.startswith("data:")
 
+    def locate(self, run_directory: Path) -> Path:
+        """Return the path of the file; one outside of the run is below the working directory."""
+        return Path(self.path.removeprefix("data:")) if self.is_outside else run_directory / self.path
+
+    def is_at(self, file: Path) -> bool:
+        """Return whether a file is there with the bytes of the entry."""
+        return file.is_file() and sha256_of(file) == self.sha256
+
 
 class BatchFile(NamedTuple):
     """One file that a unit of a batch wrote."""
@@ -48,8 +60,8 @@ class BatchFile(NamedTuple):
     bytes: int
 
 
-class FrozenConfiguration(NamedTuple):
-    """The file with the configuration that a job was planned with, frozen when Snakemake was started."""
+class FileReference(NamedTuple):
+    """A file of the run that several records share, such as the configuration that their jobs were planned with."""
 
     path: str
     sha256: str
@@ -63,7 +75,7 @@ class ReusedResult(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, FileEntry | BatchFile | FrozenConfiguration | ReusedResult):
+    if isinstance(value, FileEntry | BatchFile | FileReference | ReusedResult):
         return value._asdict()
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
@@ -74,6 +86,8 @@ class _JobFile:
 
     noun: ClassVar[str]
     folder: ClassVar[str]
+    left_out: ClassVar[tuple[str, ...]] = ()
+    """The fields that are not written where they have no value."""
 
     step: str
     instance: dict[str, str]
@@ -92,12 +106,7 @@ class _JobFile:
 
     @classmethod
     def parse(cls, text: bytes | str, file: str = "", *, strict: bool = True) -> Self:
-        """Return what a JSON text says.
-
-        Args:
-            text: the text of a file of this kind.
-            file: its path relative to the run.
-            strict: refuse an object with the same key twice, as evidence must be; reading takes 1.3 times as long.
+        """Return what the JSON text of a file says; `strict` refuses the same key twice, and takes 1.3 times as long.
 
         Raises:
             InputError: the text is not valid; the sentence names the file and the field.
@@ -126,8 +135,8 @@ class _JobFile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
-        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "file"}
-        return {name: _plain(value) for name, value in content.items()}
+        content = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "file"}
+        return {name: value for name, value in content.items() if value is not None or name not in self.left_out}
 
     def write(self, path: Path) -> None:
         """Write the file in one stroke.
@@ -142,29 +151,24 @@ class _JobFile:
 class _PlannedFile(_JobFile):
     """The plan of a job, of which Snakemake compares each part with the plan of today."""
 
-    settings: dict[str, Any]
     code_version: str
     environment_version: str
-
-    @property
-    def made_with(self) -> Versions:
-        """The settings as JSON, the code version and the environment version."""
-        settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
-        return settings, self.code_version, self.environment_version
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record(_PlannedFile):
     """The settings, files, versions, machine and cost of a finished job."""
 
-    noun, folder = "record", RECORDS
+    noun, folder, left_out = "record", RECORDS, ("environment", "environment_file")
 
+    settings: dict[str, Any]
     operation: dict[str, Any] = field(default_factory=dict)
     command: list[str]
     inputs: tuple[FileEntry, ...]
     outputs: tuple[FileEntry, ...]
-    environment: dict[str, Any] = field(default_factory=dict)
-    frozen: FrozenConfiguration | None = None
+    environment: dict[str, Any] | None = None
+    environment_file: FileReference | None = None
+    frozen: FileReference | None = None
     launch: str | None = None
     taken_over_from: ReusedResult | None = None
     counts: dict[str, Any] = field(default_factory=dict)
@@ -180,6 +184,37 @@ class Record(_PlannedFile):
     cpu_seconds: float
     peak_memory_bytes: int
     attempt: str | None = None
+
+    @property
+    def made_with(self) -> Versions:
+        """The settings as JSON, the code version and the environment version."""
+        return settings_json(self.settings), self.code_version, self.environment_version
+
+    @property
+    def full_command(self) -> list[str]:
+        """The command line with the settings, of which the file of a record has the hash alone."""
+        settings = settings_json(self.settings)
+        digest = settings_digest(settings)
+        return [settings if word == digest else word for word in self.command]
+
+    def shortened(self) -> Record:
+        """Return the record with the digest of its settings in its command line, where that has the same settings."""
+        is_same = command_option(self.command, "--settings") == settings_json(self.settings)
+        return replace(self, command=short_command(self.command)) if is_same else self
+
+    def was_made_with(self, versions: Versions) -> bool:
+        """Return whether the job was planned with these settings and versions."""
+        return versions == self.made_with
+
+    def read_environment(self, run_directory: Path) -> dict[str, Any]:
+        """Return the Python and the packages that the job ran with.
+
+        Raises:
+            InputError: the file that the record names is missing or was changed.
+        """
+        if self.environment_file is None:  # records of earlier versions hold it themselves
+            return self.environment or {}
+        return _read_environment(run_directory, self.environment_file)
 
     @property
     def computed_by(self) -> str | None:
@@ -219,12 +254,22 @@ class Attempt(_JobFile):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecord(_PlannedFile):
-    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs."""
+    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs.
 
-    noun, folder = "batch", BATCHES
+    The settings are in the records of the units. Batches of earlier versions hold them too.
+    """
 
+    noun, folder, left_out = "batch", BATCHES, ("settings", "settings_digest")
+
+    settings: dict[str, Any] | None = None
+    settings_digest: str | None = None
     of: str | None = None
     outputs: tuple[BatchFile, ...]
+
+    def was_made_with(self, versions: Versions) -> bool:
+        """Return whether the batch was planned with these settings and versions."""
+        digest = self.settings_digest or settings_digest(settings_json(self.settings or {}))
+        return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)
 
 
 Kind = TypeVar("Kind", bound=_JobFile)
@@ -235,9 +280,30 @@ def is_segment_of(model: str, step: str, instance: Mapping[str, str]) -> bool:
     return step == SEGMENT and instance.get("model") == model
 
 
-def command_settings(command: list[str]) -> str | None:
-    """Return the settings, as JSON, that a command line of a job has."""
-    return command[command.index("--settings") + 1] if "--settings" in command[:-1] else None
+def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
+    """Write the Python and packages of a job to the file that is named by their hash, unless it is there.
+
+    Raises:
+        DiskFull: there is no room for it; nothing of it is left.
+    """
+    text = f"{json.dumps(environment, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode()
+    sha256 = hashlib.sha256(text).hexdigest()
+    file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
+    if not (run_directory / file.path).exists():
+        write(run_directory / file.path, text)
+    return file
+
+
+@cache
+def _read_environment(run_directory: Path, file: FileReference) -> dict[str, Any]:
+    try:
+        text = (run_directory / file.path).read_bytes()
+    except OSError:
+        raise InputError(f"{file.path} is missing: put it back, a record names it") from None
+    if hashlib.sha256(text).hexdigest() != file.sha256:
+        raise InputError(f"{file.path} was changed: its record says that its sha256 is {file.sha256}")
+    environment: dict[str, Any] = json.loads(text)
+    return environment
 
 
 def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) -> tuple[list[Kind], dict[Path, str]]:
@@ -277,20 +343,14 @@ def load_records(run_directory: Path) -> list[Record]:
     return records
 
 
-def read_attempts(run_directory: Path) -> tuple[list[Attempt], list[str]]:
-    """Return all attempts that can be read, in the order of their file names, and the problems of the others."""
-    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
-    return attempts, [*problems.values()]
-
-
 def load_attempts(run_directory: Path) -> list[Attempt]:
     """Return all attempts of a run, in the order of their file names; an empty list if there is none.
 
     Raises:
         InputError: one of them is broken.
     """
-    attempts, problems = read_attempts(run_directory)
-    for problem in problems:
+    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
+    for problem in problems.values():
         raise InputError(problem)
     return attempts
 

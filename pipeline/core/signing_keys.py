@@ -6,7 +6,7 @@ import hashlib
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -47,6 +47,12 @@ def public_text(key: PublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def _has_known_curve(key: object) -> bool:
+    return isinstance(key, Ed25519PrivateKey | Ed25519PublicKey) or (
+        isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
+    )
+
+
 def key_sha256(key: PublicKey) -> str:
     """Return what a key is called: the SHA-256 of its SubjectPublicKeyInfo in DER, in hexadecimal digits."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -77,7 +83,9 @@ def private(path: Path) -> PrivateKey:
             f"provenance.key: others may read the signing key {path.name}: take that right from them (chmod 600)"
         )
     try:
-        key: object = serialization.load_pem_private_key(text, password=None)
+        key = serialization.load_pem_private_key(text, password=None)
+        if _has_known_curve(key):
+            return cast(PrivateKey, key)
     except TypeError:
         raise InputError(
             f"provenance.key: {path.name} has a passphrase, which no job can type: use a key without"
@@ -85,11 +93,7 @@ def private(path: Path) -> PrivateKey:
     except ValueError:
         raise InputError(f"provenance.key: {path.name} is no private key in PEM") from None
     except UnsupportedAlgorithm:
-        key = None
-    if isinstance(key, Ed25519PrivateKey) or (
-        isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
-    ):
-        return key
+        pass
     raise InputError(f"provenance.key: {path.name} is neither a P-256 nor an Ed25519 key: make one with keygen")
 
 
@@ -100,17 +104,15 @@ def public(path: Path) -> PublicKey:
         InputError: it is missing, no PEM, or of another kind.
     """
     try:
-        key: object = serialization.load_pem_public_key(path.read_bytes())
+        key = serialization.load_pem_public_key(path.read_bytes())
+        if _has_known_curve(key):
+            return cast(PublicKey, key)
     except OSError as error:
         raise InputError(f"the public key {path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise InputError(f"{path} is no public key in PEM: give the file that ends in .pub") from None
     except UnsupportedAlgorithm:
-        key = None
-    if isinstance(key, Ed25519PublicKey) or (
-        isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
-    ):
-        return key
+        pass
     raise InputError(f"{path} is neither a P-256 nor an Ed25519 key")
 
 

@@ -19,7 +19,7 @@ from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, Scalin
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
-from pipeline.provenance.figures import ReportFigure
+from pipeline.provenance.trace import ReportFigure
 
 UNIT: LossUnit = "bits per byte"
 EPOCHS = 4

@@ -20,7 +20,7 @@ from pipeline.core.formatting import aligned, counted, printable, shorten
 from pipeline.core.records import SEGMENT, Record, is_segment_of, load_records
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
-from pipeline.provenance.figures import ReportFigure, read_figures
+from pipeline.provenance.trace import ReportFigure, read_figures
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from pipeline import layout
-from pipeline.core import attestations, platform_files
+from pipeline.core import attestation_log, platform_files
+from pipeline.core.command_lines import short_command
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
 from pipeline.core.records import Attempt, Record
@@ -179,7 +180,9 @@ class RunningAttempt:
             cpu_seconds=round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             peak_memory_bytes=self._peak_memory_bytes,
         )
-        self.attempt.write(self.path)
+        is_finished = self.attempt.status == "finished"  # then its record has the settings
+        command = short_command(self.attempt.command) if is_finished else self.attempt.command
+        replace(self.attempt, command=command).write(self.path)
 
     def _beat(self) -> None:
         written = time.monotonic()
@@ -210,7 +213,7 @@ class RunningAttempt:
             RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
         if status != "finished":  # of that tells what attests the record
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
-                attestations.ended(self._run_directory, self.path, status, self._readings())
+                attestation_log.ended(self._run_directory, self.path, status, self._readings())
 
     def _readings(self) -> list[Path]:
         of_this_node = self._meter.path
@@ -225,7 +228,7 @@ class RunningAttempt:
             InputError: the signing key cannot be used.
             DiskFull: there was no room.
         """
-        attestations.finished(self._run_directory, self.path, self._readings(), path, record)
+        attestation_log.finished(self._run_directory, self.path, self._readings(), path, record)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -237,7 +240,7 @@ class RunningAttempt:
 
     def __enter__(self) -> RunningAttempt:
         self._write()
-        attestations.began(self._run_directory, self.path, self.attempt)
+        attestation_log.began(self._run_directory, self.path, self.attempt)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self

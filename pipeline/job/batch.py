@@ -15,6 +15,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
 
+from pipeline.core.command_lines import settings_digest
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import sha256_of
 from pipeline.core.parent_process import die_with_parent
@@ -204,7 +205,7 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     BatchRecord(
         step=name,
         instance=dict(pair.split("=", 1) for pair in options.instance),
-        settings=json.loads(options.settings),
+        settings_digest=settings_digest(options.settings),
         code_version=options.code,
         environment_version=options.environment,
         of=options.of,

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core import lease
-from pipeline.core.attestation_log import refuse_without_key
+from pipeline.core.attestation_log import signing_key
 from pipeline.core.disk_space import disk_full, give_back, is_full, remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import sha256_of_each
 from pipeline.core.lease import Owner
 from pipeline.core.paths import expand
 from pipeline.core.platform_files import folder
-from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
+from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers, write_environment
 from pipeline.core.settings import Settings, joined
 from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
@@ -273,7 +273,7 @@ class Job:
         """
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
-            refuse_without_key()
+            signing_key()  # raises where what is attested cannot be signed
             self.refuse_other_versions()
             run, settings, keywords = self.bind()
         except InputError as error:
@@ -297,14 +297,14 @@ class Job:
                 outputs=outputs,
                 code_version=self.code_version,
                 environment_version=self.environment_version,
-                environment=self.environment,
+                environment_file=write_environment(self.run_directory, self.environment),
                 frozen=self.plan and self.plan.file,
                 launch=self.arguments.launch,
                 taken_over_from=self.reused,
                 counts=counts,
                 **where,
                 **attempt.measured(),
-            )
+            ).shortened()
             record.write(self.record_path)
             attempt.recorded(self.record_path, record)
         except DiskFull as error:

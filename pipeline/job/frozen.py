@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.records import FrozenConfiguration
+from pipeline.core.records import FileReference
 
 VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
 
@@ -27,7 +27,7 @@ Content = dict[str, Any]
 class Plan(NamedTuple):
     """What a job was planned by: path and hash of the file, and the commit of the code at that start."""
 
-    file: FrozenConfiguration
+    file: FileReference
     git: dict[str, Any] | None
 
 
@@ -110,4 +110,4 @@ def of_this_start(step: str, code: str, environment: str, variables: Mapping[str
     planned = content["versions"].get(step)
     if planned != {"code": code, "environment": environment}:
         raise InputError(f"{path} plans {step} with {planned}, not with {code} and {environment}: {again}")
-    return Plan(FrozenConfiguration(layout.FROZEN_CONFIGURATION.name(number=path.stem), sha256), content.get("git"))
+    return Plan(FileReference(layout.FROZEN_CONFIGURATION.name(number=path.stem), sha256), content.get("git"))

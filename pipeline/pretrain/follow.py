@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.command_lines import command_option
 from pipeline.core.errors import InputError
-from pipeline.core.records import SEGMENT, Attempt, command_settings
+from pipeline.core.records import SEGMENT, Attempt, Record
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW, TensorBoardWriter, read
 
@@ -107,7 +108,11 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
     for path in layout.ATTEMPT.glob(run_directory, attempt=f"{SEGMENT}.{model}.*"):
         with suppress(InputError, ValueError, KeyError, TypeError):
             attempt = Attempt.load(path)
-            settings = json.loads(command_settings(attempt.command) or "")
+            if attempt.status == "finished":
+                record = layout.SEGMENT_RECORD.path(run_directory, **attempt.instance)
+                settings = Record.load(record).settings
+            else:
+                settings = json.loads(command_option(attempt.command, "--settings") or "")
             begun.append((attempt.started, int(settings["training"]["steps"])))
     return max(begun)[1] if begun else None
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
@@ -90,27 +90,22 @@ class _Jobs:
 
     def files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
         """The files that differ; those whose bytes hold clock times or joules are listed as not compared."""
-        told: list[dict[str, str]] = []
-        for entries in (a, b):
-            told.append({})
-            for entry in entries:
-                path = str(entry["path"])
-                rest = {key: value for key, value in entry.items() if key != "path"}
-                # What is computed from records, such as the report, holds their times and joules.
-                if is_timed(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output"):
-                    rest = {key: value for key, value in rest.items() if key not in ("sha256", "bytes")}
-                told[-1][path] = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
+
+        def described(path: str, entry: Content) -> str:
+            # What is computed from records, such as the report, holds their times and joules.
+            is_quiet = is_timed(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output")
+            hidden = ("path", "sha256", "bytes") if is_quiet else ("path",)
+            return ", ".join(f"{key} {value}" for key, value in sorted(entry.items()) if key not in hidden)
+
+        before, now = ({str(entry["path"]): entry for entry in entries} for entries in (a, b))
+        told = [{path: described(path, entry) for path, entry in entries.items()} for entries in (before, now)]
         lines = [f"{kind} {line}" for line in changed(*told)]
         if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:
             lines.append(f"the order of the {kind}s")
-        others = {str(entry["path"]): entry for entry in b}
-        apart = [str(entry["path"]) for entry in a if entry != others.get(str(entry["path"]), entry)]
-        quiet = [
-            "records" if path.startswith(f"{layout.RECORDS}/") else path
-            for path in apart
-            if told[0][path] == told[1][path]
-        ]
-        self.not_compared.update(f"the bytes of {path}" for path in quiet)
+        for path in before.keys() & now.keys():
+            if before[path] != now[path] and told[0][path] == told[1][path]:
+                name = "records" if path.startswith(f"{layout.RECORDS}/") else path
+                self.not_compared.add(f"the bytes of {name}")
         return lines
 
 
@@ -122,8 +117,7 @@ def _words(record: Content) -> list[str]:
     """The words of a record's command, without those that repeat another field, and paths as of any run's name."""
     words = [str(word) for word in record["command"]]
     given = {"--settings": "settings", "--operation": "operation"}
-    named = next((after for word, after in pairwise(words) if word == "--record"), "")
-    prefix = named.partition(f"/{layout.RECORDS}/")[0]
+    prefix = (command_option(words, "--record") or "").partition(f"/{layout.RECORDS}/")[0]
     found: list[str] = []
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
@@ -143,6 +137,8 @@ def _words(record: Content) -> list[str]:
 
 
 def _is_json_of(text: str, value: Any) -> bool:
+    if text.startswith(DIGEST):
+        return text == settings_digest(settings_json(value))
     try:
         return bool(json.loads(text) == value)
     except ValueError:
@@ -154,6 +150,13 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise InputError(f"{path} is not valid JSON: run `python -m pipeline verify` on its run") from None
+
+
+def _content(run: Path, record: Record) -> Content:
+    """Return the content of a record's file, and of the file that it names for its environment."""
+    content: Content = _json(run / record.file)
+    content.pop("environment_file", None)
+    return {**content, "environment": record.read_environment(run)}
 
 
 def _configuration(run: Path, records: list[Content]) -> dict[str, str]:
@@ -219,7 +222,7 @@ def compare(a: Path, b: Path) -> Comparison:
     """
     records_a, records_b = ({record.title: record for record in load_records(run)} for run in (a, b))
     contents_a, contents_b = (
-        {title: _json(run / record.file) for title, record in records.items()}
+        {title: _content(run, record) for title, record in records.items()}
         for run, records in ((a, records_a), (b, records_b))
     )
     jobs, found = _Jobs(), Comparison()

@@ -13,24 +13,23 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.attestations import checkpoint_before
+from pipeline.core.attestation_log import checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Attempt, Record, load_attempts, load_records
 from pipeline.energy.energy_accounting import read_energy_accounting
-from pipeline.provenance.crate_actions import COMPLETED, Actions
-from pipeline.provenance.crate_files import Files
+from pipeline.provenance.crate_actions import COMMIT, COMPLETED, LANGUAGE, Actions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT,
     CONTEXT,
     CRATE_SPECIFICATION,
     PROFILES,
     WORKFLOW_CRATE,
+    Files,
     Graph,
     reference,
     references,
 )
-from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, CrateWorkflow
 from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.prov_document import document
 from pipeline.provenance.settings import CrateSettings
@@ -79,12 +78,6 @@ def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]
             files.graph.entities[f"{layout.MODEL.name(model=quote(model))}/"]["isBasedOn"] = reference(identifier)
 
 
-def _add_written(files: Files, written: dict[str, bytes]) -> None:
-    """Add the files that are written together with the crate."""
-    for path, content in sorted(written.items()):
-        files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
-
-
 def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
     """Add the state of the log of attestations before this crate, so that whoever knows the crate's hash knows it."""
     if checkpoint := checkpoint_before(run_directory, "provenance.crate"):
@@ -112,11 +105,10 @@ def _add_workflow(graph: Graph, workflow: CrateWorkflow, written: dict[str, byte
         "conformsTo": reference("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
         "license": reference(graph.license("Apache-2.0")),
         "version": ", ".join(commits) or main["sha256"],
-        "url": [COMMIT.format(commit=commit) for commit in commits][-1:] or [workflow.identifier],
+        "url": COMMIT.format(commit=commits[-1]) if commits else workflow.identifier,
         "step": references(steps),
         "hasPart": references(tool for tools in workflow.tools.values() for tool in tools),
     }
-    main["url"] = main["url"][0]
     for path in written:
         if path.startswith(f"{layout.WORKFLOW_FILES}/"):
             graph.entities[quote(path)]["encodingFormat"] = "text/plain"
@@ -147,10 +139,9 @@ def _add_run(
     results = graph.parameter("#parameter/workflow/output/results", "results", "File")
     main["output"] = reference(results)
     for path in left:
-        entity = graph.entities[quote(path)]
-        known = entity.get("exampleOfWork", [])
-        known = known if isinstance(known, list) else [known]
-        graph.is_example_of(quote(path), [*(parameter["@id"] for parameter in known), results])
+        known = graph.entities[quote(path)].get("exampleOfWork", [])
+        parameters = known if isinstance(known, list) else [known]
+        graph.is_example_of(quote(path), [*(parameter["@id"] for parameter in parameters), results])
     return graph.add(
         "#run",
         "CreateAction",
@@ -189,11 +180,12 @@ def _metadata(
     files.add_parameters()
     _add_pretrained(files, settings, records)
     _add_checkpoint(graph, run_directory)
-    _add_written(files, written)
+    for path, content in sorted(written.items()):
+        files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
-    workflow = CrateWorkflow(graph, f"{layout.WORKFLOW_FILES}/Snakefile", records)
-    actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
+    workflow = CrateWorkflow(files, f"{layout.WORKFLOW_FILES}/Snakefile")
+    actions = Actions(files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
         actions.job(record, starts.get(record.attempt or ""))
@@ -249,10 +241,6 @@ def run(
     what else lies in the folder is listed as a file without a job. Joules are those of `report/energy.json`.
     `workflow` is the Snakefile and what it includes; they are copied to the folder `kept`. `readme` tells a person what
     the folder is, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
-
-    Raises:
-        InputError: a record or the account of energy is broken, a file is not as long as its record says, or there is
-            no Snakefile.
     """
     run_directory = crate.parent
     planned = {file.name for file in files if file.parent.name == Path(layout.RECORDS).name}

@@ -1,20 +1,30 @@
-"""What was done in a run: jobs, attempts that left nothing, who started them and when, and what they used."""
+"""The workflow in a crate and what was done by it: steps, tools, software, jobs, lost attempts, starts and energy."""
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import PackageNotFoundError, metadata, version
+from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.records import Attempt, Record
+from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json, short_command
+from pipeline.core.errors import InputError
+from pipeline.core.records import Attempt, Record, producers
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
-from pipeline.provenance.crate_files import Files
-from pipeline.provenance.crate_graph import Graph, reference, references
-from pipeline.provenance.crate_workflow import CrateWorkflow
+from pipeline.provenance.crate_graph import Files, reference, references
 
+ENGINE_PAGE = "https://snakemake.github.io"
+LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
+# The identifier of a commit at Software Heritage; it is computed from the commit alone, archived or not.
+COMMIT = "https://identifiers.org/swh:1:rev:{commit}"
+# The labels of a distribution's addresses, the best first.
+PAGES = ("homepage", "home", "repository", "source", "source code", "documentation")
+TYPES = {bool: "Boolean", int: "Integer", float: "Float"}
 COMPLETED = "http://schema.org/CompletedActionStatus"
 FAILED = "http://schema.org/FailedActionStatus"
 ENERGIES = {
@@ -33,31 +43,167 @@ QUANTITIES = {
 UNKNOWN = "unknown"
 
 
+@cache
+def home_page(distribution: str) -> str | None:
+    """The address of an installed distribution, as its own metadata tell it; None where they tell none."""
+    try:
+        told = metadata(distribution)
+    except PackageNotFoundError:
+        return None
+    pages = {}
+    for line in told.get_all("Project-URL") or []:
+        label, _, page = line.partition(",")
+        pages[label.strip().lower()] = page.strip()
+    pages.setdefault("homepage", "".join(told.get_all("Home-page") or []))
+    return next((pages[label] for label in PAGES if pages.get(label, "").startswith("http")), None)
+
+
+def positions(records: list[Record]) -> dict[str, int]:
+    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read."""
+    made = producers(records)
+    by_file = {record.file: record for record in records}
+    before: dict[str, set[str]] = {
+        record.file: {made[entry.path][0].file for entry in record.inputs if entry.path in made} for record in records
+    }
+    depth: dict[str, int] = {}
+    try:
+        for file in TopologicalSorter(before).static_order():
+            depth[file] = 1 + max((depth[earlier] for earlier in before[file]), default=0)
+    except CycleError as error:
+        files = " and ".join(sorted(set(error.args[1]))[:2])
+        raise InputError(f"{files} read what the other wrote: delete them, so that their steps run again") from None
+    first: dict[str, int] = {}
+    for file, place in depth.items():
+        step = by_file[file].step
+        first[step] = min(place, first.get(step, place))
+    return {step: place for place, step in enumerate(sorted(first, key=lambda step: (first[step], step)), 1)}
+
+
+class CrateWorkflow:
+    """The workflow of one run: `identifier` is the @id of its file."""
+
+    def __init__(self, files: Files, identifier: str) -> None:
+        self.graph, self.files, self.identifier = files.graph, files, identifier
+        self.positions = positions(files.records)
+        self.tools: dict[str, set[str]] = defaultdict(set)
+
+    def packages(self, environment: dict[str, Any]) -> list[str]:
+        """Add the distributions of an environment whose version and address are known, and return their @ids."""
+        found = []
+        for name, pinned in (environment.get("packages") or {}).items():
+            page = home_page(name)
+            if page is not None and ";" not in pinned:  # a version that depends on the machine is none
+                identifier = f"{page}#{quote(name)}-{quote(pinned)}"
+                found.append(
+                    self.graph.add(identifier, "SoftwareApplication", name=name, softwareVersion=pinned, url=page)
+                )
+        return found
+
+    def tool(self, step: str, code: str, environment: str, commit: str | None, packages: dict[str, Any]) -> str:
+        """Add the code of a step at its version, in an environment, and return its @id."""
+        page = COMMIT.format(commit=commit) if commit else None
+        identifier = f"{page or ''}#tool/{step}/{quote(code)}/{quote(environment)}"
+        if identifier not in self.graph.entities:
+            words = ", ".join(f"{name} {pinned}" for name, pinned in sorted((packages.get("packages") or {}).items()))
+            self.graph.add(
+                identifier,
+                "SoftwareApplication",
+                name=f"polder {step}",
+                softwareVersion=code,
+                url=page,
+                description=f"in the environment {environment}" + (f": {words}" if words else ""),
+                softwareRequirements=references(self.packages(packages)),
+                input=references(self.files.parameters[step, "input"]),
+                output=references(self.files.parameters[step, "output"]),
+            )
+        self.tools[step].add(identifier)
+        return identifier
+
+    def tool_of(self, record: Record) -> str:
+        """Add the tool of a finished job."""
+        commit = (record.git or {}).get("commit")
+        environment = record.read_environment(self.files.run_directory)
+        return self.tool(record.step, record.code_version, record.environment_version, commit, environment)
+
+    def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:
+        """Add the tool of an attempt that left no record: its command says the versions."""
+        code, environment = (
+            command_option(attempt.command, name) or "not recorded" for name in ("--code", "--environment")
+        )
+        return self.tool(attempt.step, code, environment, commit, {})
+
+    def step(self, name: str) -> str:
+        """The @id of a step of the workflow."""
+        return f"#step/{name}"
+
+    def setting(self, record: Record, key: str, value: Any) -> str:
+        """Add a setting of a step and return its @id; jobs with the same value share it.
+
+        A section of several keys is in a record: its value is the sha256 of its JSON, `subjectOf` the record.
+        """
+        parameter = self.graph.parameter(
+            f"#parameter/{record.step}/settings/{quote(key)}", key, TYPES.get(type(value), "Text")
+        )
+        is_plain = isinstance(value, int | float | str) and value != ""
+        text = settings_json(value)
+        digest = settings_digest(text)
+        is_long = len(text) > len(digest)
+        return self.graph.add(
+            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(DIGEST)[:16]}",
+            "PropertyValue",
+            name=key,
+            value=digest if is_long else value if is_plain else text,
+            exampleOfWork=reference(parameter),
+            subjectOf=reference(quote(record.file)) if is_long else None,
+        )
+
+    def add_steps(self) -> list[str]:
+        """Add the steps that have a tool, and return their @ids."""
+        last = len(self.positions)
+        for name, tools in sorted(self.tools.items()):
+            if name not in self.positions:  # it never finished
+                last += 1
+            self.graph.add(
+                self.step(name),
+                "HowToStep",
+                name=name,
+                position=str(self.positions.get(name, last)),
+                workExample=references(tools),
+            )
+        return [self.step(name) for name in self.tools]
+
+    def engine(self) -> str:
+        """Add Snakemake, which ran the steps, and the language of the workflow; return the engine's @id."""
+        pinned = version("snakemake")
+        self.graph.add(LANGUAGE, "ComputerLanguage", name="Snakemake", url=ENGINE_PAGE, version=pinned)
+        return self.graph.add(
+            f"{ENGINE_PAGE}#snakemake-{pinned}",
+            "SoftwareApplication",
+            name="Snakemake",
+            softwareVersion=pinned,
+            url=ENGINE_PAGE,
+        )
+
+
 class Actions:
     """The actions of one run; `agent` is the @id of who ran it."""
 
-    def __init__(
-        self, graph: Graph, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None
-    ) -> None:
-        self.graph = graph
-        self.files = files
-        self.workflow = workflow
-        self.agent = agent
-        self.account = account
+    def __init__(self, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None) -> None:
+        self.graph, self.files, self.workflow, self.agent, self.account = files.graph, files, workflow, agent, account
         self.done: list[str] = []
         self.controls: dict[str, list[str]] = defaultdict(list)
         self.ends: dict[str, str] = {}
 
     def job(self, record: Record, start: str | None) -> None:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
-        name = Path(record.file).stem
+        name = record.name
         inputs = [self.files.identifier(entry) for entry in record.inputs]
-        inputs += [self.workflow.setting(record.step, key, value) for key, value in sorted(record.settings.items())]
+        inputs += [self.workflow.setting(record, key, value) for key, value in sorted(record.settings.items())]
         identifier = self.graph.add(
             f"#job/{name}",
             "CreateAction",
             name=record.title,
-            description=shlex.join(record.command),
+            description=shlex.join(short_command(record.command)),
             instrument=reference(self.workflow.tool_of(record)),
             agent=reference(self.agent),
             object=references(inputs),
@@ -65,60 +211,49 @@ class Actions:
             startTime=record.started,
             endTime=record.ended,
             actionStatus=COMPLETED,
-            resourceUsage=references(
-                [
-                    *self.usage(name, "CPU time", record.cpu_seconds),
-                    *self.usage(name, "peak memory", record.peak_memory_bytes),
-                    *self.used(name, record.computed_by),
-                ]
+            resourceUsage=self.usage(
+                name, record.computed_by, {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes}
             ),
             subjectOf=reference(quote(record.file)),
         )
-        self.control(name, record.title, record.step, identifier, COMPLETED, start, record.ended)
+        self.control(record, identifier, COMPLETED, start, record.ended)
 
     def attempt(self, attempt: Attempt, commit: str | None) -> None:
         """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
 
         It is an ActivateAction, since nothing is left that it created.
         """
-        name = Path(attempt.file).stem
+        name = attempt.name
         is_finished = attempt.status == "finished"
-        instance = ", ".join(f"{key}={value}" for key, value in attempt.instance.items())
-        title = f"{attempt.step} ({instance})" if instance else attempt.step
         error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
         status = COMPLETED if is_finished else FAILED
         work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json")
         identifier = self.graph.add(
             f"#attempt/{quote(name)}",
             "ActivateAction",
-            name=f"{title}, an attempt whose outputs do not stand",
-            description=shlex.join(attempt.command),
+            name=f"{attempt.title}, an attempt whose outputs do not stand",
+            description=shlex.join(short_command(attempt.command)),
             instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
             startTime=attempt.started,
             endTime=attempt.ended or attempt.last_seen,
             actionStatus=status,
             error=None if is_finished else error,
-            resourceUsage=references(
-                [*self.usage(name, "CPU time", attempt.cpu_seconds), *self.used(name, f"{name}.json")]
-            ),
+            resourceUsage=self.usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
             subjectOf=reference(work),
         )
-        ended = attempt.ended or attempt.last_seen
-        self.control(name, title, attempt.step, identifier, status, attempt.snakemake, ended)
+        self.control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
 
-    def control(
-        self, name: str, title: str, step: str, action: str, status: str, start: str | None, ended: str
-    ) -> None:
+    def control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
         """Add that Snakemake had one job done, at one of its starts."""
         self.done.append(action)
         start = start or UNKNOWN
         self.controls[start].append(
             self.graph.add(
-                f"#control/{quote(name)}",
+                f"#control/{quote(of.name)}",
                 "ControlAction",
-                name=f"have done: {title}",
-                instrument=reference(self.workflow.step(step)),
+                name=f"have done: {of.title}",
+                instrument=reference(self.workflow.step(of.step)),
                 object=reference(action),
                 actionStatus=status,
             )
@@ -141,45 +276,26 @@ class Actions:
                 endTime=self.ends[start],
             )
 
-    def used(self, name: str, attempt: str | None) -> list[str]:
-        """Add the energy of an attempt by the account of the report."""
+    def usage(self, name: str, attempt: str | None, measured: dict[str, float]) -> Any:
+        """Add what a job or attempt was measured to use, and its energy by the account of the report."""
+        place = f"#usage/{quote(name)}"
+        used = [self.quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()]
         figure = self.account.of_attempt(attempt) if self.account else Figure()
-        return self.energy(f"#usage/{quote(name)}/energy", "energy", figure)
-
-    def usage(self, name: str, what: str, value: float) -> list[str]:
-        """Add CPU time in seconds or peak memory in bytes of a job."""
-        kind, unit, code = QUANTITIES[what]
-        return [
-            self.graph.add(
-                f"#usage/{quote(name)}/{quote(what)}",
-                "PropertyValue",
-                name=what,
-                propertyID=kind,
-                value=value,
-                unitText=unit,
-                unitCode=code,
-            )
-        ]
+        return references([*used, *self.energy(f"{place}/energy", "energy", figure)])
 
     def energy(self, identifier: str, name: str, figure: Figure) -> list[str]:
         """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
         if not figure.is_known:
             return []
-        kind, unit, code = QUANTITIES["energy"]
-        return [
-            self.graph.add(
-                identifier,
-                "PropertyValue",
-                name=name,
-                propertyID=kind,
-                value=figure.joules,
-                minValue=figure.low_joules,
-                maxValue=figure.high_joules,
-                unitText=unit,
-                unitCode=code,
-                description="; ".join((figure.text(JOULE), *figure.meters)),
-            )
-        ]
+        values = {"value": figure.joules, "minValue": figure.low_joules, "maxValue": figure.high_joules}
+        described = "; ".join((figure.text(JOULE), *figure.meters))
+        return [self.quantity(identifier, "energy", name, described, **values)]
+
+    def quantity(self, identifier: str, what: str, name: str, description: str | None = None, **values: float) -> str:
+        """Add a value of one of `QUANTITIES`, in its unit."""
+        kind, unit, code = QUANTITIES[what]
+        units = {"unitText": unit, "unitCode": code, "description": description}
+        return self.graph.add(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
 
     def energies(self) -> list[str]:
         """Add the energies of the run as a whole."""

@@ -1,11 +1,20 @@
-"""The entities of a crate by their identifiers, and what all of them need: references, licences, organizations."""
+"""The entities of a crate by their identifiers, and the files of the run among them, with hash, size and dataset."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from pipeline import layout
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import name_problem
+from pipeline.core.hashing import sha256_of
+from pipeline.core.records import FileEntry, Record, producers
 
 ENTITY = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"
@@ -25,6 +34,22 @@ CONTEXT = [
 SPDX = re.compile(r"(MIT|ISC|Unlicense|[A-Za-z][A-Za-z0-9]*(-[A-Za-z]+)*-\d+(\.\d+)*(-[A-Za-z]+)*)")
 NOBODY = "#agent/not-stated"
 CHECKPOINT = "#log-checkpoint"
+MEDIA_TYPES = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".parquet": "application/vnd.apache.parquet",
+    ".arrow": "application/vnd.apache.arrow.stream",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+    ".md": "text/markdown",
+    ".csv": "text/csv",
+    ".txt": "text/plain",
+    ".log": "text/plain",
+    ".yaml": "application/yaml",
+    ".gz": "application/gzip",
+    ".zst": "application/zstd",
+}
+ARROW_FILE, ARROW_FILE_MAGIC = "application/vnd.apache.arrow.file", b"ARROW1"
 
 
 def reference(identifier: str) -> dict[str, str]:
@@ -91,3 +116,161 @@ class Graph:
     def sorted(self) -> list[ENTITY]:
         """All entities by @id."""
         return [self.entities[key] for key in sorted(self.entities)]
+
+
+def _words(value: Any) -> str:
+    """A value of a source's description in words: {basis: …, holder: …} as `basis: …; holder: …`."""
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_words(item)}" for key, item in sorted(value.items()) if item is not None)
+    return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
+
+
+def source_of(manifest: Path) -> dict[str, Any]:
+    """The description of a source from its manifest: name, language, license, rights."""
+    try:
+        source = json.loads(manifest.read_text(encoding="utf-8"))["source"]
+        return {"name": str(source["name"]), **source}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{layout.MANIFEST.name(source=manifest.parent.name)} holds no description of a source: make it again"
+        ) from None
+
+
+def format_licence(source: dict[str, Any]) -> str:
+    """Return the licence of a source in words, with the basis and holder of the rights."""
+    key, rights = source.get("license_key"), source.get("rights")
+    own = f" (of a document: what it says itself, in {key})" if key else ""
+    stated = sorted(rights.items()) if isinstance(rights, dict) else []
+    basis = "".join(f", {name}: {value}" for name, value in stated if value)
+    return f"{source.get('license', 'no licence stated')}{own}{basis}"
+
+
+def media_type(path: Path) -> str:
+    """Return the media type of a file, by its name; Arrow's two formats share a name, so its first bytes decide."""
+    if path.suffix == ".arrow" and path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC:
+                return ARROW_FILE
+    return MEDIA_TYPES.get(path.suffix, "application/octet-stream")
+
+
+class Files:
+    """The files of one run in its crate; `paths` are those that the crate lists, relative to the run."""
+
+    def __init__(self, graph: Graph, run_directory: Path, paths: list[str], records: list[Record]) -> None:
+        self.graph = graph
+        self.run_directory = run_directory
+        self.paths = paths
+        self.records = records
+        self.listed = set(paths)
+        self.parameters: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.total_bytes = 0
+
+    def identifier(self, entry: FileEntry) -> str:
+        """The @id of a file: its path; of one that the crate does not list, its name and hash."""
+        if entry.path in self.listed:
+            return quote(entry.path)
+        name = entry.path.removeprefix("data:")
+        identifier = f"#data/{quote(name)}/{entry.sha256[:16]}"
+        size = str(entry.bytes)
+        return self.graph.add(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
+
+    def add(self) -> None:
+        """Add every file, with the hash that its record holds or else a computed one."""
+        made, own = producers(self.records), {record.file for record in self.records}
+        gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
+        if gone is not None:
+            raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the step runs again")
+        for path in self.paths:
+            if problem := name_problem(path):
+                raise InputError(problem)
+            size_bytes = (self.run_directory / path).stat().st_size
+            if path not in made:
+                self.add_file(path, sha256_of(self.run_directory / path), size_bytes, is_left_over=path not in own)
+                continue
+            record, entry = made[path]
+            if entry.bytes != size_bytes:
+                raise InputError(
+                    f"{path} has {size_bytes} bytes, but {record.file} says {entry.bytes}: "
+                    f"it was changed after {record.step} wrote it, delete it so that the step runs again"
+                )
+            self.add_file(path, entry.sha256, size_bytes, is_left_over=False)
+
+    def add_file(self, path: str, sha256: str, size_bytes: int, is_left_over: bool) -> None:
+        """Add a file of the run."""
+        self.graph.add(
+            quote(path),
+            "File",
+            name=Path(path).name,
+            sha256=sha256,
+            contentSize=str(size_bytes),
+            encodingFormat=media_type(self.run_directory / path),
+            description="not made by a job of this run's configuration" if is_left_over else None,
+        )
+        self.total_bytes += size_bytes
+
+    def add_datasets(self) -> dict[str, str]:
+        """Add sources and models as Datasets; return path of each file in one of them and the Dataset's @id."""
+        parts_of: dict[str, list[str]] = defaultdict(list)
+        for path in self.paths:
+            if path.split("/")[0] in ("sources", "models"):
+                parts_of["/".join(path.split("/")[:2])].append(path)
+        raw: dict[str, list[str]] = defaultdict(list)
+        for record in self.records:
+            raw[str(record.instance.get("source"))] += [self.identifier(e) for e in record.inputs if e.is_outside]
+        inside: dict[str, str] = {}
+        for folder, parts in sorted(parts_of.items()):
+            identifier = f"{quote(folder)}/"
+            kind, name = folder.split("/")
+            inside |= dict.fromkeys(parts, identifier)
+            manifest = layout.MANIFEST.name(source=name)
+            if kind == "models" or manifest not in self.listed:
+                title = f"{kind[:-1]} {name}"
+                self.graph.add(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
+                continue
+            source = source_of(self.run_directory / manifest)
+            license, key = source.get("license"), source.get("license_key")
+            own = f"; licence of a document: what it says itself, in {key}" if key else ""
+            self.graph.add(
+                identifier,
+                "Dataset",
+                name=source["name"],
+                inLanguage=source.get("language"),
+                license=reference(self.graph.license(str(license))) if license else None,
+                usageInfo=_words(source.get("rights") or "") + own,
+                hasPart=references(map(quote, parts)),
+                mentions=references(raw[name]),
+            )
+        return inside
+
+    def add_parameters(self) -> None:
+        """Add what each step reads and writes as its parameters, of which the files are values.
+
+        What the crate does not list, such as raw text, is a value as the collection of all of it.
+        """
+        parameters: dict[str, set[str]] = defaultdict(set)
+        values_in_crate: set[str] = set()
+        elsewhere: dict[str, set[str]] = defaultdict(set)
+        for record in self.records:
+            settings = {f"#parameter/{record.step}/settings/{quote(key)}" for key in record.settings}
+            self.parameters[record.step, "input"] |= settings
+            for direction, entries in (("input", record.inputs), ("output", record.outputs)):
+                for entry in entries:
+                    parameter = self.graph.parameter(
+                        f"#parameter/{record.step}/{direction}/{quote(entry.name)}", entry.name, "File"
+                    )
+                    self.parameters[record.step, direction].add(parameter)
+                    if entry.path in self.listed:
+                        parameters[entry.path].add(parameter)
+                        values_in_crate.add(parameter)
+                    else:
+                        elsewhere[parameter].add(self.identifier(entry))
+        for path, values in parameters.items():
+            self.graph.is_example_of(quote(path), values)
+        for parameter, identifiers in elsewhere.items():
+            name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
+            collection = f"#collection/{parameter.removeprefix('#parameter/')}"
+            self.graph.add(collection, "Collection", name=name, hasPart=references(identifiers))
+            self.graph.is_example_of(collection, [parameter])
+            kinds = ["File", "Collection"] if parameter in values_in_crate else "Collection"
+            self.graph.entities[parameter]["additionalType"] = kinds

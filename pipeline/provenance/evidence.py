@@ -3,22 +3,44 @@
 Attempts, books, lists of batches, readings, logs and copies of the configuration are attested when a start ends. What
 grows (readings, logs) may be attested while it does, so its length is attested as well; it is compared to its end, and
 may be longer only while a start works on the run.
+
+What was changed between two starts is noted in the log by the next one, which vouches for none of it: else whoever has
+no key could change a file and wait until the owner's next start signs it. The log alone decides which files no job can
+have written since they were attested: no clock is asked.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.core.attestation_log import Line, append, lines, resource
-from pipeline.core.attestations import BEGAN, CHANGED, EVIDENCE, REMOVED
+from pipeline import layout
+from pipeline.core.attestation_log import (
+    BEGAN,
+    CHANGED,
+    ENDED,
+    EVIDENCE,
+    REMOVED,
+    SLSA,
+    START_ENDED,
+    Line,
+    append,
+    lines,
+    resource,
+)
 from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
 from pipeline.provenance.inventory import AUTHORITY, EVIDENCE_FOLDERS, LOG, take_inventory
 
 GROWING = (f"{LOGS}/", f"{READINGS}/")
+OF_ATTEMPTS = (f"{layout.ATTEMPTS}/", f"{layout.READINGS}/")
+OF_STEPS = tuple(
+    f"{folder}/"
+    for folder in (layout.LOGS, layout.BATCHES, layout.FROZEN, layout.ENVIRONMENTS, layout.MODEL_SIGNATURES)
+)
+OF_SLURM = f"{layout.SLURM_LOGS}/"
 
 
 class Attested(NamedTuple):
@@ -123,3 +145,57 @@ def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:
     ]
     if subject:
         append(run_directory, REMOVED, subject, {"log": ATTESTATION_LOG})
+
+
+def _attempt(line: Line) -> str:
+    """Return the name of the attempt that a line of a job is about."""
+    names = (entry.name for entry in (*line.statement.subject, *line.statement.left))
+    path = next((name for name in names if name.startswith(f"{layout.ATTEMPTS}/")), "")
+    return path.removeprefix(f"{layout.ATTEMPTS}/").removesuffix(".json")
+
+
+def _step(name: str) -> str:
+    """Return the step with which the name of an attempt, a log or a list of batches begins."""
+    return ".".join(name.split(".")[:2])
+
+
+def _closed(found: list[Line]) -> Callable[[str, Attested], bool]:
+    """Return a function that says whether a file is closed: no job can have written it since it was attested.
+
+    The files of an attempt are closed when it has ended, the reading of Snakemake's own process when its start has, and
+    logs and the like when nothing came after the end of the last start. An attempt without an end may still write: it
+    goes on in Slurm, or was killed. Accounting is not closed, as meters are asked again for what they did not know.
+    """
+    ended = {_attempt(line) for line in found if line.statement.kind in (ENDED, SLSA)}
+    endless = {_attempt(line) for line in found if line.statement.kind == BEGAN} - ended
+    ends = {line.number for line in found if line.statement.kind == START_ENDED}
+
+    def closed(path: str, known: Attested) -> bool:
+        name = path.rpartition("/")[2]
+        if path.startswith(OF_ATTEMPTS):
+            attempt = name.partition("@")[0].removesuffix(".json")
+            return attempt in ended or (attempt.startswith("snakemake.") and known.line <= max(ends, default=0))
+        if not path.startswith(OF_STEPS) or len(found) not in ends:
+            return False
+        return not endless if path.startswith(OF_SLURM) else _step(name) not in {*map(_step, endless)}
+
+    return closed
+
+
+def attest_changes(run_directory: Path, say: Callable[[str], None]) -> None:
+    """Note in the log which closed files are not what it attests, and say it.
+
+    Raises:
+        InputError: the log was cut or changed, or the key cannot be used.
+    """
+    found = [*lines(run_directory)]
+    known = attested(line for line in found if line.statement.kind != BEGAN)
+    closed, subject = _closed(found), []
+    for path in files(run_directory):
+        if path not in known or not closed(path, known[path]):
+            continue
+        if sentence := difference(run_directory, path, known[path], may_grow=False):
+            say(f"{sentence} Put back what it was: it is not attested again")
+            subject.append(resource(path, sha256_of_first(run_directory / path, None)))
+    if subject:
+        append(run_directory, CHANGED, subject, {"log": layout.ATTESTATION_LOG})

@@ -71,6 +71,7 @@ KINDS = (
     Kind(layout.BATCH.pattern(), LOG, REPLACED),
     Kind(layout.SOURCES_COMPLETE, LOG, REPLACED),
     Kind(layout.FROZEN_CONFIGURATION.pattern(), LOG),
+    Kind(layout.ENVIRONMENT.pattern(), LOG),
     Kind(f"{layout.READINGS}/*.jsonl", LOG, APPENDED),
     Kind(layout.MODEL_SIGNATURE.pattern(), LOG, REPLACED),
     Kind(layout.RUN_LOCK, NOBODY),
@@ -130,12 +131,7 @@ class Inventory(NamedTuple):
 
 
 def take_inventory(run_directory: Path, below: Iterable[str] = ("",)) -> Inventory:
-    """Look at every path of a results folder once; no link is followed, and what is in scratch is not looked at.
-
-    Args:
-        run_directory: the results folder.
-        below: the folders in it to look into.
-    """
+    """Look once at every path below folders of a run; no link is followed, and scratch is not looked at."""
     inventory = Inventory({}, {}, {}, [], [])
     folders = [name for name in below if (place := run_directory / name).is_dir() and not (name and place.is_symlink())]
     while folders:

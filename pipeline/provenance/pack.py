@@ -104,10 +104,6 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     Files of more than `limit_bytes` stay out of it, but for the crate and the log of attestations: where `url` is the
     address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv` lists them
     with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
-
-    Raises:
-        InputError: there is no crate, a file is not as the crate says or has a name that no list of files can hold, the
-            address is none, or the target exists.
     """
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists: delete it, or name another folder with --to")
@@ -126,7 +122,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         for file in small:
             (partial / file.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run_directory / file.path, partial / file.path)
-        bag = bagit.make_bag(str(partial), _told(entities, listed), checksums=["sha256"])
+        told = _told(entities, listed)
+        bag = bagit.make_bag(str(partial), {**told}, checksums=["sha256"])
         shutil.copyfile(VERIFIER, partial / VERIFIER.name)
         if large and url is not None:
             base = url.rstrip("/")
@@ -137,7 +134,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         elif large:
             lines = [f"{file.escaped.removeprefix('data/')}\t{file.bytes}\t{file.sha256}\n" for file in large]
             (partial / LARGE).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
-        bag.info["Payload-Oxum"] = _told(entities, listed)["Payload-Oxum"]
+        bag.info["Payload-Oxum"] = told["Payload-Oxum"]
         bag.save()
         partial.rename(target)
     finally:

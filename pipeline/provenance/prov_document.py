@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from prov.model import PROV, ProvDocument
 
+from pipeline.core.command_lines import command_option
 from pipeline.core.records import Attempt, FileEntry, Record
 
 VOCABULARY = "https://schema.org/"
@@ -70,9 +71,8 @@ def document(run: str, records: list[Record], attempts: list[Attempt], provider:
         for name in dict.fromkeys(read) if len(record.outputs) == 1 else []:
             told.wasDerivedFrom(entity(record.outputs[0]), name)
     for attempt in attempts:
-        said = dict(zip(attempt.command, attempt.command[1:], strict=False))
         ended = attempt.ended or attempt.last_seen
-        code = said.get("--code", "not-recorded")
+        code = command_option(attempt.command, "--code") or "not-recorded"
         name = f"attempt/{Path(attempt.file).stem}"
         activity(name, f"{attempt.step}: {attempt.status}", attempt.started, ended, code)
-    return str(told.serialize(indent=1, sort_keys=True)) + "\n"
+    return str(told.serialize(sort_keys=True)) + "\n"

@@ -11,24 +11,98 @@ code is settled. So models are signed in a process of their own, and a start tha
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from pipeline import layout
 from pipeline.core import atomic_files, lease, signing_keys
-from pipeline.core.attestation_log import KEY, lines, remove_remainder
-from pipeline.core.attestations import START_ENDED
+from pipeline.core.attestation_log import BEGAN, KEY, START_ENDED, Line, lines, remove_remainder
 from pipeline.core.errors import InputError
-from pipeline.provenance import evidence, heads
-from pipeline.provenance.evidence_changes import attest_changes
+from pipeline.provenance import evidence
+from pipeline.provenance.evidence import attest_changes
 from pipeline.provenance.settings import Provenance
 
 Say = Callable[[str], None]
+
+
+class Head(NamedTuple):
+    """A log checkpoint: what was published of a run's log of attestations.
+
+    Attributes:
+        run: the run's name.
+        lines: how many lines the log had.
+        sha256: the hash of the last one.
+        first: the hash of the first one, which tells the log from all others; None where an earlier version wrote it.
+    """
+
+    run: str
+    lines: int
+    sha256: str
+    first: str | None = None
+
+
+def head_of(run_directory: Path) -> Head | None:
+    """Return the checkpoint of a run's log; None where there is no line.
+
+    Raises:
+        InputError: the log was cut or changed.
+    """
+    hashes = [line.sha256 for line in lines(run_directory)]
+    return Head(run_directory.name, len(hashes), hashes[-1], hashes[0]) if hashes else None
+
+
+def run_names(found: Iterable[Line]) -> list[str]:
+    """Return the names of the runs that the attempts of a log were made for, the newest last; one, unless renamed."""
+    attempts = (line.statement.predicate.attempt or {} for line in found if line.statement.kind == BEGAN)
+    starts = (str(attempt.get("snakemake") or "") for attempt in attempts)
+    return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
+
+
+def of_run(published: Iterable[Head], names: Iterable[str], first: str) -> list[Head]:
+    """Return the checkpoints that concern a run: those of its log, and those of any log under its name.
+
+    A folder's name is no part of it: a copy may be anywhere. A log that was written anew has another first line, and
+    is named as long as it claims the run's name.
+    """
+    own = set(names)
+    return [head for head in published if head.first == first or head.run in own]
+
+
+def heads(path: Path) -> list[Head]:
+    """Return all checkpoints of a file, in their order."""
+    try:
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [
+            Head(str(entry["run"]), int(entry["lines"]), str(entry["head"]), entry.get("first")) for entry in entries
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise InputError(f"{path} is no log of heads, as provenance.log writes it") from None
+
+
+def publish_head(path: Path, head: Head) -> None:
+    """Append a checkpoint to a file, which is made where there is none; one that it has already is not added again.
+
+    Raises:
+        InputError: the file is no log of checkpoints: nothing is written to it.
+        OSError: it cannot be written.
+    """
+    if path.exists() and head.sha256 in {known.sha256 for known in heads(path)}:
+        return
+    entry = {"run": head.run, "lines": head.lines, "head": head.sha256, "first": head.first}
+    line = json.dumps({**entry, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+    with path.open("a+b") as log:
+        log.seek(max(log.seek(0, 2) - 1, 0))
+        is_whole = log.read(1) in (b"", b"\n")  # an editor may have left the last line without its end
+        log.write(b"" if is_whole else b"\n")
+        log.write(f"{line}\n".encode())
 
 
 def say(sentence: str) -> None:
@@ -74,11 +148,7 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
-    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key.
-
-    Raises:
-        InputError: a model cannot be signed.
-    """
+    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key."""
     if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
     for record in layout.RECORD.glob(run_directory, job="pretrain.export.*"):
@@ -107,7 +177,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         InputError: one of the logs is none.
         OSError: the log outside cannot be written.
     """
-    published = heads.head_of(run_directory)
+    published = head_of(run_directory)
     if published is None:
         return
     timestamp = layout.TIMESTAMP.path(run_directory, sha256=published.sha256)
@@ -120,7 +190,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         except InputError as error:
             say(str(error))
     if settings.log:
-        heads.publish(Path(settings.log).expanduser(), published)
+        publish_head(Path(settings.log).expanduser(), published)
     say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / layout.ATTESTATION_LOG})")
 
 
@@ -160,3 +230,17 @@ def fail() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
+
+
+def keygen(arguments: list[str]) -> int:
+    """Make a key that signs runs, and print what it is called, which its owner publishes."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline provenance keygen", description=keygen.__doc__)
+    parser.add_argument("file", type=Path, help="the private key to write; the public one gets .pub behind its name")
+    parser.add_argument(
+        "--algorithm", choices=("p256", "ed25519"), default="p256", help="models are signed with P-256 keys alone"
+    )
+    options = parser.parse_args(arguments)
+    public = signing_keys.generate(options.file, options.algorithm)
+    print(f"private key: {options.file} (keep it to yourself: whoever has it can sign as you)")
+    print(f"public key: {public} (publish it, and its sha256 {signing_keys.key_sha256(signing_keys.public(public))})")
+    return 0

@@ -43,11 +43,7 @@ def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime
 
 
 def ask(head: str, settings: Timestamps) -> bytes:
-    """Return an authority's answer to the question when a head was there.
-
-    Raises:
-        InputError: it does not answer, or not as its certificate says.
-    """
+    """Return an authority's answer to the question when a head was there."""
     request = TimestampRequestBuilder().data(head.encode()).build().as_bytes()
     headers = {"Content-Type": "application/timestamp-query"}
     asked = urllib.request.Request(settings.url, request, headers, method="POST")
@@ -63,11 +59,9 @@ def ask(head: str, settings: Timestamps) -> bytes:
 
 
 def seen(path: Path, certificates: Path | None) -> datetime:
-    """Return when the authority saw the head that a file of its answer is named after.
+    """Return when the authority saw the head that the file of its answer is named after.
 
-    Args:
-        path: the file.
-        certificates: its root certificate; without it the answer is believed to be the authority's.
+    Without its root certificate the answer is believed to be the authority's.
 
     Raises:
         InputError: the certificates are none.

@@ -14,18 +14,17 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pipeline import layout
-from pipeline.core.attestations import Checkpoint
+from pipeline.core.attestation_log import Checkpoint
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted, printable
 from pipeline.core.hashing import sha256_of
 from pipeline.core.json_values import parse_json
 from pipeline.core.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.crate_graph import CHECKPOINT
-from pipeline.provenance.heads import run_names
 from pipeline.provenance.inventory import CLOSED, CRATE, closed_evidence, take_inventory
-from pipeline.provenance.verify_evidence import EvidenceCheck
+from pipeline.provenance.seal import run_names
+from pipeline.provenance.verify_evidence import EvidenceCheck, check_record
 from pipeline.provenance.verify_log import Log, Signed
-from pipeline.provenance.verify_records import check_record
 
 
 class _Crate:
@@ -48,20 +47,17 @@ def _read_crate(
         problems[layout.CRATE] = f"{layout.CRATE} is missing: the crate was not made or was deleted."
         return None
     actual = sha256_of(path)
-    recorded = [o.sha256 for r in records if r.file == layout.CRATE_RECORD for o in r.outputs if o.path == layout.CRATE]
-    if crate_sha256 is not None and actual != crate_sha256.lower():
-        problems[layout.CRATE] = (
-            f"{layout.CRATE} was changed: its sha256 is {actual}, the sha256 given is {crate_sha256}."
-        )
+    outputs = [output for record in records if record.file == layout.CRATE_RECORD for output in record.outputs]
+    recorded = next((output.sha256 for output in outputs if output.path == layout.CRATE), actual)
+    expected, said = recorded, f"{layout.CRATE_RECORD} says {recorded}"
+    if crate_sha256 is not None:
+        expected, said = crate_sha256.lower(), f"the sha256 given is {crate_sha256}"
+    if actual != expected:
+        problems[layout.CRATE] = f"{layout.CRATE} was changed: its sha256 is {actual}, {said}."
         return None
-    if crate_sha256 is None and recorded and actual != recorded[0]:
-        problems[layout.CRATE] = (
-            f"{layout.CRATE} was changed: its sha256 is {actual}, {layout.CRATE_RECORD} says {recorded[0]}."
-        )
-        return None
-    if recorded and actual != recorded[0]:
+    if actual != recorded:
         problems[layout.CRATE_RECORD] = (
-            f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
+            f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded}."
         )
     try:
         return _Crate(path.read_bytes())
@@ -135,7 +131,6 @@ class _Verification:
             self.check(Log(run_directory, self.tell), trusted)
 
     def check(self, log: Log, trusted: Trusted) -> None:
-        """Look at everything in turn."""
         run_directory = self.run_directory
         log.check_chain()
         self.signed = log.check_signatures(trusted.key)
@@ -184,7 +179,6 @@ class _Verification:
             return f"unknown ({error.strerror})"
 
     def tell(self, path: str, sentence: str) -> None:
-        """Note the first problem of a path."""
         self.problems.setdefault(path, sentence)
 
     def check_files(self, crate: _Crate) -> None:
@@ -237,7 +231,6 @@ class _Verification:
             self.check_file(record.frozen.path, record.frozen.sha256, record)
 
     def check_file(self, path: str, sha256: str, record: Record) -> None:
-        """A file is there with the hash that a record says."""
         if path.startswith(self.closed):
             return
         if not (self.run_directory / path).is_file():

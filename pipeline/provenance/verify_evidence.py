@@ -1,24 +1,32 @@
-"""Whether the evidence of a run is what the log of attestations says, and whether a start is writing more of it."""
+"""Whether the evidence of a run is what the log of attestations says, and what each record and its attempt agree on."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pipeline.core.attestation_log import SLSA, Line
-from pipeline.core.attestations import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
+from pipeline import layout
+from pipeline.core.attestation_log import BEGAN, CHANGED, ENDED, SLSA, Line, attempt_facts
+from pipeline.core.command_lines import DIGEST, command_option
+from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import Holder
+from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence import Attested, attested, difference
 from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOG, Inventory, kind_of
 
 Tell = Callable[[str, str], None]
+ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
+SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
+NAMED = {"--code": "code_version", "--environment": "environment_version"}
 
 
 def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
@@ -114,7 +122,7 @@ class EvidenceCheck:
         for path in sorted(present):
             if path in self.newest:
                 self._check_content(path, self.newest[path])
-            elif not self._is_stamp(path):
+            elif not (path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.heads):  # its authority vouches
                 self._tell_unattested(path, f"{path} is unknown: no attestation names it.", "is not attested yet")
 
     def _tell_unattested(self, path: str, otherwise: str, what: str) -> None:
@@ -122,10 +130,6 @@ class EvidenceCheck:
             self.tell(path, otherwise)
         else:
             self.tell(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
-
-    def _is_stamp(self, path: str) -> bool:
-        """Whether a file is named as a timestamp of a line of the log, which its authority vouches for."""
-        return path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.heads
 
     def _check_content(self, path: str, told: Attested) -> None:
         history, file = self.histories[path], self.run_directory / path
@@ -163,16 +167,80 @@ class EvidenceCheck:
         """An attempt, also one whose end nobody has seen, is the one that began."""
         try:
             content = parse_json((self.run_directory / path).read_bytes())
-            facts = {name: content[name] for name in ATTEMPT_FACTS}
-        except (OSError, ValueError, KeyError, TypeError):
-            facts = {}
-        if facts != line.statement.predicate.attempt:
+            is_same = attempt_facts(content) == attempt_facts(line.statement.predicate.attempt or {})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            is_same = False
+        if not is_same:
             self.tell(path, f"{path} was changed: it is not the attempt whose beginning line {line.number} attests.")
+
+    def _was_attested(self, path: str, sha256: str, until: int) -> bool:
+        return any(content.sha256 == sha256 and content.line <= until for content in self.histories[path].contents)
 
     def uncovered(self, after: int, listed: set[str]) -> list[str]:
         """Return the evidence for whose content no line up to this one vouches, and no crate that lists these files."""
         return sorted(
             path
             for path, told in self.newest.items()
-            if told.line > after and path in self.inventory.files and path not in listed
+            if path in self.inventory.files and path not in listed
+            if told.line > after and not self._was_attested(path, told.sha256, after)
         )
+
+
+def _differences(settings: dict[str, Any], given: dict[str, Any], key: str = "") -> list[str]:
+    """The keys of what was given that the settings have otherwise."""
+    found = []
+    for name, value in given.items():
+        own, place = settings.get(name), f"{key}{name}"
+        if isinstance(value, dict) and isinstance(own, dict):
+            found += _differences(own, value, f"{place}.")
+        elif own != value:
+            found.append(place)
+    return found
+
+
+def _command_problems(record: Record) -> list[str]:
+    problems = []
+    if record.command[3:5] != record.step.split("."):
+        problems.append(f"its command is {' '.join(record.command[3:5])}, its step {record.step}")
+    try:
+        text = command_option(record.full_command, "--settings") or ""
+        given = None if text.startswith(DIGEST) else json.loads(text)
+    except ValueError:
+        return [*problems, "its command names no settings"]
+    if given is None:
+        problems.append("its command has the digest of other settings")
+    elif wrong := _differences(record.settings, given):
+        problems.append(f"its command has other settings: {', '.join(wrong)}")
+    for option, field in NAMED.items():
+        if (command_option(record.command, option) or "") != getattr(record, field):
+            problems.append(f"its command has another {field.replace('_', ' of the ')}")
+    return problems
+
+
+def check_record(run_directory: Path, record: Record, tell: Callable[[str, str], None], known: set[str]) -> None:
+    """Tell where a record is not what its command line and its attempt say, or its times cannot be.
+
+    An attempt that is `known` to be changed is believed in nothing.
+    """
+    problems = _command_problems(record)
+    try:
+        wall = (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)).total_seconds()
+        if abs(wall - record.wall_seconds) > ROUNDING_SECONDS + SET_CLOCK_SECONDS:
+            problems.append(f"it took {record.wall_seconds} s and lasted {wall:.3f} s")
+    except ValueError:
+        problems.append("its times are none")
+    if record.attempt is None:
+        problems.append("it names no attempt")
+    elif f"{layout.ATTEMPTS}/{record.attempt}" not in known:
+        try:
+            attempt = Attempt.load(run_directory / layout.ATTEMPTS / record.attempt, strict=True)
+        except InputError as error:
+            problems.append(str(error))
+        else:
+            for name in ("step", "host", "started", "ended", "wall_seconds", "cpu_seconds"):
+                if getattr(attempt, name) != getattr(record, name):
+                    problems.append(f"its attempt has other {name.replace('_', ' ')}")
+            if attempt.status != "finished":
+                problems.append(f"its attempt is {attempt.status}")
+    if problems:
+        tell(record.file, f"{record.file} contradicts itself: {'; '.join(problems)}.")

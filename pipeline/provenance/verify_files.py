@@ -29,8 +29,9 @@ REMOVED = "urn:polder:evidence-removed:"
 BATCHES = "data/provenance/batches/"  # which alone are deleted, by a line that says so
 # No file of these is ever deleted, and the log alone has them; results may give way to newer ones.
 EVIDENCE = (
-    *("data/logs/", "data/provenance/accounting/", "data/provenance/attempts/", BATCHES, "data/provenance/frozen/"),
-    *("data/provenance/readings/", "data/provenance/signatures/", "data/provenance/signer."),
+    *("data/logs/", "data/provenance/accounting/", "data/provenance/attempts/", BATCHES),
+    *("data/provenance/environments/", "data/provenance/frozen/", "data/provenance/readings/"),
+    *("data/provenance/signatures/", "data/provenance/signer."),
 )
 STAMPS = "data/provenance/timestamps/"  # the newest is asked for when the log has ended
 

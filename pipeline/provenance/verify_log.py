@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Line, lines
-from pipeline.core.attestations import Checkpoint
+from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Checkpoint, Line, lines
 from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
-from pipeline.provenance.heads import heads, of_run, run_names
+from pipeline.provenance.seal import heads, of_run, run_names
 from pipeline.provenance.timestamps import seen
 
 Tell = Callable[[str, str], None]
@@ -64,9 +63,6 @@ class Log:
         """What is signed is signed by that key, and from the first signature on everything is; None if nothing is.
 
         A key that lies in the run is the run's own word, also where it is given.
-
-        Raises:
-            InputError: the key that was given is none.
         """
         own = self.run_directory / PUBLIC_KEY
         signed = [line for line in self.lines if line.signatures]
@@ -103,14 +99,10 @@ class Log:
     def check_timestamps(self, files: Iterable[str], certificates: Path | None) -> list[datetime]:
         """Return when an authority saw heads of the log that it still has; the last one has to be among them.
 
-        Args:
-            files: those in the run, by their paths.
-            certificates: the authority's, from the reader.
-
         Raises:
             InputError: the certificates are none.
         """
-        times, heads = [], {line.sha256: line.number for line in self.lines}
+        times, heads = [], {line.sha256 for line in self.lines}
         stamps = [path for path in files if path.startswith(f"{TIMESTAMPS}/")]
         for path in stamps:
             file = self.run_directory / path
@@ -155,15 +147,12 @@ class Log:
 
     def check_checkpoint(self, given: str) -> None:
         """The last line of the log is the one whose hash the reader has from the owner."""
-        numbers = {line.sha256: line.number for line in self.lines}
-        if not self.lines or self.lines[-1].sha256 == given.lower():
-            return
-        number, last = numbers.get(given.lower()), self.lines[-1].number
-        self._of_log(
-            f"was cut or changed: no line has the checkpoint given, {given}."
-            if number is None
-            else f"has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
-        )
+        number = next((line.number for line in self.lines if line.sha256 == given.lower()), None)
+        if self.lines and number is None:
+            self._of_log(f"was cut or changed: no line has the checkpoint given, {given}.")
+        elif number is not None and number < len(self.lines):
+            after = len(self.lines) - number
+            self._of_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
     def check_crate_checkpoint(self, crate: str, checkpoint: Checkpoint) -> None:
         """The log has the line that the crate names as the last one before it was made."""

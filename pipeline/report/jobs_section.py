@@ -300,7 +300,7 @@ def library_differences(material: RunReader) -> list[LibraryDifference]:
     """Return what was installed other than the lock says, where the platform's file allows it."""
     jobs: Counter[tuple[str, str, str]] = Counter()
     for record in material.records:
-        environment = record.environment
+        environment = record.environment or {}
         for name, locked in (environment.get("other_than_lock") or {}).items():
             jobs[name, str((environment.get("packages") or {}).get(name, "?")), str(locked)] += 1
     return [LibraryDifference(*key, number) for key, number in sorted(jobs.items())]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class RunReader:
         self._linked_from = (page or layout.REPORT_PAGE.path(folder)).absolute().parent
         self._files = sorted(files)
         self.unreadable: list[UnreadableFile] = []
-        self.records = self._jobs(Record, self._given(layout.RECORD))
+        self.records = [self._with_environment(record) for record in self._jobs(Record, self._given(layout.RECORD))]
         self.attempts = self._jobs(Attempt, self._below(layout.ATTEMPTS))
         self.starts = self._evidence(self._below(layout.FROZEN))
         self.accounting = self._evidence(
@@ -148,6 +148,14 @@ class RunReader:
         jobs, problems = read_each(kind, paths)
         self.unreadable += [UnreadableFile(self._link(path), anonymous(text)) for path, text in problems.items()]
         return [job for job in jobs if not job.step.startswith(UNCOUNTED)]
+
+    def _with_environment(self, record: Record) -> Record:
+        """Return a record that has the content of the file with its packages."""
+        try:
+            return replace(record, environment=record.read_environment(self.folder))
+        except InputError as error:
+            self.unreadable.append(UnreadableFile(self._link(self.folder / record.file), str(error)))
+            return replace(record, environment={})
 
 
 def _object_with(path: Path, keys: Iterable[str]) -> Json:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, read_attempts
+from pipeline.core.records import Attempt, read_each
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation, slurm_commands
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
@@ -182,7 +182,7 @@ def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
     """Return the attempts that are written on within some seconds, as those of steps that live are, wherever."""
 
     def running() -> dict[str, Attempt]:
-        attempts, _ = read_attempts(run_directory)
+        attempts, _ = read_each(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         return {f"{attempt.name}.json": attempt for attempt in attempts if attempt.status == "running"}
 
     if not (before := running()):

@@ -99,6 +99,6 @@ def _changed_jobs(dag: Dag) -> Counter[str]:
         STEPS[record.step].rule
         for record in made
         if STEPS[record.step].stage in BEHIND["sources_complete"]
-        and dag.versions(record.step, record.instance) != record.made_with
+        and not record.was_made_with(dag.versions(record.step, record.instance))
     )
     return jobs

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.config.configuration import Config
+from pipeline.core.command_lines import planned_settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.ramp import Stretch
-from pipeline.core.records import Attempt, FileEntry, Record, Versions, command_settings, outputs_exist, read_each
+from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_each
 from pipeline.core.settings import leaves
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
@@ -169,8 +170,8 @@ class Finished:
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
         folder = self.config.directory / layout.ATTEMPTS
         attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
-        asked = command_settings(record.command)
-        seconds = sum(one.wall_seconds for one in attempts if command_settings(one.command) == asked)
+        asked = planned_settings_digest(record.command)
+        seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == asked)
         return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
 
     @cached_property

@@ -45,7 +45,7 @@ class Stale:
             if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
                 record = _read(path)
                 try:
-                    fits = record and self.dag.versions(record.step, record.instance) == record.made_with
+                    fits = record and record.was_made_with(self.dag.versions(record.step, record.instance))
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
                     fits = False
                 if not fits:

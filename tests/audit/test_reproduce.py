@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import commands
-from pipeline.audit import rerun as again_module
+from pipeline.audit import reproduce as again_module
 from pipeline.audit.reproduce import draw, main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
@@ -182,7 +182,7 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
     step = object.__new__(again_module.Again)
     step.run_directory, step.again = readings.parent, tmp_path / "again"
-    step.record = cast(Any, SimpleNamespace(ended="1970-01-01T00:00:10+00:00"))
+    step.record = cast(Any, SimpleNamespace(ended_seconds=10.0))
     step.cut(readings.name)
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 

@@ -13,8 +13,10 @@ import pytest
 
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.attestation_log import append, lines, resource
+from pipeline.core.command_lines import short_command
 from pipeline.core.errors import InputError
 from pipeline.layout import ATTESTATION_LOG
+from tests.record_content import attempt_content
 
 HASH = "a" * 64
 KIND = "urn:polder:evidence:1"
@@ -97,7 +99,7 @@ def test_without_a_key_nothing_is_signed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv(attestation_log.KEY, raising=False)
     append(tmp_path, KIND, [resource("a", HASH)], {})
     assert [line.signatures for line in lines(tmp_path)] == [{}]
-    attestation_log.refuse_without_key()
+    attestation_log.signing_key()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_key_that_cannot_sign_is_a_sentence(
         key.chmod(mode)
     monkeypatch.setenv(attestation_log.KEY, str(key))
     with pytest.raises(InputError, match=sentence):
-        attestation_log.refuse_without_key()
+        attestation_log.signing_key()
 
 
 def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> None:
@@ -168,3 +170,12 @@ def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, 
     append(tmp_path, KIND, [resource("next", HASH)], {})
     names = [line.statement.subject[0].name for line in lines(tmp_path)]
     assert names == [*map(str, range(before)), "next"] and chained(tmp_path)
+
+
+def test_the_facts_of_an_attempt_have_the_digest_of_its_command() -> None:
+    command = ["python", "-m", "pipeline", "corpus", "filter", "--settings", "{}", "--code", "x"]
+    attempt = attempt_content("corpus.filter", command=command, snakemake=None, host=None, slurm=None)
+    facts = attestation_log.attempt_facts(attempt)
+    assert facts["command"].startswith("sha256:") and attestation_log.attempt_facts(facts) == facts
+    assert attestation_log.attempt_facts({**attempt, "command": short_command(command)}) == facts
+    assert attestation_log.attempt_facts({**attempt, "command": [*command, "--other"]}) != facts

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline import layout
+from pipeline.core.command_lines import command_option, short_command
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     SEGMENT,
@@ -18,7 +21,7 @@ from pipeline.core.records import (
     BatchFile,
     BatchRecord,
     FileEntry,
-    FrozenConfiguration,
+    FileReference,
     Record,
     ReusedResult,
     find_producers,
@@ -26,6 +29,7 @@ from pipeline.core.records import (
     load_attempts,
     load_records,
     outputs_exist,
+    write_environment,
 )
 from tests.record_content import attempt_content, record_content
 
@@ -78,7 +82,7 @@ def test_every_field_has_its_type_and_the_same_bytes_are_written(tmp_path: Path)
     record = Record.load(path, strict=True)
     assert record.inputs == (FileEntry("files", "data:raw/a.txt", "ab" * 32, 0),) and record.inputs[0].is_outside
     assert not record.outputs[0].is_outside
-    assert record.frozen == FrozenConfiguration("provenance/frozen/1.json", "cd")
+    assert record.frozen == FileReference("provenance/frozen/1.json", "cd")
     assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computed_by == "b.json"
     assert record.made_with == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
     assert record.ended_seconds == record.started_seconds == 1767607200
@@ -104,6 +108,51 @@ def test_a_record_of_an_older_version_lacks_fields_and_one_of_a_later_has_more()
     record = Record.parse(json.dumps(content))
     assert (record.operation, record.modules, record.attempt, record.computed_by) == ({}, [], None, None)
     assert record.outputs == (FileEntry("file", "a", "ab" * 32, 7),)
+
+
+SETTINGS = {"list": [], "name": "é", "share": 0.1}
+TEXT = '{"list": [], "name": "é", "share": 0.1}'
+DIGEST = f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
+FULL, SHORT = (["python", "--settings", word, "--code", "x"] for word in (TEXT, DIGEST))
+
+
+def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
+    record = Record.parse(json.dumps(record_content(STEP, settings=SETTINGS, command=FULL)))
+    assert record.shortened().command == SHORT == short_command(SHORT) == short_command(FULL)
+    assert record.full_command == record.shortened().full_command == FULL
+    assert command_option(SHORT, "--settings") == DIGEST
+    other = Record.parse(json.dumps(record_content(STEP, settings={**SETTINGS, "share": 0.2}, command=FULL)))
+    assert other.shortened() == other and replace(other, command=SHORT).full_command == SHORT
+    assert record.was_made_with((TEXT, "code", "environment"))
+    assert not record.was_made_with((TEXT, "other", "environment"))
+
+
+def test_a_batch_names_its_settings_by_their_digest() -> None:
+    content = {**record_content(STEP), "outputs": []}
+    del content["settings"]
+    of_an_earlier_version = BatchRecord.parse(json.dumps({**content, "settings": SETTINGS}))
+    for batch in (of_an_earlier_version, BatchRecord.parse(json.dumps({**content, "settings_digest": DIGEST}))):
+        assert batch.was_made_with((TEXT, "code", "environment"))
+        assert not batch.was_made_with((TEXT, "code", "other"))
+        assert not batch.was_made_with(("{}", "code", "environment"))
+
+
+def test_records_share_the_file_of_their_environment(tmp_path: Path) -> None:
+    python = {"python": "3.11.7", "packages": {"pyarrow": "26.0.1"}}
+    first, second = (write_environment(tmp_path, {**python}) for _ in range(2))
+    assert first == second and [path.name for path in layout.ENVIRONMENT.glob(tmp_path)] == [
+        f"{first.sha256[:16]}.json"
+    ]
+    content = record_content(STEP, environment_file=first._asdict())
+    assert Record.parse(json.dumps(content)).read_environment(tmp_path) == python
+    own = Record.parse(json.dumps(record_content(STEP, environment=python)))
+    assert own.read_environment(tmp_path) == python and own.environment_file is None
+    copy = tmp_path / "copy"
+    for text, problem in ((None, "is missing"), ("{}", "was changed")):
+        if text:
+            write(copy / first.path, {})
+        with pytest.raises(InputError, match=f"^{first.path} {problem}"):
+            Record.parse(json.dumps(content)).read_environment(copy)
 
 
 def _without(*keys: str | int) -> Callable[[Any], None]:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.core import attestation_log, attestations, signing_keys
-from pipeline.core.records import Attempt, Record
+from pipeline.core import attestation_log, signing_keys
+from pipeline.core.command_lines import short_command
+from pipeline.core.records import Attempt, Record, write_environment
 from pipeline.provenance import seal
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence import attest
@@ -30,6 +31,7 @@ SOURCES = {
 FROZEN = "provenance/frozen/1.json"
 
 ENVIRONMENT = "cpu-0123456789abcdef"
+PYTHON = {"python": "3.11.7", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}}
 
 
 def command_of(stage: str, code: str, environment: str) -> list[str]:
@@ -94,7 +96,7 @@ class RunBuilder:
             "outputs": [self.written[path] for path in outputs],
             "code_version": code,
             "environment_version": ENVIRONMENT,
-            "environment": {"python": "3.11.7", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
+            "environment_file": write_environment(self.folder, PYTHON)._asdict(),
             "git": {"commit": "0" * 40, "dirty": False},
             "host": "node1",
             "slurm": None,
@@ -113,10 +115,10 @@ class RunBuilder:
         self.minute += 1
         path = self.folder / layout.RECORDS / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1, sort_keys=True))
+        Record.parse(json.dumps(record)).shortened().write(path)
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
-        attestations.finished(self.folder, began, [readings], path, Record.load(path))
+        attestation_log.finished(self.folder, began, [readings], path, Record.load(path))
         return f"{layout.RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
@@ -133,10 +135,11 @@ class RunBuilder:
         content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
-        attestations.began(self.folder, file, Attempt.load(file))
+        attestation_log.began(self.folder, file, Attempt.load(file))
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
-            file.write_text(json.dumps({**content, **sums, "status": status}))
+            command = short_command(record["command"]) if status == "finished" else record["command"]
+            file.write_text(json.dumps({**content, **sums, "command": command, "status": status}))
         return file
 
     def fail(self, name: str, status: str) -> Path:
@@ -147,7 +150,7 @@ class RunBuilder:
         sums = {"wall_seconds": 60.0, "cpu_seconds": 50.0, "attempt": f"{name}.json"}
         file = self.attempted({**facts, **times, **sums}, status)
         if status != "running":
-            attestations.ended(self.folder, file, status, [])
+            attestation_log.ended(self.folder, file, status, [])
         return file
 
     def described(self, path: str) -> dict[str, Any]:

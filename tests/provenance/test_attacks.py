@@ -18,18 +18,20 @@ from typing import Any
 import pytest
 
 from pipeline import commands, layout
-from pipeline.core import attestation_log, attestations, signing_keys
+from pipeline.core import attestation_log, signing_keys
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance import heads, seal, verify_attestations
+from pipeline.provenance import seal, verify_attestations
 from pipeline.provenance.evidence import attest, attest_removed
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
-from tests.provenance.conftest import FROZEN, Signed, describe, entry
+from tests.provenance.conftest import FROZEN, PYTHON, Signed, describe, entry
 
 pytestmark = pytest.mark.slow
 
 RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
+PYTHON_SHA256 = hashlib.sha256(f"{json.dumps(PYTHON, indent=1, sort_keys=True)}\n".encode()).hexdigest()
+PACKAGES = layout.ENVIRONMENT.name(digest=PYTHON_SHA256[:16])
 SHARD = f"{RECORDS}/tokens.shard.main.0.json"
 FILTER = f"{RECORDS}/corpus.filter.main.laws.0.json"
 WEIGHTS = "models/base/milestones/10/model.safetensors"
@@ -109,7 +111,9 @@ def replay(folder: Path) -> None:
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
     newer = json.loads((folder / SHARD).read_text())
     os.environ[attestation_log.KEY] = str(folder.parent / "owner.pem")
-    attestations.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD))
+    attestation_log.finished(
+        folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD)
+    )
     del os.environ[attestation_log.KEY]
     (folder / SHARD).write_bytes(older)
 
@@ -144,6 +148,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output's size": (edit(SHARD, lambda r: r["outputs"][0].update(bytes=1)), SHARD),
     "the code": (edit(FILTER, lambda r: r.update(code_version="0" * 16)), FILTER),
     "the environment": (edit(FILTER, lambda r: r.update(environment={})), FILTER),
+    "the digest of its settings": (edit(FILTER, lambda r: r["command"].__setitem__(6, "sha256:0")), FILTER),
+    "the packages": (edit(PACKAGES, lambda e: e["packages"].update(pyarrow="26.0.2")), PACKAGES),
+    "the packages gone": (remove(PACKAGES), PACKAGES),
     "the commit": (edit(FILTER, lambda r: r["git"].update(commit="1" * 40)), FILTER),
     "a host": (edit(FILTER, lambda r: r.update(host="elsewhere")), FILTER),
     "CPU seconds": (edit(FILTER, lambda r: r.update(cpu_seconds=0.1)), FILTER),
@@ -323,7 +330,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     (problem,) = run.problems()
     assert problem.startswith(f"{BOOKS} is missing")
     statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
-    attestation_log.append(run.folder, attestations.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
+    attestation_log.append(run.folder, attestation_log.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
     assert len(run.problems()) == 1, "also where the owner says so"
 
 
@@ -348,12 +355,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
             record["outputs"] = [entry("output", layout.CRATE, (folder / layout.CRATE).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
-        attestations.began(folder, attempt, Attempt.load(attempt))
-        attestations.finished(
+        attestation_log.began(folder, attempt, Attempt.load(attempt))
+        attestation_log.finished(
             folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, Record.load(path)
         )
     for attempt in (folder / FAILED, folder / KILLED):
-        attestations.began(folder, attempt, Attempt.load(attempt))
+        attestation_log.began(folder, attempt, Attempt.load(attempt))
     attest(folder)
     os.environ.pop(attestation_log.KEY, None)
 
@@ -420,9 +427,9 @@ def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
-    forged = heads.head_of(run.folder)
+    forged = seal.head_of(run.folder)
     assert forged is not None
-    heads.publish(Path(published), forged)
+    seal.publish_head(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 

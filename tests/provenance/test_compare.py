@@ -41,6 +41,7 @@ def test_changed_settings_code_environment_data_and_results_are_told_by_step(bui
         loss=4.0,
         settings={"seed": 43, "optimizer": {"learning_rate": 0.001}},
         code_version="new",
+        environment_file=None,  # as records of earlier versions
         environment={"python": "3.12.1", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
         launch="srun",
     ).folder
@@ -170,7 +171,7 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
         for key in record:  # and a field that is gone, where it is not one that each record has
             without = {name: value for name, value in record.items() if name != key}
             path.write_text(json.dumps(without))
-            if key in ("environment", "git", "launch", "counts", "frozen", "operation"):
+            if key in ("environment_file", "git", "launch", "counts", "frozen", "operation"):
                 assert compare(a, b).differences, f"{path.name}: {key} is missing in silence"
         path.write_text(json.dumps({**record, "a later field": 1}))
         assert any("a later field" in line for line in compare(a, b).differences)

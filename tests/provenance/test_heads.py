@@ -10,7 +10,7 @@ import pytest
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.provenance import seal
-from pipeline.provenance.heads import Head, heads, publish
+from pipeline.provenance.seal import Head, heads, publish_head
 from pipeline.provenance.settings import Provenance
 
 FIRST, SECOND = Head("tiny", 3, "a" * 64), Head("tiny", 5, "b" * 64)
@@ -19,16 +19,16 @@ FIRST, SECOND = Head("tiny", 3, "a" * 64), Head("tiny", 5, "b" * 64)
 def test_each_head_is_published_once_in_its_order(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     for head in (FIRST, SECOND, FIRST, SECOND):
-        publish(log, head)
+        publish_head(log, head)
     assert heads(log) == [FIRST, SECOND]
 
 
 def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     log.touch()
-    publish(log, FIRST)
+    publish_head(log, FIRST)
     log.write_bytes(log.read_bytes().rstrip(b"\n"))
-    publish(log, SECOND)
+    publish_head(log, SECOND)
     assert heads(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
 
 
@@ -38,7 +38,7 @@ def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, co
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
     with pytest.raises(InputError, match=r"heads\.jsonl is no log of heads"):
-        publish(log, FIRST)
+        publish_head(log, FIRST)
     assert log.read_bytes() == before
 
 

@@ -14,13 +14,13 @@ import pytest
 
 from pipeline import commands
 from pipeline.core import attestation_log
-from pipeline.core.attestations import EVIDENCE, checkpoint_before
+from pipeline.core.attestation_log import EVIDENCE, checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.lock_owner import Holder
 from pipeline.core.records import load_records
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
-from pipeline.provenance import heads
+from pipeline.provenance import seal
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.conftest import RunBuilder, Signed, build
@@ -151,7 +151,7 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = sha256_of(folder / CRATE)
     *_, last = attestation_log.lines(folder)
-    heads.publish(published, heads.Head("run", last.number, last.sha256))
+    seal.publish_head(published, seal.Head("run", last.number, last.sha256))
     assert verify(folder, Trusted(crate, log=published)) == []
     lines = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
     (folder / ATTESTATION_LOG).write_bytes(b"".join(lines[:-3]))

@@ -22,7 +22,7 @@ from pipeline.core.records import load_records
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import artefacts
 from pipeline.provenance.verify import Trusted, _statistics_problems, verify
-from tests.provenance.conftest import build
+from tests.provenance.conftest import ENVIRONMENT, build, command_of
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
 SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
@@ -43,6 +43,15 @@ def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pyt
     assert commands.verify([str(folder), "--crate-sha256", sha256]) == 0
     whole, unsigned, *_ = capsys.readouterr().out.splitlines()
     assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
+
+
+def test_a_command_with_the_digest_of_other_settings_is_named(tmp_path: Path) -> None:
+    code = hashlib.sha256(b"pretrain.segment").hexdigest()[:16]
+    command = [*command_of("pretrain.segment", code, ENVIRONMENT)]
+    command[command.index("--settings") + 1] = f"sha256:{'0' * 64}"
+    build(tmp_path, command=command).crate()
+    (problem,) = verify(tmp_path)
+    assert problem.endswith("contradicts itself: its command has the digest of other settings.")
 
 
 @pytest.mark.parametrize(("wall_seconds", "is_named"), [(5.0, False), (85.0, False), (95.0, True)])

@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from pipeline import layout
-from pipeline.core import attestation_log, attestations
+from pipeline.core import attestation_log
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance.heads import heads
+from pipeline.provenance.seal import heads
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
@@ -35,8 +35,8 @@ def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> N
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
         attempt = project.results / "provenance/attempts" / record["attempt"]
         readings = [*project.results.glob(f"provenance/readings/{attempt.stem}@*")]
-        attestations.began(project.results, attempt, Attempt.load(attempt))
-        attestations.finished(project.results, attempt, readings, path, Record.load(path))
+        attestation_log.began(project.results, attempt, Attempt.load(attempt))
+        attestation_log.finished(project.results, attempt, readings, path, Record.load(path))
     monkeypatch.delenv(attestation_log.KEY)
 
 
@@ -85,7 +85,7 @@ def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.Mon
         start.send_signal(signal.SIGINT)
     assert start.returncode != 0
     *_, last = attestation_log.lines(project.results)
-    assert last.statement.kind == attestations.START_ENDED
+    assert last.statement.kind == attestation_log.START_ENDED
     assert heads(project.path("heads.jsonl"))[-1].sha256 == last.sha256
     problems = project.call("verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
     assert "attestation" not in problems, problems
