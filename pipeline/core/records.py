@@ -6,24 +6,22 @@ A job that is finished leaves a record, each try at a job an attempt, and a job 
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pipeline.core.atomic_files import write, write_json
+from pipeline.core.atomic_files import write_json
 from pipeline.core.command_lines import command_option, settings_digest, settings_json, short_command
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.json_values import field_values, parse_json
-from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, ENVIRONMENT, RECORD, RECORDS
+from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
 
 SEGMENT = "pretrain.segment"
 """The step that trains a model from one milestone to the next."""
@@ -206,16 +204,6 @@ class Record(_PlannedFile):
         """Return whether the job was planned with these settings and versions."""
         return versions == self.made_with
 
-    def read_environment(self, run_directory: Path) -> dict[str, Any]:
-        """Return the Python and the packages that the job ran with.
-
-        Raises:
-            InputError: the file that the record names is missing or was changed.
-        """
-        if self.environment_file is None:  # records of earlier versions hold it themselves
-            return self.environment or {}
-        return _read_environment(run_directory, self.environment_file)
-
     @property
     def computed_by(self) -> str | None:
         """The file name of the attempt that computed the outputs: its own, or that of the reused result."""
@@ -278,32 +266,6 @@ Kind = TypeVar("Kind", bound=_JobFile)
 def is_segment_of(model: str, step: str, instance: Mapping[str, str]) -> bool:
     """Return whether a job of this step and instance trains a segment of a model."""
     return step == SEGMENT and instance.get("model") == model
-
-
-def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
-    """Write the Python and packages of a job to the file that is named by their hash, unless it is there.
-
-    Raises:
-        DiskFull: there is no room for it; nothing of it is left.
-    """
-    text = f"{json.dumps(environment, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode()
-    sha256 = hashlib.sha256(text).hexdigest()
-    file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
-    if not (run_directory / file.path).exists():
-        write(run_directory / file.path, text)
-    return file
-
-
-@cache
-def _read_environment(run_directory: Path, file: FileReference) -> dict[str, Any]:
-    try:
-        text = (run_directory / file.path).read_bytes()
-    except OSError:
-        raise InputError(f"{file.path} is missing: put it back, a record names it") from None
-    if hashlib.sha256(text).hexdigest() != file.sha256:
-        raise InputError(f"{file.path} was changed: its record says that its sha256 is {file.sha256}")
-    environment: dict[str, Any] = json.loads(text)
-    return environment
 
 
 def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) -> tuple[list[Kind], dict[Path, str]]:

@@ -20,12 +20,13 @@ from pipeline import layout
 from pipeline.core import lease
 from pipeline.core.attestation_log import signing_key
 from pipeline.core.disk_space import disk_full, give_back, is_full, remove
+from pipeline.core.environment_files import write_environment
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import sha256_of_each
 from pipeline.core.lease import Owner
 from pipeline.core.paths import expand
 from pipeline.core.platform_files import folder
-from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers, write_environment
+from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.settings import Settings, joined
 from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context

@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json
+from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
@@ -156,7 +157,7 @@ def _content(run: Path, record: Record) -> Content:
     """Return the content of a record's file, and of the file that it names for its environment."""
     content: Content = _json(run / record.file)
     content.pop("environment_file", None)
-    return {**content, "environment": record.read_environment(run)}
+    return {**content, "environment": read_environment(run, record)}
 
 
 def _configuration(run: Path, records: list[Content]) -> dict[str, str]:

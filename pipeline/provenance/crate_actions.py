@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from pipeline import layout
 from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json, short_command
+from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
 from pipeline.core.records import Attempt, Record, producers
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
@@ -122,7 +123,7 @@ class CrateWorkflow:
     def tool_of(self, record: Record) -> str:
         """Add the tool of a finished job."""
         commit = (record.git or {}).get("commit")
-        environment = record.read_environment(self.files.run_directory)
+        environment = read_environment(self.files.run_directory, record)
         return self.tool(record.step, record.code_version, record.environment_version, commit, environment)
 
     def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline import layout
+from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError, anonymous
 from pipeline.core.records import SEGMENT, Attempt, Record, read_each
 from pipeline.energy.external_meters.meter_tables import read_external_readings
@@ -152,7 +153,7 @@ class RunReader:
     def _with_environment(self, record: Record) -> Record:
         """Return a record that has the content of the file with its packages."""
         try:
-            return replace(record, environment=record.read_environment(self.folder))
+            return replace(record, environment=read_environment(self.folder, record))
         except InputError as error:
             self.unreadable.append(UnreadableFile(self._link(self.folder / record.file), str(error)))
             return replace(record, environment={})

@@ -29,7 +29,6 @@ from pipeline.core.records import (
     load_attempts,
     load_records,
     outputs_exist,
-    write_environment,
 )
 from tests.record_content import attempt_content, record_content
 
@@ -135,24 +134,6 @@ def test_a_batch_names_its_settings_by_their_digest() -> None:
         assert batch.was_made_with((TEXT, "code", "environment"))
         assert not batch.was_made_with((TEXT, "code", "other"))
         assert not batch.was_made_with(("{}", "code", "environment"))
-
-
-def test_records_share_the_file_of_their_environment(tmp_path: Path) -> None:
-    python = {"python": "3.11.7", "packages": {"pyarrow": "26.0.1"}}
-    first, second = (write_environment(tmp_path, {**python}) for _ in range(2))
-    assert first == second and [path.name for path in layout.ENVIRONMENT.glob(tmp_path)] == [
-        f"{first.sha256[:16]}.json"
-    ]
-    content = record_content(STEP, environment_file=first._asdict())
-    assert Record.parse(json.dumps(content)).read_environment(tmp_path) == python
-    own = Record.parse(json.dumps(record_content(STEP, environment=python)))
-    assert own.read_environment(tmp_path) == python and own.environment_file is None
-    copy = tmp_path / "copy"
-    for text, problem in ((None, "is missing"), ("{}", "was changed")):
-        if text:
-            write(copy / first.path, {})
-        with pytest.raises(InputError, match=f"^{first.path} {problem}"):
-            Record.parse(json.dumps(content)).read_environment(copy)
 
 
 def _without(*keys: str | int) -> Callable[[Any], None]:

@@ -15,7 +15,8 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_lines import short_command
-from pipeline.core.records import Attempt, Record, write_environment
+from pipeline.core.environment_files import write_environment
+from pipeline.core.records import Attempt, Record
 from pipeline.provenance import seal
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence import attest

@@ -1,0 +1,51 @@
+"""The Python and packages of jobs, of which a file says once what several records share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.atomic_files import write
+from pipeline.core.errors import InputError
+from pipeline.core.records import FileReference, Record
+from pipeline.layout import ENVIRONMENT
+
+
+def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
+    """Write the Python and packages of a job to the file that is named by their hash, unless it is there.
+
+    Raises:
+        DiskFull: there is no room for it; nothing of it is left.
+    """
+    text = f"{json.dumps(environment, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode()
+    sha256 = hashlib.sha256(text).hexdigest()
+    file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
+    if not (run_directory / file.path).exists():
+        write(run_directory / file.path, text)
+    return file
+
+
+def read_environment(run_directory: Path, record: Record) -> dict[str, Any]:
+    """Return the Python and the packages that the job of a record ran with.
+
+    Raises:
+        InputError: the file that the record names is missing or was changed.
+    """
+    if record.environment_file is None:  # records of earlier versions hold it themselves
+        return record.environment or {}
+    return _read(run_directory, record.environment_file)
+
+
+@cache
+def _read(run_directory: Path, file: FileReference) -> dict[str, Any]:
+    try:
+        text = (run_directory / file.path).read_bytes()
+    except OSError:
+        raise InputError(f"{file.path} is missing: put it back, a record names it") from None
+    if hashlib.sha256(text).hexdigest() != file.sha256:
+        raise InputError(f"{file.path} was changed: its record says that its sha256 is {file.sha256}")
+    environment: dict[str, Any] = json.loads(text)
+    return environment
