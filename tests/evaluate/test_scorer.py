@@ -65,7 +65,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", KNOWN_SUITES)
-def test_every_suite_is_scored_as_by_plain_lm_eval(long_milestone: Path, data: Path, name: Any, tmp_path: Path) -> None:
+def test_every_suite_is_scored_as_by_plain_lm_eval(
+    long_milestone: Path, data: Path, name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # lm-eval's pool forks a process with threads, which may never end
     from lm_eval import evaluator
     from lm_eval.models.huggingface import HFLM
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,23 @@ from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
-NAME, CLUSTER = "of-this-run", "loopback"
+CLUSTER = "loopback"
 EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'"
 
 
 @pytest.fixture
 def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the results of a run that this process has started."""
+    """Return the results of a run that this process has started, under a name that no other test's jobs have."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     monkeypatch.setattr(takeover, "current", None)
-    takeover.record_invocation(tmp_path, NAME)
+    takeover.record_invocation(tmp_path, uuid.uuid4().hex)
     yield tmp_path
 
 
-def submit(cluster: Cluster, comment: str, command: str, *options: str, name: str = NAME) -> str:
-    """Submit a job as the plugin does."""
+def submit(cluster: Cluster, comment: str, command: str, *options: str, name: str = "") -> str:
+    """Submit a job as the plugin does, of the run unless it has another name."""
+    assert takeover.current
+    name = name or takeover.current.name
     words = ("sbatch", "--parsable", "--output=/dev/null", "--requeue", f"--job-name={name}", f"--comment={comment}")
     return cluster.ask(*words, "--mem=100", *options, f"--wrap={command}")
 
@@ -88,7 +91,6 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
 
 
 def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
-    (run / layout.INVOCATIONS / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
     takeover.record_invocation(run, "of-two-clusters")
     job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")

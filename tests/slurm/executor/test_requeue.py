@@ -50,10 +50,10 @@ class Fingerprint:
 def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cluster, tmp_path: Path) -> None:
     fingerprint = Fingerprint(cluster, tmp_path)
     wait_until(lambda: fingerprint.attempts() == ["running"], "the step runs")
-    cluster.ask("scontrol", "update", "partition=cpu", "gracetime=2")  # a thread waits for the pipe until Slurm insists
     high = ("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null")
     cluster.ask(*high, f"--wrap=until [ -f {fingerprint.raw} ]; do sleep 0.1; done")  # the step waits until then
     wait_until(lambda: fingerprint.attempts() == ["stopped"], "it stops when it is asked to")
+    os.close(os.open(fingerprint.raw, os.O_WRONLY | os.O_NONBLOCK))  # a thread still waits for the pipe
     fingerprint.raw.unlink()
     fingerprint.raw.write_text("Artikel 1")
     wait_until(lambda: cluster.state(fingerprint.job) == "COMPLETED", "Slurm starts it again")
