@@ -40,8 +40,9 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
 
     from pipeline.model.networks import initial_state, network
     from pipeline.model.settings import Architecture
+    from pipeline.pretrain.learning_rate import learning_rate_at
     from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
-    from pipeline.pretrain.settings import SegmentSettings, Training, learning_rate_at
+    from pipeline.pretrain.settings import SegmentSettings, Training
 
     text, width, how, rate, seed = arguments
     torch.set_num_threads(1)

@@ -27,7 +27,8 @@ from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_
 from pipeline.core.settings import leaves
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training, learning_rate_at
+from pipeline.pretrain.learning_rate import learning_rate_at
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training
 
 FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""

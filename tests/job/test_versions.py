@@ -120,7 +120,7 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
         ("pretrain/checkpoints/recovery.py", "newest", {"pretrain.segment"}),
         ("pretrain/processes/worker.py", "main", {"pretrain.segment"}),
         ("pretrain/processes/loop.py", "Worker.run", {"pretrain.segment"}),
-        ("pretrain/settings.py", "learning_rate_at", {"pretrain.segment"}),
+        ("pretrain/learning_rate.py", "learning_rate_at", {"pretrain.segment"}),
         ("pretrain/parallel/optimizer.py", "set_learning_rate", {"pretrain.segment"}),
         ("energy/node_meter.py", "NodeMeter.end", set()),
         ("tokens/sampler.py", "data_step", {"pretrain.segment"}),

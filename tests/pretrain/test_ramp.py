@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
+from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.settings import SegmentSettings, learning_rate_at
+from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader

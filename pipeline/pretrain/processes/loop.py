@@ -31,6 +31,7 @@ from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.recovery import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.held_out_loss import document_losses, summarize_losses
+from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import memory_advice, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
 from pipeline.pretrain.monitors.telemetry import Telemetry
@@ -40,7 +41,6 @@ from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
-from pipeline.pretrain.settings import learning_rate_at
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut

@@ -24,9 +24,10 @@ from pipeline.model.decoder import Block
 from pipeline.model.switches import set_determinism
 from pipeline.pretrain.batches import micro_batches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
+from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
-from pipeline.pretrain.settings import SegmentSettings, learning_rate_at
+from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader

@@ -1,4 +1,4 @@
-"""The learning rate follows the step and nothing else."""
+"""The settings of a training: its learning rate, milestones and segments, and what contradicts itself."""
 
 from itertools import pairwise
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.pretrain.settings import Model, Training, learning_rate_at
+from pipeline.pretrain.learning_rate import learning_rate_at
+from pipeline.pretrain.settings import Model, Training
 
 
 def training(**changes: object) -> Training:
