@@ -49,6 +49,7 @@ REMOVED = "urn:polder:evidence-removed:1"
 BUILD_TYPE = "urn:polder:step:1"
 BUILDER = "urn:polder"
 ATTEMPT_FACTS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
+"""What is known of an attempt when it begins, and never changes."""
 
 
 class _Read(BaseModel):
@@ -295,9 +296,6 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}
             yield Line(number, sha256, statement, signed_bytes(found.payload), signatures)
-
-
-"""What is known of an attempt when it begins, and never changes."""
 
 
 class Checkpoint(NamedTuple):

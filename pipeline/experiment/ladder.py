@@ -92,25 +92,20 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
     steps, planned = int(record.instance["step"]), record.settings["training"]["steps"]
     if steps < planned:
         raise InputError(f"{name} has done {steps} of {planned} training steps")
+    index = next((entry for entry in record.inputs if entry.name == "index"), None)
+    if index is None:
+        raise InputError(f"{name} has no index of tokens in the record of its last segment")
+    keys = (f"model.{model}.validation_bits_per_byte", f"model.{model}.tokens_seen")
     try:
-        loss, tokens = (figures[f"model.{model}.{key}"].value for key in ("validation_bits_per_byte", "tokens_seen"))
-    except KeyError:
-        raise InputError(f"{name} has no validation bits per byte in the report of its run") from None
-    index = next(entry for entry in record.inputs if entry.name == "index")
+        loss, tokens, train = (figures[key].value for key in (*keys, f"tokens.{Path(index.path).parent.name}.train"))
+    except KeyError as error:
+        raise InputError(f"{name} has no {error.args[0]} in the report of its run") from None
     architecture = Architecture.model_validate(record.settings["architecture"])
     if architecture.experts:
         raise InputError(f"{name} has experts, and the law is one of models without")
     parameters = parameter_count(architecture, 0)
-    train = figures[f"tokens.{Path(index.path).parent.name}.train"].value
-    return Rung(
-        *(
-            name,
-            ScalingPoint(parameters, tokens, loss),
-            tokens / train,
-            figures.get(f"energy.model.{model}"),
-            index.sha256,
-        )
-    )
+    point = ScalingPoint(parameters, tokens, loss)
+    return Rung(name, point, tokens / train, figures.get(f"energy.model.{model}"), index.sha256)
 
 
 def ladder_lines(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:

@@ -148,9 +148,19 @@ def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(resu
     rungs, left_out = rungs_below(results)
     assert [rung.model for rung in rungs] == ["one/b", "one/c"]
     assert left_out[-1] == "left out: one/a has done 150 of 300 training steps"
-    assert "deeper/two/d has no validation bits per byte in the report of its run" in left_out[0]
+    assert "deeper/two/d has no model.d.validation_bits_per_byte in the report of its run" in left_out[0]
     with pytest.raises(InputError, match=r"needs 6 runs at least: here are 2; left out: .*one/a has done 150 of 300"):
         main([str(results)])
+
+
+def test_models_without_their_tokens_are_left_out_and_named(results: Path) -> None:
+    figures = results / "deeper/two/report/figures.json"
+    figures.write_text(figures.read_text().replace('"tokens.', '"other.'))
+    record = results / "one/provenance/records/pretrain.segment.a.300.json"
+    record.write_text(record.read_text().replace('"index"', '"other"'))
+    _, left_out = rungs_below(results)
+    assert any(re.search(r"deeper/two/d has no tokens\..*\.train in the report of its run", one) for one in left_out)
+    assert "left out: one/a has no index of tokens in the record of its last segment" in left_out
 
 
 def test_models_with_experts_are_left_out(results: Path) -> None:
