@@ -128,6 +128,11 @@ class Job:
         try:
             both = joined(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
             settings = hints[first].model_validate(both)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"settings of {self.name}: not valid JSON ({error.msg}). In the command line of a record, put its "
+                "settings in the place of their hash"
+            ) from None
         except ValidationError as error:
             problem = error.errors()[0]
             field = ".".join(map(str, problem["loc"]))

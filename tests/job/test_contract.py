@@ -101,6 +101,10 @@ def test_a_step_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw
         ({"environment": "cpu-" + "0" * 16}, ["the environment of sources.fingerprint changed"]),
         ({"settings": '{"source": "laws", "sead": 1}'}, ["sead"]),
         ({"settings": '{"source": 7}'}, ["source"]),
+        (
+            {"settings": f"sha256:{'0' * 64}"},
+            ["settings of sources.fingerprint", "in the place of their hash"],
+        ),
     ],
 )
 def test_a_step_refuses_in_one_sentence_and_writes_no_output(

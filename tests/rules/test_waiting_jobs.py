@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 
+from pipeline.core.records import Record
 from pipeline.provenance.verify import verify
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch
@@ -23,12 +23,12 @@ def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(
 @pytest.mark.slow
 def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: Project) -> None:
     path = project.results / "provenance/records/corpus.filter.main.nl_gids.0.json"
-    record = json.loads(path.read_text())
+    record = Record.load(path)
     path.unlink()
     before = (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes()
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes().replace(b" de ", b" DE ", 1))
-    done = project.call(*record["command"][3:])
+    done = project.call(*record.full_command[3:])
     assert done.returncode == 2
     assert "config/corpus/nl_gids.jsonl" in done.stderr and "Traceback" not in done.stderr
     assert (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes() == before
@@ -114,8 +114,8 @@ def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: s
 
 @pytest.mark.slow
 def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
-    record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
+    record = Record.load(project.results / "provenance/records/tokenizer.train.main.json")
     rewrite_in(project, "pipeline/tokenizer/train.py")
-    done = project.call(*record["command"][3:])
+    done = project.call(*record.full_command[3:])
     assert done.returncode == 2
     assert "changed while the job waited" in done.stderr and "Traceback" not in done.stderr
