@@ -100,7 +100,11 @@ def code(records: list[Record]) -> Compared:
 
 
 def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
-    """Return what was compared with what lies beside a run."""
+    """Return what was compared with what lies beside a run.
+
+    Raises:
+        InputError: the folder of raw files is none.
+    """
     if raw is not None and not raw.is_dir():
         raise InputError(f"{raw} is no folder: name the one that the raw files lie in with --raw FOLDER")
     records, _ = read_records(run_directory)

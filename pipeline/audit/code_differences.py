@@ -35,6 +35,9 @@ def git(*words: str) -> bytes:
 
     git refuses the repository of another user, whose settings may name programs. Where the code that runs is that
     repository's own it may answer: that code runs already.
+
+    Raises:
+        InputError: git is missing, refuses the repository, or does not know what it is asked for.
     """
     folder = Path.cwd()
     trust = ["-c", f"safe.directory={folder}"] if Path(__file__).resolve().is_relative_to(folder) else []

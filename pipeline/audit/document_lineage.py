@@ -93,7 +93,11 @@ class _Story:
         return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
 
     def tell(self) -> list[str]:
-        """Return the story, a line for each thing to know."""
+        """Return the story, a line for each thing to know.
+
+        Raises:
+            InputError: no corpus of the run read a document of that id.
+        """
         source = self.manifest["source"]
         self.lines.append(f"document {self.id}")
         self.lines.append(f"source {self.source}: licence {format_licence(source)}")

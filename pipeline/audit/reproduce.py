@@ -72,7 +72,12 @@ class Outcome:
 
 
 class Again:
-    """One step that is done again in `folder`, which is empty; `raw` has the raw files that lay outside."""
+    """One step that is done again in `folder`, which is empty.
+
+    Args:
+        run_directory: of the run, which is only read.
+        raw: the folder of raw files that lay outside of the project; None where they are where they were.
+    """
 
     def __init__(self, run_directory: Path, record: Record, folder: Path, raw: Path | None) -> None:
         self.run_directory = run_directory.absolute()
@@ -112,7 +117,11 @@ class Again:
         return {}
 
     def here(self, word: str) -> str:
-        """A word of the command with the paths of the other folder."""
+        """A word of the command with the paths of the other folder.
+
+        Raises:
+            InputError: it lies outside of the project, and nobody said where.
+        """
         listing, path = word[: word.startswith("@")], word.removeprefix("@").replace("%unit", self.unit)
         if path.startswith(ELSEWHERE):
             if self.raw is None:
@@ -122,7 +131,11 @@ class Again:
         return f"{listing}{self.again}{path.removeprefix(self.prefix)}" if below else word.replace("%unit", self.unit)
 
     def command(self) -> list[str]:
-        """The command line of the step for the other folder, with the settings of the record and the versions here."""
+        """The command line of the step for the other folder, with the settings of the record and the versions here.
+
+        Raises:
+            InputError: the step is no longer there, or the record does not say what it was given.
+        """
         if not self.prefix:
             raise InputError(
                 f"the command in {self.record.file} names no record below a run: it cannot be given other paths"
@@ -249,7 +262,11 @@ class Again:
             (self.again / readings).write_text("".join(kept), encoding="utf-8")
 
     def refuse_other_inputs(self, command: list[str]) -> None:
-        """Compare the raw files that the command stands for with the record."""
+        """Compare the raw files that the command stands for with the record.
+
+        Raises:
+            InputError: one is missing, has other bytes, or there are others.
+        """
         raw = command_option(command, "--raw")
         files = [
             (values[0], file)
@@ -268,7 +285,11 @@ class Again:
                 _refuse_other(file, entry.path.removeprefix("data:"), entry.sha256)
 
     def execute(self, command: list[str]) -> float:
-        """Run the step and return how many seconds it took."""
+        """Run the step and return how many seconds it took.
+
+        Raises:
+            InputError: it failed.
+        """
         began = time.monotonic()
         done = subprocess.run(command, env=_environment(), text=True, capture_output=True)
         if done.returncode:
@@ -299,7 +320,11 @@ def _environment() -> dict[str, str]:
 
 
 def named(records: list[Record], step: str) -> Record:
-    """The record of that name, such as `corpus.filter.main.laws.0`, or title."""
+    """The record of that name, such as `corpus.filter.main.laws.0`, or title.
+
+    Raises:
+        InputError: there is none.
+    """
     by_name = {word: record for record in records for word in (record.title, record.name)}
     name = step.removesuffix(".json").rpartition("/")[2]
     if name in by_name:

@@ -125,7 +125,11 @@ def main(arguments: list[str]) -> int:
 
 
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
-    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0."""
+    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0.
+
+    Raises:
+        InputError: there is no such model, step, sample or token, or its tokens are gone or others.
+    """
     audit = Audit(run_directory, model)
     row, tokens, place = audit.token(step, sample, token)
     records = load_records(run_directory)

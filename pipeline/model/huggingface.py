@@ -160,7 +160,11 @@ def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[st
 
 
 def end_ids(folder: Path) -> list[int]:
-    """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json."""
+    """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json.
+
+    Raises:
+        InputError: one of these files is no JSON.
+    """
     found: dict[int, None] = {}
     for path in (folder / "generation_config.json", folder / "config.json"):
         try:
@@ -220,7 +224,11 @@ def export(
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
-    """Return shape, vocabulary size and longest sequence of a model, of a kind that is known."""
+    """Return shape, vocabulary size and longest sequence of a model, of a kind that is known.
+
+    Raises:
+        InputError: config.json is missing or describes a kind of model that is not known.
+    """
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

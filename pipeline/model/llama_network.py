@@ -139,7 +139,16 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
 
 
 def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a shape that say which layers see a window, where config.json has no types by `types`."""
+    """Return the fields of a shape that say which layers see a window.
+
+    Args:
+        config: config.json, whose sliding_window is None where there is none.
+        path: its.
+        types: those of the layers where config.json has none.
+
+    Raises:
+        InputError: a layer is of another type, or sees a window of no width.
+    """
     found = config.get("layer_types") or types
     if other := {*found} - {FULL, SLIDING}:
         raise InputError(f"{path} has layer_types {min(other)!r}: only {FULL} and {SLIDING} can be read")

@@ -60,7 +60,11 @@ def home_page(distribution: str) -> str | None:
 
 
 def positions(records: list[Record]) -> dict[str, int]:
-    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read."""
+    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read.
+
+    Raises:
+        InputError: the records say that two jobs have read what the other wrote.
+    """
     made = producers(records)
     by_file = {record.file: record for record in records}
     before: dict[str, set[str]] = {

@@ -126,7 +126,11 @@ def _words(value: Any) -> str:
 
 
 def source_of(manifest: Path) -> dict[str, Any]:
-    """The description of a source from its manifest: name, language, license, rights."""
+    """The description of a source from its manifest: name, language, license, rights.
+
+    Raises:
+        InputError: the manifest is no JSON or has no source.
+    """
     try:
         source = json.loads(manifest.read_text(encoding="utf-8"))["source"]
         return {"name": str(source["name"]), **source}
@@ -176,7 +180,12 @@ class Files:
         return self.graph.add(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
 
     def add(self) -> None:
-        """Add every file, with the hash that its record holds or else a computed one."""
+        """Add every file, with the hash that its record holds or else a computed one.
+
+        Raises:
+            InputError: a file that a record names is missing or has another length than the record says, or the name of
+                a file is no UTF-8.
+        """
         made, own = producers(self.records), {record.file for record in self.records}
         gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
         if gone is not None:

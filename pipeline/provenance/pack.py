@@ -104,6 +104,10 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     Files of more than `limit_bytes` stay out of it, but for the crate and the log of attestations: where `url` is the
     address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv` lists them
     with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
+
+    Raises:
+        InputError: there is no crate, a file is not as the crate says or has a name that no list of files can hold, the
+            address is none, or the target exists.
     """
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists: delete it, or name another folder with --to")

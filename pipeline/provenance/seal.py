@@ -77,7 +77,11 @@ def of_run(published: Iterable[Head], names: Iterable[str], first: str) -> list[
 
 
 def heads(path: Path) -> list[Head]:
-    """Return all checkpoints of a file, in their order."""
+    """Return all checkpoints of a file, in their order.
+
+    Raises:
+        InputError: it cannot be read, or a line of it is no checkpoint.
+    """
     try:
         entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [
@@ -148,7 +152,11 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
-    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key."""
+    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key.
+
+    Raises:
+        InputError: a model cannot be signed.
+    """
     if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
     for record in layout.RECORD.glob(run_directory, job="pretrain.export.*"):

@@ -43,7 +43,11 @@ def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime
 
 
 def ask(head: str, settings: Timestamps) -> bytes:
-    """Return an authority's answer to the question when a head was there."""
+    """Return an authority's answer to the question when a head was there.
+
+    Raises:
+        InputError: it does not answer, or not as its certificate says.
+    """
     request = TimestampRequestBuilder().data(head.encode()).build().as_bytes()
     headers = {"Content-Type": "application/timestamp-query"}
     asked = urllib.request.Request(settings.url, request, headers, method="POST")

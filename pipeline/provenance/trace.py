@@ -246,7 +246,11 @@ class ReportFigure(BaseModel):
 
 
 def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
-    """The figures of a run's report by their names."""
+    """The figures of a run's report by their names.
+
+    Raises:
+        InputError: the report lists none, or the list is broken.
+    """
     path = run_directory / layout.KEY_FIGURES
     if not path.is_file():
         raise InputError(
@@ -264,7 +268,11 @@ def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
 
 
 def trace_figure(run_directory: Path, name: str) -> list[str]:
-    """What a figure is, how it is known, whether its proof holds, and the lineage of what it comes from, as lines."""
+    """What a figure is, how it is known, whether its proof holds, and the lineage of what it comes from, as lines.
+
+    Raises:
+        InputError: the report has no such figure.
+    """
     figures = read_figures(run_directory)
     if name not in figures:
         near = difflib.get_close_matches(name, figures, n=3, cutoff=0.4)

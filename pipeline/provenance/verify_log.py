@@ -63,6 +63,9 @@ class Log:
         """What is signed is signed by that key, and from the first signature on everything is; None if nothing is.
 
         A key that lies in the run is the run's own word, also where it is given.
+
+        Raises:
+            InputError: the key that was given is none.
         """
         own = self.run_directory / PUBLIC_KEY
         signed = [line for line in self.lines if line.signatures]

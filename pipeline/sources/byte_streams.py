@@ -60,7 +60,11 @@ def refuse_unreadable(path: Path, error: Exception) -> None:
 
 
 class Expansion:
-    """Adds up what a file expands to."""
+    """Adds up what a file expands to.
+
+    Raises:
+        DamagedFile: it is more than any text expands to.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

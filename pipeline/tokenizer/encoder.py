@@ -94,7 +94,11 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_bytes(path: Path) -> list[bytes | None]:
-    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers."""
+    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers.
+
+    Raises:
+        InputError: the file is no tokenizer.json, or its tokens are neither byte-level nor SentencePiece's.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         written = content["model"]["vocab"]

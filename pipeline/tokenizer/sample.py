@@ -75,8 +75,12 @@ def draw_sample(
 ) -> DocumentSample:
     """Return the wanted documents of least `id_hash` whose texts together take at most `sample_bytes`, or the first.
 
-    `shares` says what of `sample_bytes` is of which language; where one has less text than its share, all are made
-    smaller alike. With `each_language`, `sample_bytes` are of each. After `most_documents` no more are looked at.
+    Args:
+        is_wanted: whether a document of this cluster and language may be chosen.
+        shares: what of `sample_bytes` is of which language, of any sum; no other language may be wanted. Where a
+            language has less text than its share, all are made smaller alike.
+        each_language: `sample_bytes` are of each language.
+        most_documents: about how many documents are looked at; further ones are not chosen.
     """
     whole = sum(pq.read_metadata(path).num_rows for path in documents)
     by_language = shares is not None or each_language

@@ -101,7 +101,11 @@ class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
         return self
 
     def expanded(self, name: str) -> dict[str, Tokenizer]:
-        """Return this tokenizer and those of its sweep, by name; a combination that it has itself is left out."""
+        """Return this tokenizer and those of its sweep, by name; a combination that it has itself is left out.
+
+        Raises:
+            ValueError: a combination is no tokenizer.
+        """
         written = {key: getattr(self, key) for key in self.model_fields_set - {"sweep"}}
         values = {key: found for key in Sweep.model_fields if (found := getattr(self.sweep, key))}
         found = {name: Tokenizer(**written)}

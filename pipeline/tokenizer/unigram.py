@@ -162,7 +162,11 @@ class _Trie(NamedTuple):
 def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int) -> list[tuple[bytes, float]]:
     """Return at most `size` pieces with the logarithm of their probability, the likeliest first; all bytes are there.
 
-    `words` says how often each word occurs; at first a piece of several bytes occurs `minimum_frequency` times.
+    Args:
+        words: how often each word occurs.
+        size: at least 256.
+        minimum_frequency: occurrences of a piece of more than one byte, at first.
+        longest_bytes: of a piece.
     """
     ordered = sorted(words)
     text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)

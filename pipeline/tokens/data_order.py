@@ -225,7 +225,12 @@ def epochs(groups: Groups, sampling: Sampling, steps: int, batches: Batches, by:
 
 
 def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
-    """Return how often a training read the tokens of each source, and of what its mixtures name, in so many steps."""
+    """Return how often a training read its tokens in so many steps: of each source, and of what its mixtures name.
+
+    Args:
+        index: that of its token set.
+        training: its settings.
+    """
     held = index.get("train", {}).get("groups", [])
     if not held or not {"batch_size", "sequence_length"} <= training.keys():
         return []

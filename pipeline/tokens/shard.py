@@ -213,7 +213,12 @@ def columns_of(strata: Strata) -> list[str]:
 def with_strata(
     batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
 ) -> pa.Table:
-    """The source, language and strata of each document of a batch; `genres` and `licenses` are those of the sources."""
+    """The source, language and strata of each document of a batch with the columns of `columns_of`.
+
+    Args:
+        genres: those of the sources that have one.
+        licenses: those of the sources, which documents have that state none of their own.
+    """
     told = {name: batch.column(name) for name in GROUP}
     for name in strata.names():
         if name == "genre":

@@ -175,6 +175,9 @@ def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends
     """Raise `ends` to where the longest part from each byte of a text ends that stands in the shard.
 
     Parts of fewer than `minimum` bytes, and those within a single token, are left out.
+
+    Raises:
+        ValueError: the suffix array does not fit its shard.
     """
     size = len(text)
     for start in range(size):
@@ -213,6 +216,9 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
     """Return how often `text[start:end]` stands in the shard, but for within a single token.
 
     As many as there is room for are written to `found`: the position of the first token that begins in each.
+
+    Raises:
+        ValueError: the suffix array does not fit its shard.
     """
     count = 0
     for at in range(start, end):
@@ -247,7 +253,11 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
 
 @compiled
 def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`."""
+    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
+
+    Raises:
+        ValueError: the suffix array does not fit its shard.
+    """
     count = 0
     last = _bound(shard, text, 0, len(text), True)
     for suffix in range(_bound(shard, text, 0, len(text), False), last):

@@ -59,7 +59,11 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
 
 
 def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
-    """Map a suffix array: positions of tokens, in the order of the text; refuse one of another shard."""
+    """Map a suffix array: positions of tokens, in the order of the text; refuse one of another shard.
+
+    Raises:
+        InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
+    """
     if not path.is_file():
         record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(

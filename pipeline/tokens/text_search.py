@@ -49,7 +49,11 @@ def count_covered(parts: list[TextMatch]) -> int:
 
 
 class TextSearch:
-    """The training documents of a token set, searched by its suffix arrays."""
+    """The training documents of a token set, searched by its suffix arrays.
+
+    Raises:
+        InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
+    """
 
     def __init__(self, index: Path, tokenizer: Path, suffixes: list[Path] | None = None) -> None:
         self.reader = TokenReader(index, "train")
@@ -96,6 +100,9 @@ class TextSearch:
 
         Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
         Unicode's composed form, and so is the text searched; places are those in the text as it is given.
+
+        Raises:
+            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
         """
         searched = composed(text)
         if searched != text:

@@ -90,10 +90,14 @@ def state(
     files: Mapping[str, Any],
     tensors: Mapping[str, Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the content of state.json after `step` steps, of which the optimizer took `optimizer_step`.
+    """Return the content of state.json: all that is not a tensor.
 
-    `judged` has `skips`, data steps left out, and the `recent` values of good ones; `files` by name bytes, sha256 and
-    pieces; `tensors` the full shapes.
+    Args:
+        step: the steps of the training that are done.
+        optimizer_step: how many of them the optimizer took.
+        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
+        files: by name, the bytes, the sha256 and the pieces with their shapes.
+        tensors: by name, the full shapes.
     """
     training = settings.training.model_dump(mode="json")
     return {

@@ -65,6 +65,9 @@ def place(scratch: Path, wanted: Path | None) -> Path:
     """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
 
     What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
+
+    Raises:
+        InputError: `wanted` cannot be written.
     """
     link = scratch / "recovery"
     if link.is_symlink():

@@ -35,7 +35,13 @@ SPARE_BYTES = 2**24  # for headers, state.json and what a file system rounds up
 
 
 class Saver:
-    """Saves the state of a backend, in `folder`; every process has one and calls the same methods in the same order."""
+    """Saves the state of a backend. Every process has one and calls the same methods in the same order.
+
+    Args:
+        folder: where recovery checkpoints lie, one folder a step.
+        identity: what the training calls itself, see `recovery.identity`.
+        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
+    """
 
     def __init__(
         self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None
@@ -83,7 +89,11 @@ class Saver:
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
-        """Write a checkpoint to a new folder and wait for it; raise as `save` does."""
+        """Write a checkpoint to a new folder and wait for it; raise as `save` does.
+
+        Raises:
+            CheckpointError: as `save`.
+        """
         self._begin(folder, folder, step, judged)
         self.wait()
 

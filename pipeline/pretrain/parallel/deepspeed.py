@@ -47,7 +47,11 @@ STEP = 100_000_000
 
 
 class DeepSpeedBackend:
-    """`Backend` with ZeRO; `disk` is a folder for a strategy that keeps the optimizer's state on a disk."""
+    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO.
+
+    Args:
+        disk: a folder on a disk of the node, for a strategy that keeps the optimizer's state there.
+    """
 
     def __init__(
         self,
@@ -244,7 +248,11 @@ class DeepSpeedBackend:
 
 
 class Disk:
-    """Tensors of one process on a disk, in files of a folder that is made."""
+    """Tensors of one process on a disk.
+
+    Args:
+        folder: where the files lie; it is made.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

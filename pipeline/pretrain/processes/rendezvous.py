@@ -43,6 +43,9 @@ def choose(local_rank: int) -> tuple[str, torch.device]:
     """Return the collectives' backend, that of the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
 
     Where a scheduler shows each process its own device only, that device is number 0.
+
+    Raises:
+        InputError: UCC is asked for and torch is built without it.
     """
     count = seen()
     if not count:
@@ -148,7 +151,11 @@ def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def join(kind: str, platform: str | None = None) -> torch.device:
-    """Join the other processes and return the device that this one computes on."""
+    """Join the other processes and return the device that this one computes on.
+
+    Raises:
+        InputError: the first node has no address, or the platform's devices are not here.
+    """
     if kind == "srun":
         os.environ.update(of_slurm(os.environ))
     elif kind == "none":
