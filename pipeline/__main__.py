@@ -1,6 +1,6 @@
 """The one command line.
 
-`CHAPTER STEP …` and `provenance attest` are for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`,
+`STAGE STEP …` and `provenance attest` are for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`,
 `corpus why`, `model import`, `model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`,
 `follow`, `profile`, `environment`, `platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and
 `schema` are for people.
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print(__doc__)
         return 2
-    # `plan estimate` is the step of the chapter of that name; `plan CONFIG` is the person's question.
+    # `plan estimate` is the step of the stage of that name; `plan CONFIG` is the person's question.
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
     module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job.batch", "main")

@@ -1,4 +1,4 @@
-"""What the steps of the corpus chapter cost per byte of text, as measured: by the records of runs, or by a benchmark.
+"""What the steps of the corpus stage cost per byte of text, as measured: by the records of runs, or by a benchmark.
 
 A job costs a start, and so many CPU seconds for each megabyte of text that the corpus reads. A step that nothing was
 measured of has no rate. Text is counted as UTF-8, uncompressed.

@@ -222,7 +222,7 @@ def main(arguments: Sequence[str]) -> int:
     # Else pydantic looks for plugins in everything that is installed, which opens hundreds of files.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     parser = argparse.ArgumentParser(prog="python -m pipeline")
-    parser.add_argument("chapter")
+    parser.add_argument("stage")
     parser.add_argument("step")
     parser.add_argument("--settings", required=True, help="the step's settings, JSON")
     parser.add_argument("--operation", default="{}", help="those of its settings that change no result, JSON")
@@ -243,9 +243,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch", help="where a batch writes what its units wrote")
     parser.add_argument("--of", help="the hash of what the batch was planned to read")
     options = parser.parse_args(arguments)
-    name = f"{options.chapter}.{options.step}"
-    if not (PACKAGE / options.chapter / f"{options.step}.py").is_file():
-        raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
+    name = f"{options.stage}.{options.step}"
+    if not (PACKAGE / options.stage / f"{options.step}.py").is_file():
+        raise InputError(f"there is no step {name}: the stages are folders of pipeline/")
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job of Slurm stops in its own way, see slurm/requeue.py
         signal.signal(signal.SIGTERM, _terminate)
     if options.batch:

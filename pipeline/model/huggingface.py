@@ -274,15 +274,19 @@ def import_model(arguments: list[str]) -> int:
     folder, out = _folders("import", arguments)
     architecture, vocabulary_size, state = read(folder)
     _, _, sequence_length = read_architecture(folder)
-    out.mkdir(parents=True)
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
     ends = {"eos_token_id": end_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
-    (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
-    write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
-    for name in _TOKENIZER:
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, out / name)
+    out.mkdir(parents=True)
+    try:
+        (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
+        write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
+        for name in _TOKENIZER:
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, out / name)
+    except BaseException:
+        shutil.rmtree(out)  # a folder that is there would refuse the next import
+        raise
     return 0
 
 

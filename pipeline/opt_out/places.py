@@ -100,7 +100,7 @@ class RunSearch:
         self.unread: list[RemainingCopy] = []
 
     def places(self) -> list[RemainingCopy]:
-        """Return every place, in the order of the chapters."""
+        """Return every place, in the order of the stages."""
         found = [*self._corpora(), *self._parts(), *self._tokens(), *self._models(), *self._recoveries()]
         return [*found, *self._private(), *self.unread]
 

@@ -1,4 +1,4 @@
-"""What the chapters sources and corpus will need, before their first job: text, jobs, memory, hours, disk.
+"""What the stages sources and corpus will need, before their first job: text, jobs, memory, hours, disk.
 
 Jobs, and what each asks for, are those of the run itself. Text is told by the beginnings of files, time by measured
 rates; both are estimates, and the most: as if nothing were removed.
@@ -98,7 +98,7 @@ class CorpusPlan:
         return found
 
     def _steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Return of each step of a chapter that has jobs what they are and ask for."""
+        """Return of each step of a stage that has jobs what they are and ask for."""
         found = {}
         for name, step in STEPS.items():
             if step.stage != of_stage:

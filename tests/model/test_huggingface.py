@@ -164,6 +164,24 @@ def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
         huggingface.read(tmp_path / "nowhere")
 
 
+def test_an_import_that_fails_leaves_no_folder(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, own = tmp_path / "first", tmp_path / "own"
+    export(SHAPES[2], tokenizer, first, ends=[1])
+    generation = (first / "generation_config.json").read_bytes()
+    (first / "generation_config.json").write_text("{")
+    assert main(["model", "import", str(first), str(own)]) == 2
+    assert "generation_config.json" in capsys.readouterr().err and not own.exists()
+    (first / "generation_config.json").write_bytes(generation)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            huggingface.import_model([str(first), str(own)])
+    assert not own.exists()
+    assert main(["model", "import", str(first), str(own)]) == 0
+
+
 def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, own, second = (tmp_path / name for name in ("first", "own", "second"))
     export(SHAPES[2], tokenizer, first, ends=[5, 1, 9])
