@@ -40,6 +40,12 @@ def ended(folder: Path, step: int = 10) -> Path:
     return folder
 
 
+def test_an_outcome_replaces_what_an_earlier_try_left(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5/weights").write_text("half of them")
+    assert sorted(path.name for path in ended(tmp_path / "5").iterdir()) == ["metrics.jsonl", "outcome.json"]
+
+
 def test_a_cell_that_diverges_has_that_as_its_result(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     asked = settings(last_step=5, learning_rate=1e30, warmup_steps=0, stability={"skips_in_a_row": 1})
     with pytest.raises(Diverged, match=r"in batch 2 of step \d"):
