@@ -275,6 +275,9 @@ def test_a_step_has_the_joules_of_its_time_on_all_nodes_however_many_they_are(
     turns = "".join(of_node(began + at, began + at + 1, 100 + 100 * (at % 2), 8) for at in range(1000))
     run_folder.write(f"provenance/readings/{killed}@n1.jsonl", turns)
     run_folder.write(f"provenance/readings/{killed}@n2.jsonl", of_node(began, began + 500, 25_000, 8, node="n2"))
+    # What another lost job used at that time, on a node of its own, is not the training's.
+    failed = "corpus.filter.main.20260301T0430.9"
+    run_folder.write(f"provenance/readings/{failed}@n3.jsonl", of_node(began, began + 1000, 9e6, 8, node="n3"))
     lines = [
         {"step": 1, "ended_unix_seconds": began + 301.0, "seconds": 1.0},  # 100 W + 50 W
         {"step": 2, "ended_unix_seconds": began + 302.0, "seconds": 1.0},  # 200 W + 50 W

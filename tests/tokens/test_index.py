@@ -154,6 +154,9 @@ def test_tokens_that_suffice_are_indexed_and_models_change_nothing_of_the_index(
     use = TokenUse(model="base", sequence_length=16, steps=10, sampling=Sampling(), validates=True)
     settings = IndexSettings(shards=3, uses=[use])
     places = {split: sorted((copied / split).iterdir()) for split in ("train", "validation")}
-    index.run(settings, **places, index=copied / "index.json")
+    counts = index.run(settings, **places, index=copied / "index.json")
     assert (copied / "index.json").read_bytes() == built.read_bytes()
+    described = json.loads(built.read_text())
+    for split in ("train", "validation"):
+        assert counts[split] == {name: described[split][name] for name in ("documents", "tokens", "bytes")}
     assert settings.of_result() == IndexSettings(shards=3).of_result() and settings.of_operation()
