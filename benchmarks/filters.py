@@ -27,7 +27,7 @@ from datatrove.pipeline.formatters import FTFYFormatter, PIIFormatter  # noqa: E
 from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
-from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
+from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus.filter import (  # noqa: E402
     Collect,
     blocks,

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from datatrove.data import Document
 
-from benchmarks.sides import texts
+from benchmarks.comparison import texts
 from pipeline.corpus.text.language_identification import IdentifyLanguage
 
 SHARES = (0.0, 0.1, 0.2, 0.25, 0.35, 0.4, 0.5)

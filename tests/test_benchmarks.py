@@ -32,7 +32,8 @@ def test_no_test_imports_a_benchmark() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["import benchmarks.run", "from benchmarks import run", "def f():\n  from benchmarks.run import main"]
+    "line",
+    ["import benchmarks.whole_run", "from benchmarks import run", "def f():\n  from benchmarks.whole_run import main"],
 )
 def test_such_an_import_is_found(line: str) -> None:
     assert len(of_benchmarks(ast.parse(line))) == 1

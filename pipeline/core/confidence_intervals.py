@@ -23,7 +23,7 @@ COVERAGE = {
     "corpus-level": (0.88, 0.91, 0.92, 0.93, 0.93, 0.94, 0.95, 0.94, 0.95),
     "function": (0.92, 0.88, 0.86, 0.91, 0.93, 0.93, 0.96, 0.92, 0.93),
 }
-"""The share of intervals that hold the truth, of so many units: the lowest one of `benchmarks/intervals.py`."""
+"""The share of intervals that hold the truth, of so many units: the lowest one of `benchmarks/interval_coverage.py`."""
 
 
 class Ratio(NamedTuple):

@@ -1,6 +1,6 @@
 """How often the intervals of scores hold the truth, simulated: of means, shares, differences and corpus-level metrics.
 
-    PYTHONPATH=. python benchmarks/intervals.py [--rounds 2000] [--run results/RUN]
+    PYTHONPATH=. python benchmarks/interval_coverage.py [--rounds 2000] [--run results/RUN]
 
 Each line is a distribution, each column a number of units: single items, or clusters of items. RUN adds the values of
 real items, drawn with replacement, of which those of all items are the truth. The last lines are the lowest share of

@@ -1,6 +1,6 @@
 """What data jobs are billed for beside what their cores do, by the smallest allocations of the platforms' files.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/allocations.py [--spread 0.25]
+    PYTHONPATH=. .venv/bin/python benchmarks/billed_allocations.py [--spread 0.25]
 
 Nothing is submitted. Requests and the way in which jobs are put together are the run's own (`pipeline.slurm.resources`,
 `pipeline.slurm.executor.job_requests`). How long a unit takes is a model: CPU seconds of one core without the start of

@@ -1,6 +1,6 @@
 """How fast a shard is tokenised and written, against the tokenizer alone on the same texts.
 
-    PYTHONPATH=. python benchmarks/tokenising.py 'DATA/*.jsonl.gz' [--megabytes 20] [--threads 1] [--repeat 3]
+    PYTHONPATH=. python benchmarks/tokenization.py 'DATA/*.jsonl.gz' [--megabytes 20] [--threads 1] [--repeat 3]
 
 Reading Parquet, cutting into groups, packing and writing Arrow are ours; the tokenizer alone is `encode_batch` and
 `encode_batch_fast` of the texts in memory, without asking for the numbers. The least of the repeats counts of each,

@@ -1,6 +1,6 @@
 """How alike near copies are to the documents that are kept for them, and what it costs to ask.
 
-    PYTHONPATH=. python benchmarks/near_copies.py 'FOLDER/*.jsonl.gz'
+    PYTHONPATH=. python benchmarks/near_duplicates.py 'FOLDER/*.jsonl.gz'
 
 Reads real texts (at most 200,000 characters of each) and adds a copy for every fifth, in which up to every twelfth
 word is replaced by another of its text. They are signed, and their copies found with `minimum_jaccard: 0` and with the

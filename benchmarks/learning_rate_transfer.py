@@ -1,6 +1,6 @@
 """Which learning rate is best at each width, with maximal update parametrisation and without.
 
-    PYTHONPATH=. python benchmarks/learning_rates.py 'DATA/text/nl_openboek.jsonl.gz' [--widths 64 128 256] [--seeds 2]
+    PYTHONPATH=. python benchmarks/learning_rate_transfer.py 'DATA/text/nl_openboek.jsonl.gz' [--widths 64 128 256] [--seeds 2]
 
 Models of two layers read the bytes of real text, each for as many steps; they begin with deviations of 0.02, or with
 maximal update parametrisation of one by the root of the base, the least of the widths. The loss is that of held-out

@@ -1,8 +1,8 @@
 """What a job costs before its step begins, and as a whole: CPU seconds and file calls, in a run of many units.
 
-    PYTHONPATH=. python benchmarks/job_start.py PROJECT --units 10000 [--whole]
+    PYTHONPATH=. python benchmarks/job_startup.py PROJECT --units 10000 [--whole]
 
-PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/run.py leaves, and a git
+PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/whole_run.py leaves, and a git
 repository. The records of a unit are copied until there are as many as in a run of so many units; the copies are
 removed at the end. Each step's command is taken from its record and ends where the step would begin. The libraries that
 the step's module imports are told apart, as a Python that does nothing else. CPU seconds are user and system of all
@@ -17,7 +17,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.scale import cost, file_calls
+from benchmarks.large_run_startup import cost, file_calls
 
 # The commands of the contract, ended where the step would begin.
 START = """

@@ -1,6 +1,6 @@
 """Searches the titles and addresses of real documents: how many change, which, and what it takes beside the text.
 
-    python benchmarks/fields.py FILE.jsonl.gz …
+    python benchmarks/metadata_fields.py FILE.jsonl.gz …
 
 Beside the address of each document stand the addresses in its text, to have many different ones.
 """

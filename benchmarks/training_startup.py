@@ -1,9 +1,9 @@
 """What a training on many processes spends before its first step, at a milestone and when it goes on.
 
-    PYTHONPATH=. python benchmarks/start.py weights [--preset gptnl-30b] [--processes 64 256]
-    PYTHONPATH=. python benchmarks/start.py milestone [--preset gptnl-30b] [--processes 64 256] [--folder FOLDER]
-    PYTHONPATH=. python benchmarks/start.py hashing [--folder FOLDER]
-    PYTHONPATH=. python benchmarks/start.py tokens [--tokens 1e12] [--shards 1000] [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/training_startup.py weights [--preset gptnl-30b] [--processes 64 256]
+    PYTHONPATH=. python benchmarks/training_startup.py milestone [--preset gptnl-30b] [--processes 64 256] [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/training_startup.py hashing [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/training_startup.py tokens [--tokens 1e12] [--shards 1000] [--folder FOLDER]
 
 Each is what one process does, without the others and without a device, beside what it would do alone.
 """

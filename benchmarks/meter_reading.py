@@ -1,6 +1,6 @@
 """What reading a node's meters costs: CPU seconds of a look and of a take, on files as Linux shows them.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/meters.py [CALLS]
+    PYTHONPATH=. .venv/bin/python benchmarks/meter_reading.py [CALLS]
 
 Four packages with their memory are read from a folder like /sys/class/powercap; eight boards answer at once, so that a
 driver's own time is not in the figure. The goal is at most 0.5 % of one core with a look every two seconds.

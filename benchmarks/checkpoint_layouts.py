@@ -1,6 +1,6 @@
 """Every ordered pair of layouts: what one saved, the other loads, and both go on alike.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/checkpoints.py FOLDER
+    PYTHONPATH=. .venv/bin/python benchmarks/checkpoint_layouts.py FOLDER
 
 {1, 2, 4 processes} × {no_shard, full_shard, zero1, zero2, zero3}, each trained for three steps and saved; each of the
 15 loads each of the 15, saves it again at once, and takes two steps. The first step's loss shows the weights, the

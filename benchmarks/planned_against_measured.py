@@ -1,6 +1,6 @@
 """What a plan says of memory and time of twenty trainings, against real steps of them on this machine.
 
-    PYTHONPATH=. python benchmarks/planned_steps.py
+    PYTHONPATH=. python benchmarks/planned_against_measured.py
 
 Two processes over gloo take steps of FSDP: three strategies, three micro-batches, recomputed or not, and one each in
 bf16 and with selective recomputation. Memory is traced (`plan CONFIG`) and by formula (`plan.json`); time is by

@@ -1,6 +1,6 @@
 """Reads the same documents in every format: megabytes of text per CPU second, and the peak memory of its process.
 
-    python benchmarks/reading.py MEGABYTES [MEGABYTES …]
+    python benchmarks/readers.py MEGABYTES [MEGABYTES …]
 
 Two sizes show that memory does not depend on the size of a file.
 """

@@ -1,6 +1,6 @@
 """What a start of Snakemake asks of a login node where a run has many units: CPU seconds, memory, file calls.
 
-    PYTHONPATH=. python benchmarks/scale.py --units 10000 [--file-calls] [--keep FOLDER]
+    PYTHONPATH=. python benchmarks/large_run_startup.py --units 10000 [--file-calls] [--keep FOLDER]
 
 The whole run is planned by dry runs: nothing made, all made, all made but forgotten by Snakemake, one raw file changed.
 The outputs are empty files; names, numbers, parameters, records and Snakemake's memory are those of a run. CPU seconds
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from benchmarks.run import copy_project
+from benchmarks.whole_run import copy_project
 from pipeline.config.configuration import load
 from pipeline.sources.units import assign_unit
 from pipeline.workflow.dag import Dag

@@ -1,6 +1,6 @@
 """The whole corpus chapter against datatrove composed of the same filters: speed and memory of each step.
 
-    python benchmarks/chapter.py DATA [--preset fineweb2] [--every 1]
+    python benchmarks/corpus_stage.py DATA [--preset fineweb2] [--every 1]
 
 DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file on one
 core, each in a process of its own, use the same language model and thresholds, and end in written documents without
@@ -33,8 +33,8 @@ from datatrove.pipeline.dedup.minhash import (  # noqa: E402
 from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
+from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
 from benchmarks.filters import our_filter, stock_filter  # noqa: E402
-from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
 from pipeline.corpus.document_streams import kept_schema, read_kept  # noqa: E402
 from pipeline.corpus.documents import DocumentWriter  # noqa: E402

@@ -1,12 +1,12 @@
 """How fast the suffixes of a training shard are sorted, and texts found in them, beside infini-gram on the same.
 
-    PYTHONPATH=. python benchmarks/quote.py 'DATA/*.jsonl.gz' --infini PYTHON [--tokens 100e6]
+    PYTHONPATH=. python benchmarks/text_search.py 'DATA/*.jsonl.gz' --infini PYTHON [--tokens 100e6]
 
 PYTHON is the interpreter of an environment of its own that has infini-gram. The tokens are real text, repeated with one
 token in twenty drawn anew by Zipf's law. Asked for are 50 tokens in a row: half of the questions as they stand in the
 shard, half with every tenth word another one. Ours gives all parts of 40 characters and more with their documents,
 wherever a token is cut; infini-gram's `attribute` all of ten tokens and more with one document each. Both are sorted
-and searched on one core, after one question that reads what is read once. Written to `benchmarks/results/quote.md`.
+and searched on one core, after one question that reads what is read once. Written to `benchmarks/results/text_search.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.sides import texts
+from benchmarks.comparison import texts
 from pipeline.core.settings import Settings
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.tokenizer import train

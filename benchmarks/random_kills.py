@@ -1,6 +1,6 @@
 """Kills the processes of a training at random and looks whether anything is lost.
 
-    PYTHONPATH=. python benchmarks/chaos.py TOKENS TOKENIZER FOLDER [--kills 100] [--seed 1] [--strategy full_shard]
+    PYTHONPATH=. python benchmarks/random_kills.py TOKENS TOKENIZER FOLDER [--kills 100] [--seed 1] [--strategy full_shard]
 
 TOKENS and TOKENIZER are folders of a finished run (results/RUN/tokens/NAME, results/RUN/tokenizer/NAME). A small model
 is trained twice in FOLDER: undisturbed, and with a rank, torchrun or the segment's process killed, stopped or asked to

@@ -1,7 +1,7 @@
 """What each preset keeps of each source, as a table, or documents to be read by somebody who does not know the rules.
 
-    python benchmarks/genres.py CONFIG [data=DATA]
-    python benchmarks/genres.py CONFIG [data=DATA] --draw SEED FOLDER [--leave-out REGEX]
+    python benchmarks/genre_presets.py CONFIG [data=DATA]
+    python benchmarks/genre_presets.py CONFIG [data=DATA] --draw SEED FOLDER [--leave-out REGEX]
 
 Raw sources of JSON lines are judged whole, by the language model of py3langid; the corpus is `main`, and what it keeps
 is the last column. With --draw, 100 documents that `main` keeps and 100 that it removes, of sources that the regular

@@ -1,6 +1,6 @@
 """How long a run takes from nothing, installation left out, and how much memory all its processes take together.
 
-    python benchmarks/run.py CONFIG FOLDER [KEY=VALUE …]
+    python benchmarks/whole_run.py CONFIG FOLDER [KEY=VALUE …]
 
 The project is copied into FOLDER, which must not exist; the results stay there.
 """

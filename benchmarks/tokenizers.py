@@ -1,6 +1,6 @@
 """Tokenizers side by side on real text: fertility, parity, Rényi efficiency, whole words, seconds and peak memory.
 
-    PYTHONPATH=. python benchmarks/vocabularies.py DATA [--megabytes 20] [--sample-bytes N] [--algorithms bpe unigram]
+    PYTHONPATH=. python benchmarks/tokenizers.py DATA [--megabytes 20] [--sample-bytes N] [--algorithms bpe unigram]
         [--sizes 8192 16384 32768] [--digits left]
 
 DATA holds text/*.jsonl.gz, of which those of Dutch and English are read, and eval/sib200_{nl,en}.jsonl.gz, the same
@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tokenising import documents
+from benchmarks.tokenization import documents
 
 LANGUAGES = ("en", "nl")
 VALIDATION_FRACTION = 0.05
