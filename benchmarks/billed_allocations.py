@@ -1,14 +1,13 @@
-"""What data jobs are billed for beside what their cores do, by the smallest allocations of the platforms' files.
+"""Core-hours billed for data jobs, against the core-hours they use, on the three platforms.
 
     PYTHONPATH=. .venv/bin/python benchmarks/billed_allocations.py [--spread 0.25]
 
-Nothing is submitted. Requests and the way in which jobs are put together are the run's own (`pipeline.slurm.resources`,
-`pipeline.slurm.executor.job_requests`). How long a unit takes is a model: CPU seconds of one core without the start of
-its process, measured with the preset `standard` on one unit of 63.7 MB stored (194 MB of text), times the unit's bytes,
-which are spread about their mean. A core is taken to compute all the time: waiting for files is not in it. A batch
-gives a free core the largest unit that is left. Batches that become ready together are packed; those that become ready
-one by one, as the batch before them ends (signatures, decontaminate), are billed alone. Fertility is counted with the
-shards, beside which it runs; a shard's threads are taken to be one.
+Nothing is submitted. Requests and packing are the run's own (`pipeline.slurm.resources`,
+`pipeline.slurm.executor.job_requests`). The time of a unit is modeled: CPU seconds of one core, measured with the
+preset `standard` on one unit of 63.7 MB stored (194 MB of text) without process start-up, times the unit's bytes,
+which vary around their mean. A core is assumed to compute all the time. A batch gives a free core its largest
+remaining unit. Batches that become ready together are packed; batches that become ready one at a time, as the previous
+batch ends (signatures, decontaminate), are billed alone. Fertility runs next to the shards; a shard uses one thread.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Every ordered pair of layouts: what one saved, the other loads, and both go on alike.
+"""Save a checkpoint in each parallel layout and load it in each other, for all ordered pairs.
 
     PYTHONPATH=. .venv/bin/python benchmarks/checkpoint_layouts.py FOLDER
 
-{1, 2, 4 processes} × {no_shard, full_shard, zero1, zero2, zero3}, each trained for three steps and saved; each of the
-15 loads each of the 15, saves it again at once, and takes two steps. The first step's loss shows the weights, the
-second one's the optimizer's state. Compared: all tensors, exactly, and the losses with those of the layout that saved.
+{1, 2, 4 processes} × {no_shard, full_shard, zero1, zero2, zero3}: each of the 15 layouts trains three steps and saves;
+each loads all 15 checkpoints, saves again at once, and takes two steps. The first step's loss checks the weights, the
+second step's the optimizer state. All tensors must be equal; losses are compared with those of the saving layout.
 """
 
 from __future__ import annotations

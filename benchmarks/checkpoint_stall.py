@@ -1,10 +1,10 @@
-"""How long the training waits for an asynchronous checkpoint, against one that is written before it goes on.
+"""Seconds that training waits for an asynchronous checkpoint, against a synchronous one.
 
-    PYTHONPATH=. .venv/bin/python -m torch.distributed.run --standalone --nproc-per-node=2 \
+    PYTHONPATH=. .venv/bin/python -m torch.distributed.run --standalone --nproc-per-node=2 \\
         benchmarks/checkpoint_stall.py FOLDER [--megabytes 100]
 
-A model of so many megabytes, sharded, with the optimizer's state (three times that in all). Both sides write the same
-bytes in one run, in turns: after a forward and a backward pass the optimizer must wait for what is left of the copy.
+A sharded model of that many megabytes, with its optimizer state (three times that in all). Both ways write the same
+bytes in one run, in turns. After a forward and a backward pass, the optimizer waits for the rest of the copy.
 """
 
 from __future__ import annotations

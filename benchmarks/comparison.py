@@ -1,4 +1,4 @@
-"""What the benchmarks that compare two sides share: their texts, and a process of its own for each side."""
+"""Texts and measured processes for the benchmarks that compare two implementations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What `plan` says of the corpus chapter beside what a finished run measured, and the rates that its records give.
+"""The corpus stage's forecast by `polder plan`, against a finished run and the rates in its records.
 
     PYTHONPATH=. python benchmarks/corpus_plan.py CONFIG RUN [data=DATA]
 
-The plan is made as before the run: by its configuration and the raw files alone, with the benchmark's rates.
+The forecast uses the configuration and the raw files alone, with the benchmark's rates, as before a run.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The whole corpus chapter against datatrove composed of the same filters: speed and memory of each step.
+"""Speed and memory of the whole corpus stage, against datatrove composed of the same filters.
 
     python benchmarks/corpus_stage.py DATA [--preset fineweb2] [--every 1]
 
-DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file on one
-core, each in a process of its own, use the same language model and thresholds, and end in written documents without
-near duplicates. Ours: filter, signatures, find_duplicates, deduplicate. Datatrove's: its reader, ftfy, py3langid as
-anybody would call it, its C4, Gopher and FineWeb filters, PII and writer, then its four steps of MinHash and a writer,
-with its default words, spaCy's. What only ours does is in its time: ten kinds of personal data instead of two, exact
-duplicates, the reasons of what was removed, sorted Parquet. Left out of both: decontamination, of which datatrove's
-block needs lighteval.
+DATA is a folder of *.jsonl.gz with `text`; every N-th document is read. Both sides read the same file on one core,
+each in its own process, with the same language model and thresholds, and write documents without near duplicates.
+Polder's steps: filter, signatures, find_duplicates, deduplicate. Datatrove's: its reader, ftfy, py3langid in its
+documented way, its C4, Gopher and FineWeb filters, PII and writer, then its four MinHash steps and a writer, with
+spaCy's words, its default. Polder's time includes what only Polder does: ten kinds of personal data instead of two,
+exact duplicates, reasons of removal, sorted Parquet. Neither side decontaminates, because datatrove's block needs
+lighteval.
 """
 
 from __future__ import annotations

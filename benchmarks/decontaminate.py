@@ -1,8 +1,8 @@
-"""How fast a corpus is searched for evaluation items, and which documents of which source contain those of which task.
+"""Speed of the search for evaluation items in a corpus, and matches by source and task.
 
     python benchmarks/decontaminate.py CONFIG [data=DATA]
 
-Raw sources of JSON lines are searched, before any filter.
+It searches raw sources of JSON lines, before any filter.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How fast documents are signed, and how fast and in how much memory their copies are found.
+"""Speed of document signatures, and speed and memory of the search for duplicates.
 
     PYTHONPATH=. python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000] [--jobs 4]
     PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
 
-The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
-and finds the copies with the step of the pipeline; near copies have no texts that would be compared (`near_copies.py`
-does that). With several jobs that share the keys it finds them a second time, to the same bytes. The second signs
-pieces of 2,000 bytes of real text: with the step, and with
-datatrove's block, with the same words and with spaCy's. Each part runs in a process of its own, on one core.
+The first command writes signatures of synthetic documents, one in five a copy of another, half of these exact, and
+runs the pipeline's step on them. The synthetic near duplicates have no texts to compare; `near_duplicates.py` covers
+that. With several jobs it repeats the search over shares of the keys and compares the bytes. The second command signs
+pieces of 2,000 bytes of real text: with the step, and with datatrove's block, with the same words and with spaCy's.
+Each part runs in its own process, on one core.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Power model and forecast against the published figures, on the published jobs of a curation pipeline on Snellius.
+"""Error of the power model and of the energy forecast, on published jobs of a curation pipeline on Snellius.
 
     PYTHONPATH=. .venv/bin/python benchmarks/energy_forecast.py FOLDER
 
-FOLDER holds measurements_raw.csv (paper/data of https://github.com/kruuusher13/GPT-NL-Energy-Estimation-, Apache-2.0);
-without it, FOLDER may be tests/energy, which has the same jobs in ear_jobs.csv. Calibrated on 1,000 and 100,000
-documents, two runs each; a ratio below 1 is better than published. Work is counted in documents, as published, and in
-the bytes of the texts, which are known before a run as well: those that a job moved, less what every start moves.
+FOLDER holds measurements_raw.csv (paper/data of https://github.com/kruuusher13/GPT-NL-Energy-Estimation-, Apache-2.0),
+or is tests/energy, whose ear_jobs.csv has the same jobs. Calibration uses 1,000 and 100,000 documents, two runs each;
+a ratio below 1 is better than the published error. Work is counted in documents, as published, and in the bytes of the
+texts, which are known before a run too: bytes moved by a job less those moved by every start-up.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How much sooner a model answers than by lm-eval's own batching, on the same tasks of mixed lengths in the same run.
+"""Speed of evaluation requests, against lm-eval's own batching on the same tasks in the same run.
 
     python benchmarks/evaluation.py FOLDER DATA [EXAMPLES]
 
-FOLDER is a milestone's `huggingface`, DATA holds `eval/*.jsonl.gz`. Both sides answer the requests of every shipped
-suite, loaded once; the sides take turns, and each one's shortest time counts. Printed are a line per kind of request,
-with how far both lie from the same model in 64 bits, and the ratio of all.
+FOLDER is a milestone's `huggingface`; DATA holds `eval/*.jsonl.gz`. Both sides answer the requests of all shipped
+suites, loaded once. They take turns, and the shortest time of each counts. It prints a line per kind of request with
+the distance of both from the same model in 64 bits, and the overall ratio.
 """
 
 from __future__ import annotations

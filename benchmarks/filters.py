@@ -1,11 +1,11 @@
-"""The filters against those of datatrove: their speed and memory, or how often they decide alike.
+"""Speed, memory and agreement of the filters, against datatrove's.
 
     python benchmarks/filters.py DATA [--preset standard] [--every 1]
     python benchmarks/filters.py --agreement DATA [--every 1]
 
-DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file, use the
-same language model and thresholds and run in a process of their own on one core; datatrove splits words with spaCy,
-which is its default, and writes JSON lines, ours masks ten kinds of personal data and writes Parquet.
+DATA is a folder of *.jsonl.gz with `text`; every N-th document is read. Both sides read the same file with the same
+language model and thresholds, each in its own process on one core. Datatrove splits words with spaCy, its default, and
+writes JSON lines; Polder masks ten kinds of personal data and writes Parquet.
 """
 
 from __future__ import annotations

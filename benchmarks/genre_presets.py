@@ -1,11 +1,11 @@
-"""What each preset keeps of each source, as a table, or documents to be read by somebody who does not know the rules.
+"""Documents and bytes that each preset keeps of each source, or a sample for a blind reading.
 
     python benchmarks/genre_presets.py CONFIG [data=DATA]
     python benchmarks/genre_presets.py CONFIG [data=DATA] --draw SEED FOLDER [--leave-out REGEX]
 
-Raw sources of JSON lines are judged whole, by the language model of py3langid; the corpus is `main`, and what it keeps
-is the last column. With --draw, 100 documents that `main` keeps and 100 that it removes, of sources that the regular
-expression does not match, lie mixed in FOLDER/texts.txt; FOLDER/verdicts.csv says what became of each.
+The benchmark judges raw sources of JSON lines as a whole, with py3langid's language model; the last column is the
+corpus `main`. With --draw it writes 100 kept and 100 removed documents of `main`, mixed, to FOLDER/texts.txt, without
+the sources that match the regular expression; FOLDER/verdicts.csv holds the decisions.
 """
 
 from __future__ import annotations

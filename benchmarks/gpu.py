@@ -49,7 +49,7 @@ STRATEGIES = {
 }
 TOKENS_OF_A_TILE = 8192
 ROUNDS = 2
-TOLD = "told: "  # before what a training tells, on its standard output
+RESULT = "result: "  # precedes the JSON of a training on its standard output
 MEMORY = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}  # as of a training: pipeline.pretrain.processes.worker
 
 
@@ -94,10 +94,10 @@ class Session:
             ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=max(left, 1), env=environment)
         except subprocess.TimeoutExpired:
             return {"failed": "the time was over"}
-        told = [line for line in ran.stdout.splitlines() if line.startswith(TOLD)]  # libraries print there as well
+        told = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]  # libraries print there as well
         if ran.returncode or not told:
             return {"failed": f"exit code {ran.returncode}, see the messages above"}
-        outcome = json.loads(told[-1].removeprefix(TOLD))
+        outcome = json.loads(told[-1].removeprefix(RESULT))
         self.machine = outcome.pop("machine")
         return {**outcome, **self._rates(outcome, settings)} if "seconds" in outcome else outcome
 

@@ -1,6 +1,6 @@
-"""One training on one device for `benchmarks/gpu.py`, in a process of its own: python gpu_training.py SETTINGS.
+"""Train once on one device for `benchmarks/gpu.py`, in a separate process: python gpu_training.py SETTINGS.
 
-Prints a line of JSON behind "told: ": seconds of the steps, last loss, peak memory, power, and the machine; or that
+Prints one line, "result: " and JSON: seconds of the steps, last loss, peak memory, power and the machine, or that
 memory ran out.
 """
 
@@ -217,4 +217,4 @@ def _batches(tokens: Tensor, size: int) -> list[Batch]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", FutureWarning)
-    print(f"told: {json.dumps(train(json.loads(sys.argv[1])))}", flush=True)
+    print(f"result: {json.dumps(train(json.loads(sys.argv[1])))}", flush=True)

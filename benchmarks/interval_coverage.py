@@ -1,10 +1,10 @@
-"""How often the intervals of scores hold the truth, simulated: of means, shares, differences and corpus-level metrics.
+"""Simulated coverage of the confidence intervals of scores: means, shares, differences, corpus-level metrics.
 
     PYTHONPATH=. python benchmarks/interval_coverage.py [--rounds 2000] [--run results/RUN]
 
-Each line is a distribution, each column a number of units: single items, or clusters of items. RUN adds the values of
-real items, drawn with replacement, of which those of all items are the truth. The last lines are the lowest share of
-each kind, which `pipeline.core.confidence_intervals.COVERAGE` repeats.
+A line is a distribution, a column a number of units: items, or clusters of items. --run adds the values of real items,
+drawn with replacement, whose overall value is the truth. The last lines are the lowest coverage of each kind, which
+`pipeline.core.confidence_intervals.COVERAGE` repeats.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a job costs before its step begins, and as a whole: CPU seconds and file calls, in a run of many units.
+"""CPU seconds and file calls of a job before its step begins, and as a whole, in a run of many units.
 
     PYTHONPATH=. python benchmarks/job_startup.py PROJECT --units 10000 [--whole]
 
-PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/whole_run.py leaves, and a git
-repository. The records of a unit are copied until there are as many as in a run of so many units; the copies are
-removed at the end. Each step's command is taken from its record and ends where the step would begin. The libraries that
-the step's module imports are told apart, as a Python that does nothing else. CPU seconds are user and system of all
-processes, the smallest of three. File calls are those that strace counts (`strace -f -e trace=%file`); in brackets
-without those that ask about an open file and name none (fstat), which older C libraries do not count.
+PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/whole_run.py leaves, and
+a git repository. The benchmark multiplies a unit's records to that many units and removes the copies at the end. Each
+step's command comes from its record and stops where the step would begin. Imports of the step's module and the start
+of an empty Python are listed separately. CPU seconds are user and system of all processes, the lowest of three. File
+calls are counted by `strace -f -e trace=%file`; the figure in brackets leaves out fstat, which older C libraries do
+not count.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a start of Snakemake asks of a login node where a run has many units: CPU seconds, memory, file calls.
+"""CPU seconds, memory and file calls of a Snakemake start on a login node, for a run of many units.
 
     PYTHONPATH=. python benchmarks/large_run_startup.py --units 10000 [--file-calls] [--keep FOLDER]
 
-The whole run is planned by dry runs: nothing made, all made, all made but forgotten by Snakemake, one raw file changed.
-The outputs are empty files; names, numbers, parameters, records and Snakemake's memory are those of a run. CPU seconds
-are user and system, of all processes; memory is the largest of one process; file calls are those that strace counts
-(`strace -f -e trace=%file`), in a start of its own.
+Dry runs plan the whole run with nothing made, everything made, everything made but unknown to Snakemake, and one raw
+file changed. Outputs are empty files; names, counts, parameters, records and Snakemake's metadata are those of a run.
+CPU seconds are user and system of all processes; memory is the peak of one process; file calls are counted by `strace
+-f -e trace=%file` in a separate start.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which learning rate is best at each width, with maximal update parametrisation and without.
+"""Best learning rate by width, with maximal update parametrization and without.
 
-    PYTHONPATH=. python benchmarks/learning_rate_transfer.py 'DATA/text/nl_openboek.jsonl.gz' [--widths 64 128 256] [--seeds 2]
+    PYTHONPATH=. python benchmarks/learning_rate_transfer.py TEXT.jsonl.gz [--widths 64 128 256] [--seeds 2]
 
-Models of two layers read the bytes of real text, each for as many steps; they begin with deviations of 0.02, or with
-maximal update parametrisation of one by the root of the base, the least of the widths. The loss is that of held-out
-text, the mean over seeds; the best rate is where the parabola through the least loss and its neighbours is least.
-Printed as Markdown.
+Models of two layers read the bytes of real text for the same number of steps. Their initial standard deviation is
+0.02, or, with maximal update parametrization, 1 / sqrt(base width), where the base is the smallest width. The loss is
+that of held-out text, averaged over seeds; the best rate is the vertex of the parabola through the lowest loss and its
+neighbors. Prints Markdown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the meter of a node costs: CPU seconds of a minute of its thread, on a job that does nothing else.
+"""CPU seconds per minute of the node meter's thread, in a job that does nothing else.
 
     python -m benchmarks.meter_overhead [PROCESSES]
 
-PROCESSES other processes run on the node meanwhile, and as many once more below the job. The goal is at most 0.5 % of
-one core. Meters of boards cost what their driver does; those that the node has are read as in a job.
+PROCESSES other processes run on the node, and as many again below the job. The goal is at most 0.5 % of one core.
+Board meters cost what their driver costs; the node's own are read as in a job.
 """
 
 from __future__ import annotations

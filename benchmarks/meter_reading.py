@@ -1,9 +1,10 @@
-"""What reading a node's meters costs: CPU seconds of a look and of a take, on files as Linux shows them.
+"""CPU seconds of one reading of a node's meters, on files in Linux's layout.
 
     PYTHONPATH=. .venv/bin/python benchmarks/meter_reading.py [CALLS]
 
-Four packages with their memory are read from a folder like /sys/class/powercap; eight boards answer at once, so that a
-driver's own time is not in the figure. The goal is at most 0.5 % of one core with a look every two seconds.
+Four packages with their memory are read from a folder like /sys/class/powercap. Eight simulated boards answer at once,
+so that the figure leaves out the driver's own time. The goal is at most 0.5 % of one core with a reading every two
+seconds.
 """
 
 from __future__ import annotations

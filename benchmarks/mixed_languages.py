@@ -1,9 +1,9 @@
-"""How the rule on mixed languages judges Dutch documents into which English was put, and documents as they are.
+"""Decisions of the mixed-language rule on Dutch documents with inserted English, and on unchanged documents.
 
     python benchmarks/mixed_languages.py DATA [--every 4] [--largest 0.3]
 
-DATA is a folder of *.jsonl.gz with `text`, of which the name begins with the language (nl_…, en_…). Whole lines of an
-English document are put into a Dutch one, in one place, until they are a given share of its bytes.
+DATA is a folder of *.jsonl.gz with `text`; file names begin with the language (nl_…, en_…). Whole lines of an English
+document are inserted into a Dutch one, in one place, until they reach a given share of its bytes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How alike near copies are to the documents that are kept for them, and what it costs to ask.
+"""Similarity of near duplicates to the documents kept for them, and the cost of comparing.
 
     PYTHONPATH=. python benchmarks/near_duplicates.py 'FOLDER/*.jsonl.gz'
 
-Reads real texts (at most 200,000 characters of each) and adds a copy for every fifth, in which up to every twelfth
-word is replaced by another of its text. They are signed, and their copies found with `minimum_jaccard: 0` and with the
-default, in the memory that is usual and in 40 MB. Each figure of the step is compared with that of sets of Python, over
-datatrove's simplified text.
+Reads real texts (at most 200,000 characters each) and adds a copy of every fifth, with up to one word in twelve
+replaced by another word of the same text. The step searches with `minimum_jaccard: 0` and with the default, in the
+usual memory and in 40 MB. Each similarity is compared with Python sets over datatrove's simplified text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What keeping the optimizer's state on a disk saves in memory and costs in time, against main memory.
+"""Memory saved and time lost with the optimizer state on a disk, against main memory.
 
     PYTHONPATH=. DS_ACCELERATOR=cpu .venv/bin/python benchmarks/optimizer_on_disk.py FOLDER [--layers 4] [--width 2048]
 
-Both sides train the same model in bf16, each in a process of its own, and save one checkpoint; FOLDER is on the disk.
-With `systemd-run --scope -p MemoryMax=6G` before it, and --strategy for one side alone, it shows who does with less.
+Both sides train the same model in bf16, each in its own process, and save one checkpoint; FOLDER is on the disk. Under
+`systemd-run --scope -p MemoryMax=6G`, with --strategy for one side, it shows which side fits the limit.
 """
 
 from __future__ import annotations

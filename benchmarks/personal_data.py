@@ -1,9 +1,9 @@
-"""How much of the personal data in seeded texts is found, how much of what is found is some, and how fast.
+"""Recall, precision and speed of the search for personal data in seeded texts.
 
     python benchmarks/personal_data.py [--texts 10000] [--seed 1] [--corpus FOLDER] [--errors]
 
-FOLDER holds real text (*.jsonl.gz with the key "text"); of that only the speed and the number found of each kind are
-printed. The exit code is 1 where a kind misses its threshold.
+FOLDER holds real text (*.jsonl.gz with the key "text"), for which only speed and counts by kind are printed. The exit
+code is 1 if a kind misses its threshold.
 """
 
 from __future__ import annotations

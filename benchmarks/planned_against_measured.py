@@ -1,10 +1,11 @@
-"""What a plan says of memory and time of twenty trainings, against real steps of them on this machine.
+"""Memory and time forecast by `polder plan` for twenty trainings, against real steps on this machine.
 
     PYTHONPATH=. python benchmarks/planned_against_measured.py
 
-Two processes over gloo take steps of FSDP: three strategies, three micro-batches, recomputed or not, and one each in
-bf16 and with selective recomputation. Memory is traced (`plan CONFIG`) and by formula (`plan.json`); time is by
-operations at the utilization of the first training, as of a platform that states nothing else. Printed as Markdown.
+Two processes over gloo take FSDP steps: three strategies, three micro-batches, recomputed or not, and one each in bf16
+and with selective recomputation. Memory comes from the trace (`plan CONFIG`) and from the formula (`plan.json`). Time
+comes from operation counts at the first training's utilization, as on a platform that states nothing else. Prints
+Markdown.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Calibrate a node's power on measured jobs: prints the YAML for a partition of a platform's file.
+"""Fit a node's power model to measured jobs, and print the YAML for a partition of a platform file.
 
     PYTHONPATH=. .venv/bin/python benchmarks/power_model.py TABLE.csv --source "EAR, 20 jobs" [--core-watts 4.2 2.6 4.9]
 
-TABLE has the columns busy_cores, watts and seconds, one job alone on its node per row: `watts` is the average power of
-the whole node without its GPUs (EAR: DC_NODE_POWER_W less the GPUx_POWER_W), `busy_cores` the cores that computed on
-average (CPU seconds / seconds). Let some rows keep at least four cores busy; where all have fewer, give the watts of a
-further core with its least and most by `--core-watts`, from a data sheet.
+TABLE has the columns busy_cores, watts and seconds; a row is one job alone on its node. `watts` is the node's mean
+power without its GPUs (EAR: DC_NODE_POWER_W minus the GPUx_POWER_W); `busy_cores` is CPU seconds / seconds. Some rows
+should keep at least four cores busy. If none does, give the watts of one more core with its lowest and highest value
+from a data sheet as --core-watts.
 """
 
 from __future__ import annotations

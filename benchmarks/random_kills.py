@@ -1,10 +1,10 @@
-"""Kills the processes of a training at random and looks whether anything is lost.
+"""Kill processes of a training at random, and check that nothing is lost.
 
-    PYTHONPATH=. python benchmarks/random_kills.py TOKENS TOKENIZER FOLDER [--kills 100] [--seed 1] [--strategy full_shard]
+    PYTHONPATH=. python benchmarks/random_kills.py TOKENS TOKENIZER FOLDER [--kills 100] [--seed 1] [--strategy NAME]
 
-TOKENS and TOKENIZER are folders of a finished run (results/RUN/tokens/NAME, results/RUN/tokenizer/NAME). A small model
-is trained twice in FOLDER: undisturbed, and with a rank, torchrun or the segment's process killed, stopped or asked to
-end again and again. Whatever ends with the segment's process is started again, as a scheduler would.
+TOKENS and TOKENIZER are folders of a finished run (results/RUN/tokens/NAME, results/RUN/tokenizer/NAME). FOLDER gets
+two trainings of a small model: one undisturbed, and one whose rank, torchrun or segment process is killed, stopped or
+asked to end again and again. A segment process that ends is started again, as a scheduler would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the same documents in every format: megabytes of text per CPU second, and the peak memory of its process.
+"""Megabytes of text per CPU second and peak memory for each input format, on the same documents.
 
     python benchmarks/readers.py MEGABYTES [MEGABYTES …]
 

@@ -1,11 +1,11 @@
-"""What the report of a run of 10,000 jobs costs: seconds and memory to make it, its size, and seconds to open it.
+"""Seconds, memory and size of the report of a run of 10,000 jobs, and seconds to open it.
 
     PYTHONPATH=. .venv/bin/python benchmarks/report_page.py RUN [--jobs 10000] [--lost 2000]
 
-RUN is the folder of a finished run, such as results/demo; it is copied, and the copy removed at the end. The records,
-attempts and readings of the steps on units are repeated, one after another in time, until there are so many jobs; so
-many attempts more have failed. The page is opened three times by Chromium with the Python of `.venv-auditors`, from
-before it is asked for until two frames are drawn after it has loaded; the longest counts.
+RUN is the folder of a finished run, such as results/demo; the benchmark works on a copy and removes it. It repeats the
+records, attempts and readings of unit steps over time up to that many jobs, and adds that many failed attempts.
+Chromium opens the page three times with the Python of `.venv-auditors`, from the request until two frames are drawn
+after the load event; the longest time counts.
 """
 
 from __future__ import annotations

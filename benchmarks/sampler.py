@@ -1,12 +1,12 @@
-"""How fast a batch is chosen and read, against Megatron's indexed data set and Hugging Face `datasets`.
+"""Speed of choosing and reading a shuffled batch, against Megatron's indexed data set and Hugging Face `datasets`.
 
     PYTHONPATH=. python benchmarks/sampler.py [--megatron CHECKOUT] [--tokens 40e6] [--batch 1024] [--seconds 5]
 
-All sides hold the same tokens in mapped files and give the same thing: the inputs and targets of a shuffled batch as
-int64, (B, T) each, read once with the token after. Ours computes the order and packs documents as it reads; the others
-get rows that are packed already and an order that numpy drew beforehand, which is less work than their users have.
-The sides take turns of two batches, the second of which is timed, and the quickest of each side counts; tokens per CPU
-second of one process. CHECKOUT is a folder that holds `megatron/core`.
+All sides map the same tokens from files and return the same thing: inputs and targets of a shuffled batch as int64,
+(B, T) each, with each token read once. Polder computes the order and packs documents while reading; the others get
+packed rows and an order drawn beforehand by numpy, less work than their users have. The sides take turns of two
+batches, the second of which is timed; the fastest of each side counts, in tokens per CPU second of one process.
+CHECKOUT is a folder that holds `megatron/core`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What many jobs of a run ask of the login node, of the nodes and of Slurm: memory, core-seconds, questions.
+"""Memory, core-seconds and Slurm queries of many small jobs, on the login node, the nodes and Slurm.
 
     PYTHONPATH=. python benchmarks/slurm_jobs.py --units 10000 --jobs 2000 --queue 100 [--file-calls]
 
-Brings up the cluster of the tests and reads a corpus of that many small files with `snakemake sources --profile slurm`,
-as a user does: nearly all that its jobs do is start. `--file-calls` counts those of one job's start by strace.
+Starts the tests' cluster and reads a corpus of that many small files with `snakemake sources --profile slurm`. The
+jobs do little more than start. `--file-calls` counts those of one job's start-up by strace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The time of training steps by `pipeline.plan.step_time` against those that others published.
+"""Training step times by `pipeline.plan.step_time`, against published ones.
 
-With `--fit` its two shares are fitted again on the rows of Megatron-LM, and each size is told by the other three; then
-an H100's rate of matrix products on those of FSDP, and each size by the others.
+With --fit its two efficiencies are fitted again to the Megatron-LM rows, and each size is predicted from the other
+three; then the matrix rate of an H100 is fitted to the FSDP rows, and each size is predicted from the others.
 """
 
 from __future__ import annotations

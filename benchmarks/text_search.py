@@ -1,12 +1,12 @@
-"""How fast the suffixes of a training shard are sorted, and texts found in them, beside infini-gram on the same.
+"""Speed of the suffix sort of a training shard and of text search in it, against infini-gram on the same tokens.
 
     PYTHONPATH=. python benchmarks/text_search.py 'DATA/*.jsonl.gz' --infini PYTHON [--tokens 100e6]
 
-PYTHON is the interpreter of an environment of its own that has infini-gram. The tokens are real text, repeated with one
-token in twenty drawn anew by Zipf's law. Asked for are 50 tokens in a row: half of the questions as they stand in the
-shard, half with every tenth word another one. Ours gives all parts of 40 characters and more with their documents,
-wherever a token is cut; infini-gram's `attribute` all of ten tokens and more with one document each. Both are sorted
-and searched on one core, after one question that reads what is read once. Written to `benchmarks/results/text_search.md`.
+PYTHON is the interpreter of a separate environment with infini-gram. The tokens are real text, repeated with one token
+in twenty replaced by a draw from Zipf's law. A query is 50 consecutive tokens: half of the queries verbatim from the
+shard, half with every tenth word replaced. Polder returns all spans of at least 40 characters with their documents,
+whatever the token boundaries; infini-gram's `attribute` returns all spans of at least ten tokens with one document
+each. Both sort and search on one core, after one warm-up query. Writes `benchmarks/results/text_search.md`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How fast a shard is tokenised and written, against the tokenizer alone on the same texts.
+"""Speed of tokenizing and writing a shard, against the tokenizer alone on the same texts.
 
     PYTHONPATH=. python benchmarks/tokenization.py 'DATA/*.jsonl.gz' [--megabytes 20] [--threads 1] [--repeat 3]
 
-Reading Parquet, cutting into groups, packing and writing Arrow are ours; the tokenizer alone is `encode_batch` and
-`encode_batch_fast` of the texts in memory, without asking for the numbers. The least of the repeats counts of each,
-taken in turn, in CPU seconds of all threads and in seconds.
+Polder also reads Parquet, groups, packs and writes Arrow. The tokenizer alone is `encode_batch` and
+`encode_batch_fast` on texts in memory, without reading the token ids. The lowest of the repeats of each counts, taken
+in turns, in CPU seconds of all threads and in seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Tokens per second of training on a CPU: pretrain.segment against Hugging Face's Trainer and a plain PyTorch loop.
+"""Tokens per second of CPU training, against Hugging Face's Trainer and a plain PyTorch loop.
 
     PYTHONPATH=. python benchmarks/training.py [--rounds 3] [--steps 25] [--shape small] [--precision bf16]
 
-All train the same Llama from the same weights on the same batches with fp32 AdamW, the same clipping and learning rate;
-the benchmark fails where their losses differ. In bf16 the peers use autocast, as Trainer does it. Each is a process of
-its own with two threads, one after the other, in several rounds; what counts is the median of the steps after the
-first five. The last two are two processes of one thread each: what sharding costs.
+All sides train the same Llama from the same weights on the same batches with fp32 AdamW, clipping and learning rate;
+the benchmark fails if their losses differ. In bf16 the peers use autocast, as Trainer does. Each side is a process
+with two threads; sides alternate for several rounds, and the median step after the first five counts. The last two
+rows are two processes of one thread each: the cost of sharding.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a training on many processes spends before its first step, at a milestone and when it goes on.
+"""Time that a training on many processes spends before its first step, at a milestone and at a resume.
 
     PYTHONPATH=. python benchmarks/training_startup.py weights [--preset gptnl-30b] [--processes 64 256]
-    PYTHONPATH=. python benchmarks/training_startup.py milestone [--preset gptnl-30b] [--processes 64 256] [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/training_startup.py milestone [--preset gptnl-30b] [--processes 64] [--folder FOLDER]
     PYTHONPATH=. python benchmarks/training_startup.py hashing [--folder FOLDER]
     PYTHONPATH=. python benchmarks/training_startup.py tokens [--tokens 1e12] [--shards 1000] [--folder FOLDER]
 
-Each is what one process does, without the others and without a device, beside what it would do alone.
+Each command measures the work of one process, without the others and without a device, against a run on one process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long a run takes from nothing, installation left out, and how much memory all its processes take together.
+"""Seconds of a run from nothing, without installation, and peak memory of all its processes together.
 
     python benchmarks/whole_run.py CONFIG FOLDER [KEY=VALUE …]
 
-The project is copied into FOLDER, which must not exist; the results stay there.
+The benchmark copies the project into FOLDER, which must not exist; the results stay there.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ in an article.
 The rules of genres begin with Gopher's and differ in four ways. Repetition is looked for within 200 words, because its
 share of a whole document grows with the document's length. Marks that stand alone, as the bars of tables do, are no
 words. A share of function words tells text from menus, tables and lists of names, so that neither bullets nor different
-stop words are counted. And a share of brackets and semicolons tells code and mark-up. `benchmarks/genre_presets.py` measures
-what each genre keeps.
+stop words are counted. A share of brackets and semicolons marks code and mark-up. `benchmarks/genre_presets.py`
+measures what each genre keeps.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tokenizers side by side on real text: fertility, parity, Rényi efficiency, whole words, seconds and peak memory.
+"""Tokenizers compared on real text: fertility, parity, Rényi efficiency, whole words, seconds, peak memory.
 
-    PYTHONPATH=. python benchmarks/tokenizers.py DATA [--megabytes 20] [--sample-bytes N] [--algorithms bpe unigram]
-        [--sizes 8192 16384 32768] [--digits left]
+    PYTHONPATH=. python benchmarks/tokenizer_comparison.py DATA [--megabytes 20] [--sample-bytes N]
+        [--algorithms bpe unigram] [--sizes 8192 16384 32768] [--digits left]
 
-DATA holds text/*.jsonl.gz, of which those of Dutch and English are read, and eval/sib200_{nl,en}.jsonl.gz, the same
-sentences in both, on which parity is measured. Each training is a process of its own. The table is printed as Markdown.
+DATA holds text/*.jsonl.gz, of which Dutch and English files are read, and eval/sib200_{nl,en}.jsonl.gz with the same
+sentences in both languages, for parity. Each training is a separate process. Prints Markdown.
 """
 
 from __future__ import annotations
