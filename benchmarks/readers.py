@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 
 TEXT = "de molenaar loopt elke ochtend over dijk en kijkt of het water hoger staat dan gisteren in zijn schrift"

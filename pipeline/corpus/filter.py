@@ -20,8 +20,9 @@ from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import OptOutFilter, OwnLicense, RawTextReader, RemovedDocuments, refuse_other_licenses
-from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments, RemovedTexts, removed_texts
+from pipeline.corpus.rights_filters import OptOutFilter, OwnLicense, refuse_other_licenses
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
 from pipeline.corpus.rules.harmful_content import FlagHarmful
 from pipeline.corpus.rules.rule_block import RuleBlock

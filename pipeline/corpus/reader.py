@@ -1,71 +1,17 @@
-"""The datatrove blocks at the beginning: raw files to documents, every record counted, and those that rights forbid."""
+"""The datatrove block that reads the raw files of a unit as documents and counts every record."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache, partial
-from typing import Any
 
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
-from datatrove.pipeline.filters.base_filter import BaseFilter
 
-from pipeline.core.errors import InputError
-from pipeline.core.hosts import host_of, suffixes_of
-from pipeline.core.normalization import composed
-from pipeline.corpus.documents import (
-    LICENSE_DIFFERS,
-    LICENSE_NOT_ALLOWED,
-    LICENSE_NOT_STATED,
-    LICENSE_NOT_UNDERSTOOD,
-    OPT_OUT,
-)
-from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.removed_texts import RemovedTexts
-from pipeline.corpus.settings import FilterSettings
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.raw_documents import BROKEN, WITHHELD, RawDocument
-from pipeline.sources.settings import KINDS, OptOut
-from pipeline.sources.spdx_licenses import is_allowed, read_license, say_the_same
-
-
-class RemovedDocuments:
-    """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters.
-
-    Their ids, and the values that decided, are without personal data, as `fields` replaces it. Their texts go to
-    `texts`, where the run asks for them.
-    """
-
-    def __init__(self, source: str, step: str, fields: Fields, texts: RemovedTexts | None = None) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.texts = texts
-        self._source = source
-        self._step = step
-        self._fields = fields
-
-    def __enter__(self) -> RemovedDocuments:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def write(self, document: Document, rank: int = 0) -> None:
-        """Add one document, whose metadata holds `filter_reason` and may hold `filter_value` and `bytes`."""
-        self.rows.append(
-            {
-                "id": self._fields.document_id(document),
-                "source": self._source,
-                "stage": self._step,
-                "reason": document.metadata["filter_reason"],
-                "value": self._fields.text(document.metadata.get("filter_value")),
-                "bytes": document.metadata.get("bytes", len(document.text.encode())),
-                "language": document.metadata.get("language"),
-            }
-        )
-        if self.texts is not None:
-            self.texts.add(self.rows[-1], document)
 
 
 class RawTextReader(PipelineStep):  # type: ignore[misc]
@@ -142,113 +88,3 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
         value = found.value or f"line {found.number}, {found.size} bytes"
         metadata = {"filter_reason": found.reason, "filter_value": value, "bytes": found.size}
         self.removed.write(Document(text="", id=found.id, metadata=metadata))
-
-
-SHOWN_CHARACTERS = 200
-READ_BEFORE = 10_000  # what so many different words mean is remembered
-
-
-class OwnLicense(BaseFilter):  # type: ignore[misc]
-    """Gives each document its own licence where its source names the field for it, and removes what is not allowed.
-
-    A licence that is not there, or that cannot be told, is allowed by nobody. Where the source names no field, a
-    document has the licence of its source, unless it names another one itself: it is removed rather than given a
-    licence that it does not have. What stood there is the value that decided.
-
-    Args:
-        license: that of the source, where documents name their own.
-    """
-
-    name = "Own licence"
-
-    def __init__(
-        self, settings: FilterSettings, license: str | None, exclusion_writer: RemovedDocuments | None = None
-    ) -> None:
-        super().__init__(exclusion_writer)
-        self.settings = settings
-        self.of_source = license
-        self._read = lru_cache(READ_BEFORE)(partial(read_license, names=settings.license_names))
-
-    def filter(self, document: Document) -> bool | tuple[bool, str]:
-        written = document.metadata["own_license"]
-        found = self.settings.license_names.get("") if written is None else self._read(written)
-        if self.settings.license_key is None:
-            if written is not None and self.of_source is None:
-                raise RuntimeError(f"{document.id} states a licence, and its unit was read as one without")
-            is_same = written is None or (found is not None and say_the_same(found, str(self.of_source)))
-            reason = None if is_same else LICENSE_DIFFERS
-        elif found is None:
-            reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
-        else:
-            reason = None if is_allowed(found, self.settings.allowed_licenses) else LICENSE_NOT_ALLOWED
-            document.metadata["license"] = found
-        if reason is None:
-            return True
-        document.metadata["filter_value"] = written and written[:SHOWN_CHARACTERS]
-        return False, reason
-
-
-def refuse_other_licenses(
-    settings: FilterSettings, license: str | None, removed: list[dict[str, Any]], documents_in: int
-) -> None:
-    """Raise InputError where more than `broken_share` of the documents of a unit name another licence than the source.
-
-    Args:
-        license: that of the source.
-        removed: the removed documents, mappings of the columns of REMOVED_SCHEMA.
-    """
-    differing = [row for row in removed if row["reason"] == LICENSE_DIFFERS]
-    if len(differing) > settings.broken_share * documents_in:
-        raise InputError(
-            f"source {settings.source} has the licence {license}, and {len(differing)} of {documents_in} "
-            f"documents name another one, first {differing[0]['id']} ({differing[0]['value']}): set license_key of the "
-            "source to the field with their licence, and license_names to what its words mean"
-        )
-
-
-def _on(listed: set[str], *values: str | None) -> Iterator[str]:
-    """Yield which of the values are on a list, as the list writes them, a value once."""
-    compared = dict.fromkeys(composed(value) for value in values if value is not None)
-    yield from (value for value in compared if value in listed)
-
-
-class OptOutFilter(BaseFilter):  # type: ignore[misc]
-    """Removes documents on an opt-out list under the reason `opt_out`, with the entry that decided as the value.
-
-    A domain stands for all its subdomains. An id is that of the document, the original one behind SOURCE/FILE/, or the
-    one that it has instead where that holds personal data. A holder is that which a document names itself, or that of
-    its source.
-    """
-
-    name = "Opt-out"
-
-    def __init__(
-        self, opt_out: OptOut, holder: str | None = None, exclusion_writer: RemovedDocuments | None = None
-    ) -> None:
-        super().__init__(exclusion_writer)
-        self.holder = holder
-        self.domains = set(opt_out.domains)
-        self.ids = set(opt_out.ids)
-        self.holders = set(opt_out.holders)
-
-    @classmethod
-    def of_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
-        """Return the block for what of a unit is reserved, as its file of the manifest says."""
-        return cls(OptOut(**{kind: listed[kind] for kind in KINDS}), listed["holder"], exclusion_writer)
-
-    def entries(self, document: Document) -> Iterator[str]:
-        """Yield the entries that a document falls under, the one that decides first."""
-        known = document.metadata
-        ids = document.id, known.get("original_id"), known.get("withheld_id")
-        yield from (f"id {candidate}" for candidate in _on(self.ids, *ids))
-        yield from (f"holder {name}" for name in _on(self.holders, known.get("holder"), self.holder))
-        if self.domains:
-            suffixes = suffixes_of(host_of(document.metadata.get("url")))
-            yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
-
-    def filter(self, document: Document) -> bool | tuple[bool, str]:
-        entry = next(self.entries(document), None)
-        if entry is None:
-            return True
-        document.metadata["filter_value"] = entry
-        return False, OPT_OUT

@@ -13,7 +13,7 @@ from datatrove.data import Document
 from pipeline.core import lease
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import HARMFUL, OF_RIGHTS, REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.personal_data import Fields, MaskPersonalData
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
 from pipeline.sources.spdx_licenses import is_allowed
 
@@ -115,3 +115,40 @@ def removed_texts(settings: DeduplicateSettings, private: Path | None) -> Remove
     if private is not None:
         private.unlink(missing_ok=True)
     return None
+
+
+class RemovedDocuments:
+    """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters.
+
+    Their ids, and the values that decided, are without personal data, as `fields` replaces it. Their texts go to
+    `texts`, where the run asks for them.
+    """
+
+    def __init__(self, source: str, step: str, fields: Fields, texts: RemovedTexts | None = None) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.texts = texts
+        self._source = source
+        self._step = step
+        self._fields = fields
+
+    def __enter__(self) -> RemovedDocuments:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, document: Document, rank: int = 0) -> None:
+        """Add one document, whose metadata holds `filter_reason` and may hold `filter_value` and `bytes`."""
+        self.rows.append(
+            {
+                "id": self._fields.document_id(document),
+                "source": self._source,
+                "stage": self._step,
+                "reason": document.metadata["filter_reason"],
+                "value": self._fields.text(document.metadata.get("filter_value")),
+                "bytes": document.metadata.get("bytes", len(document.text.encode())),
+                "language": document.metadata.get("language"),
+            }
+        )
+        if self.texts is not None:
+            self.texts.add(self.rows[-1], document)

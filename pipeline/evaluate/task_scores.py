@@ -31,7 +31,7 @@ from pipeline.evaluate.verdict import (
     judge,
     scaled,
 )
-from pipeline.tokens.held_out import Scored, WordModels
+from pipeline.tokens.ngram_models import Scored, WordModels
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

@@ -19,7 +19,9 @@ from datatrove.data import Document
 from pipeline.corpus.copies.signature_files import signature_schema
 from pipeline.corpus.personal_data import Fields, MaskPersonalData
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import OptOutFilter, RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.rules.web_text import C4Quality
 from pipeline.corpus.signatures import sign

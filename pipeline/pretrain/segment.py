@@ -24,7 +24,8 @@ from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
 from pipeline.pretrain.settings import SegmentSettings, Training
-from pipeline.tokens.held_out import HeldOut, WordModels
+from pipeline.tokens.held_out import HeldOut
+from pipeline.tokens.ngram_models import WordModels
 from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader, refuse_altered
@@ -35,6 +36,7 @@ WATCHING = (
     "pipeline.pretrain.monitors",
     "pipeline.pretrain.held_out_loss",
     "pipeline.tokens.held_out",
+    "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
     "pipeline.core.lease",

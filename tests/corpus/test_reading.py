@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import byte_streams
 from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents
@@ -166,7 +167,8 @@ import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
 kept = sum(1 for _ in RawTextReader(RawFiles("s", [("x.jsonl", Path(sys.argv[1]))]), removed).run())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.corpus.reader import OwnLicense
+from pipeline.corpus.rights_filters import OwnLicense
 from pipeline.corpus.settings import Corpus
 from pipeline.workflow.steps import step_settings
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.reader import OptOutFilter
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.opt_out import entries
 from pipeline.opt_out.entries import ListedEntries, entries_of, read_entries, write_entries
 from pipeline.sources.raw_documents import RawDocument, raw_documents

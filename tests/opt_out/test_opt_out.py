@@ -17,7 +17,7 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
-from pipeline.corpus.reader import OptOutFilter
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
 from pipeline.opt_out.search import on_domains

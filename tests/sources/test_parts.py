@@ -21,7 +21,8 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, split, units
 from pipeline.sources.raw_documents import RawDocument

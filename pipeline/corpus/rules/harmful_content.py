@@ -14,7 +14,7 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.corpus.documents import HARMFUL
-from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.rules.settings import Harmful, HarmfulClassifier, WordList
 
 _WORD = re.compile(r"\w+")

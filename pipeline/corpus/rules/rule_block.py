@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
-from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.corpus.text.words import WordSequence, split
 

@@ -23,7 +23,7 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
-from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removed_texts import RemovedDocuments
 from pipeline.corpus.text.numba_cache import compiled
 
 

@@ -12,7 +12,9 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields, MaskFields
 from pipeline.corpus.personal_data.masking import KINDS
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import OptOutFilter, RawTextReader, RemovedDocuments
+from pipeline.corpus.reader import RawTextReader
+from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import PersonalData
 from pipeline.opt_out.entries import ListedEntries, entries_of
 from pipeline.opt_out.lists import published, read_opt_out

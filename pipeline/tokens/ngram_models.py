@@ -1,0 +1,106 @@
+"""Unigram and bigram models of the training tokens: baselines for validation losses and task scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError
+from pipeline.tokens.token_reader import TokenReader
+
+Integers = npt.NDArray[np.int64]
+
+COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
+PAIR_WEIGHT = 0.7  # of the frequency of the pair, beside that of the token alone (Jelinek-Mercer)
+
+Scored = tuple[Sequence[int], Sequence[int]]
+"""The tokens before, and the tokens whose probability is asked."""
+
+
+class Losses(NamedTuple):
+    """The mean losses in nats per token of both models on one text."""
+
+    unigram: float
+    bigram: float
+
+
+class WordModels:
+    """A unigram and a bigram model of the training split, of the pairs that will be asked, or of all (0.6 GB)."""
+
+    def __init__(self, index: Path, asked: Iterable[Scored] | None = None) -> None:
+        reader = TokenReader(index, "train")
+        size = self._size = reader.vocabulary_size
+        pairs = {pair for before, tokens in asked or () for pair in _pairs(before, tokens)}
+        highest = max((max(pair) for pair in pairs), default=0)
+        if highest >= size:
+            raise InputError(f"{index} has a vocabulary of {size}, the model's tokens reach {highest}: it is another's")
+        self._counts = np.zeros(size, dtype=np.int64)
+        self._followed = np.zeros(size, dtype=np.int64)  # how often another token comes after each
+        self._pairs = np.array(sorted(before * size + token for before, token in pairs), dtype=np.int64)
+        self._pair_counts = np.zeros(len(self._pairs), dtype=np.int64)
+        share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
+        found = [self._pairs]
+        for _, view in reader.views:
+            tokens = reader.known(view[: math.ceil(share * len(view))]).astype(np.int64)
+            self._counts += np.bincount(tokens, minlength=size)
+            self._followed += np.bincount(tokens[:-1], minlength=size)
+            codes = tokens[:-1] * size + tokens[1:]
+            if asked is None:
+                found.append(codes)
+            else:
+                place, is_known = self._find(codes)
+                self._pair_counts += np.bincount(place[is_known], minlength=len(self._pairs))
+        if asked is None:
+            self._pairs, self._pair_counts = np.unique(np.concatenate(found), return_counts=True)
+        self.tokens, self.of_tokens = int(self._counts.sum()), reader.tokens
+
+    def losses(self, text: Iterable[tuple[Integers, Integers]]) -> Losses:
+        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows."""
+        unigram, bigram, total = 0.0, 0.0, 0
+        for before, tokens in text:
+            codes, times = np.unique(before * self._size + tokens, return_counts=True)
+            unigram -= float((times * np.log(self._probabilities(codes % self._size))).sum())
+            bigram -= float((times * np.log(self._pair_probabilities(codes))).sum())
+            total += len(tokens)
+        return Losses(unigram / total, bigram / total)
+
+    def unigram(self, scored: Scored) -> float:
+        """Return the log-probability in nats of the tokens, each for itself; one more is counted of each token."""
+        return float(np.log(self._probabilities(scored[1])).sum())
+
+    def bigram(self, scored: Scored) -> float:
+        """Return the log-probability in nats of the tokens, each after the one before it."""
+        codes = np.array([before * self._size + token for before, token in _pairs(*scored)], dtype=np.int64)
+        return float(np.log(self._pair_probabilities(codes)).sum())
+
+    def _probabilities(self, tokens: Sequence[int] | Integers) -> npt.NDArray[np.float64]:
+        return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
+
+    def _pair_probabilities(self, codes: Integers) -> npt.NDArray[np.float64]:
+        """Return the probability of each coded pair's second token after its first, or alone where nothing follows."""
+        before, token = np.divmod(codes, self._size)
+        followed = self._followed[before]
+        probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)
+        place, is_known = self._find(codes)
+        times = self._pair_counts[place[is_known]]
+        probability[is_known] += PAIR_WEIGHT * times / np.maximum(followed[is_known], 1)
+        return probability
+
+    def _find(self, codes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return where each pair stands among the known ones, and whether it does."""
+        place = np.searchsorted(self._pairs, codes)
+        is_known = place < len(self._pairs)
+        is_known[is_known] = self._pairs[place[is_known]] == codes[is_known]
+        return place, is_known
+
+
+def _pairs(before: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int]]:
+    """Return each token with the one before it; the first one of all stands after itself."""
+    row = [*(before[-1:] or tokens[:1]), *tokens]
+    return list(pairwise(row))
