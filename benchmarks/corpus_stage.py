@@ -36,17 +36,12 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
 from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
-from pipeline.corpus.document_streams import kept_schema, read_kept  # noqa: E402
+from pipeline.corpus.document_streams import kept_documents_schema, read_kept_documents  # noqa: E402
 from pipeline.corpus.documents import DocumentWriter  # noqa: E402
 from pipeline.corpus.filter import run_blocks  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
-from pipeline.corpus.settings import (  # noqa: E402
-    DeduplicateSettings,
-    Deduplication,
-    FindDuplicatesSettings,
-    Signatures,
-)
-from tests.corpus.copies.datatrove_minhash import configuration  # noqa: E402
+from pipeline.corpus.settings import DeduplicateSettings, Deduplication, FindDuplicatesSettings, SignatureSettings  # noqa: E402
+from tests.corpus.duplicates.datatrove_minhash import configuration  # noqa: E402
 
 
 class Clock:
@@ -67,7 +62,7 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     filtered, signed, duplicates = (folder / name for name in ("filtered", "signatures", "duplicates"))
     our_filter(preset, file, filtered)
     clock.lap("filter")
-    signatures.run(Signatures(), documents=filtered, signatures=signed)
+    signatures.run(SignatureSettings(), documents=filtered, signatures=signed)
     clock.lap("signatures")
     settings = FindDuplicatesSettings(deduplication=Deduplication())
     find_duplicates.run(
@@ -81,8 +76,8 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
         deduplicated=folder / "deduplicated",
         removed=folder / "removed",
     )
-    with DocumentWriter(folder / "final", kept_schema(filtered)) as writer:  # as the last step does
-        for table in read_kept(filtered, folder / "deduplicated"):
+    with DocumentWriter(folder / "final", kept_documents_schema(filtered)) as writer:  # as the last step does
+        for table in read_kept_documents(filtered, folder / "deduplicated"):
             writer.write(table)
     clock.lap("deduplicate")
     return int(counts["documents_out"])

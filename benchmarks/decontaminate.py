@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.config.configuration import leaving, load
 from pipeline.corpus.items.item_ngrams import hash_items
-from pipeline.corpus.items.item_search import Decision, ItemSearch
+from pipeline.corpus.items.item_search import ContaminationDecision, ItemSearch
 from pipeline.workflow.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
@@ -40,7 +40,7 @@ def main(configuration: str, *pairs: str) -> int:
     config = load({**yaml.safe_load(Path(configuration).read_text()), **given})
     words: Any = step_settings(config, "corpus.ngrams", {"corpus": "main"})
     table = hash_items(words, words.items, [file.path for file in leaving(config, "main")])
-    search, decision = ItemSearch(table), Decision(table, config.corpus["main"].decontamination)
+    search, decision = ItemSearch(table), ContaminationDecision(table, config.corpus["main"].decontamination)
     size, seconds = 0, 0.0
     found: dict[str, tuple[Counter[str], Any, list[str]]] = {}
     for source in sorted(source.name for source in config.sources):
@@ -48,16 +48,16 @@ def main(configuration: str, *pairs: str) -> int:
         parts = [np.empty((0, 2), dtype=np.int64)]
         for start in range(0, len(texts), DOCUMENTS_AT_ONCE):
             began = time.process_time()
-            parts.append(search.matches(texts[start : start + DOCUMENTS_AT_ONCE]) + np.array([start, 0]))
+            parts.append(search.find_matches(texts[start : start + DOCUMENTS_AT_ONCE]) + np.array([start, 0]))
             seconds += time.process_time() - began
         matches = np.concatenate(parts)
-        decision.count(matches)
+        decision.count_documents(matches)
         language = config.source(source).language
         sizes = Counter({language: sum(len(text.encode()) for text in texts)})
         size += sizes.total()
         found[source] = sizes, matches, [language] * len(matches)
     for source, (sizes, matches, languages) in found.items():
-        hits = decision.judge(source, sizes, languages, matches)
+        hits = decision.find_contaminated(source, sizes, languages, matches)
         documents = Counter(task for _, task in {hit[:2] for hit in hits})
         if documents:
             print(f"{source}: documents with items {dict(sorted(documents.items()))}")

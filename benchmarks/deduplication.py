@@ -35,16 +35,16 @@ from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus import equal_keys, find_duplicates, signatures
-from pipeline.corpus.copies.signature_files import CONTENT, SignatureWriter, content_hash
-from pipeline.corpus.copies.similarity import MinhashSignature
+from pipeline.corpus.duplicates.minhash import MinhashSigner
+from pipeline.corpus.duplicates.signature_files import CONTENT, SignatureWriter, content_hash
 from pipeline.corpus.settings import (
     Deduplication,
     EqualKeysSettings,
     FindDuplicatesSettings,
     KeyComparison,
-    Signatures,
+    SignatureSettings,
 )
-from tests.corpus.copies.datatrove_minhash import configuration, datatrove_block
+from tests.corpus.duplicates.datatrove_minhash import configuration, datatrove_block
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
@@ -164,7 +164,7 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
     if way == "the step":
         unit = {"source": "texts", "unit": 0}
         pairs = ((text.id, text.text) for text in texts)
-        work: Callable[[], object] = lambda: signatures.sign(pairs, folder / "signatures", Signatures(), unit)  # noqa: E731
+        work: Callable[[], object] = lambda: signatures.sign(pairs, folder / "signatures", SignatureSettings(), unit)  # noqa: E731
     else:
         block = datatrove_block(str(folder), settings)
         if way != "datatrove, same words":
@@ -172,7 +172,7 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
         block.get_shingles(texts[0].text)
         work = lambda: block.run(iter(texts))  # noqa: E731
     # What is loaded once is not measured.
-    MinhashSignature(settings).keys(texts[0].text)
+    MinhashSigner(settings).band_keys(texts[0].text)
     content_hash(texts[0].text)
     start = time.process_time()
     work()

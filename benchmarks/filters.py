@@ -28,11 +28,7 @@ from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
-from pipeline.corpus.filter import (  # noqa: E402
-    Collect,
-    blocks,
-    run_blocks,
-)
+from pipeline.corpus.filter import KeptDocuments, filter_blocks, run_blocks  # noqa: E402
 from pipeline.corpus.quarantine import RawFiles  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
@@ -69,10 +65,10 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
         if self.model is None:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-            from pipeline.corpus.text.language_identification import NEIGHBOURS
+            from pipeline.corpus.text.language_identification import NEIGHBOR_LANGUAGES
 
             self.model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-            self.model.set_languages(sorted(NEIGHBOURS | set(self.minimum_scores)))
+            self.model.set_languages(sorted(NEIGHBOR_LANGUAGES | set(self.minimum_scores)))
         language, score = self.model.classify(doc.text)
         doc.metadata["language"] = language
         return bool(score >= self.minimum_scores.get(language, 2.0))
@@ -87,7 +83,9 @@ def our_filter(preset: str, file: Path, documents: Path) -> int:
         personal_data=corpus.personal_data,
         broken_share=1.0,
     )
-    reader, *_, collect = run_blocks([*blocks(unit, RawFiles("s", [(file.name, file)], broken_share=1.0)), Collect()])
+    reader, *_, collect = run_blocks(
+        [*filter_blocks(unit, RawFiles("s", [(file.name, file)], broken_share=1.0)), KeptDocuments()]
+    )
     counts = {"documents_in": reader.records_in, "bytes_in": reader.bytes_in}
     collect.documents.write(documents, {"source": "s", "unit": 0, "stage": "filter", **counts})
     return int(collect.kept)
@@ -148,10 +146,10 @@ def main() -> None:
     if not options.agreement:
         speed(found, options.preset)
         return
-    from pipeline.corpus.text.language_identification import identifier
-    from pipeline.corpus.text.normalise import Normalise
+    from pipeline.corpus.text.language_identification import load_identifier
+    from pipeline.corpus.text.text_normalizer import TextNormalizer
 
-    judge, normalise = identifier(LANGUAGES), Normalise()
+    judge, normalise = load_identifier(LANGUAGES), TextNormalizer()
     documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]
     documents = [(text, language) for text, language in documents if language in LANGUAGES]
     print(f"{len(documents)} documents, {sum(len(text.encode()) for text, _ in documents) / 1e6:.1f} MB")

@@ -31,8 +31,8 @@ from pipeline.config.configuration import Config, load
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.language_identification import identifier
-from pipeline.corpus.text.normalise import Normalise
+from pipeline.corpus.text.language_identification import load_identifier
+from pipeline.corpus.text.text_normalizer import TextNormalizer
 from pipeline.sources.settings import Source
 
 DRAWN = 100
@@ -65,7 +65,10 @@ class Judge:
 
 def read(config: Config, source: Source) -> list[Text]:
     """Return the texts of a source as the filter normalises them."""
-    normalise, languages = Normalise(config.corpus[MAIN].normalisation), identifier(config.corpus[MAIN].languages)
+    normalise, languages = (
+        TextNormalizer(config.corpus[MAIN].normalisation),
+        load_identifier(config.corpus[MAIN].languages),
+    )
     texts = (normalise.format(text) for path in config.files(source.name).values() for text in texts_of(path))
     return [Text(source.name, text, *languages.identify(text)[:2]) for text in texts if text.strip()]
 

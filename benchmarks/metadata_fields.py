@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.corpus.personal_data import Fields, find, mask
+from pipeline.corpus.personal_data import MetadataMasker, find_personal_data, mask_personal_data
 from pipeline.corpus.settings import PersonalData
 
 ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`,;]+[^\s<>()\[\]\"'`,;.:!?*]")
@@ -26,21 +26,23 @@ SHOWN = 60
 def main(files: list[str]) -> None:
     """Print the numbers, and of what changed one of each form."""
     kinds = PersonalData()
-    fields = Fields(kinds)
+    fields = MetadataMasker(kinds)
     documents = [json.loads(line) for file in files for line in gzip.decompress(Path(file).read_bytes()).splitlines()]
-    mask(documents[0]["text"], kinds)  # what is compiled at its first call
+    mask_personal_data(documents[0]["text"], kinds)  # what is compiled at its first call
     began = time.process_time()
     for document in documents:
-        mask(document["text"], kinds)
+        mask_personal_data(document["text"], kinds)
     texts_seconds = time.process_time() - began
     began = time.process_time()
     for document in documents:
-        fields.text(document["title"])
-        fields.address(document["url"])
-        fields.text(document["id"])
+        fields.mask_text(document["title"])
+        fields.mask_address(document["url"])
+        fields.mask_text(document["id"])
     fields_seconds = time.process_time() - began
     print(f"{len(documents)} documents, CPU: texts {texts_seconds:.2f} s, id, title and address {fields_seconds:.2f} s")
-    print(f"ids with something in them: {sum(bool(find(document['id'], kinds)) for document in documents)}")
+    print(
+        f"ids with something in them: {sum(bool(find_personal_data(document['id'], kinds)) for document in documents)}"
+    )
     for what, search, values in (
         ("titles", fields.text, {document["title"] for document in documents}),
         ("addresses", fields.address, {document["url"] for document in documents}),

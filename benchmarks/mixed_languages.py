@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from datatrove.data import Document
 
 from benchmarks.comparison import texts
-from pipeline.corpus.text.language_identification import IdentifyLanguage
+from pipeline.corpus.text.language_identification import LanguageFilter
 
 SHARES = (0.0, 0.1, 0.2, 0.25, 0.35, 0.4, 0.5)
 CHARACTERS = 6000
@@ -40,7 +40,7 @@ def mixed(dutch: str, english: str, share: float, place: float) -> str | None:
     return "\n".join([*lines[:at], *added, *lines[at:]]) if size >= 0.9 * wanted else None
 
 
-def judged(block: IdentifyLanguage, found: list[str]) -> Counter[str]:
+def judged(block: LanguageFilter, found: list[str]) -> Counter[str]:
     """Return how many texts are kept, and removed for which reason."""
     decisions = (block.filter(Document(text=text, id="")) for text in found)
     return Counter("kept" if decision is True else decision[1] for decision in decisions)  # type: ignore[index]
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=0.3)
     options = parser.parse_args()
     languages = ("nl", "en")
-    block = IdentifyLanguage(dict.fromkeys(languages, 0.65), None, dict.fromkeys(languages, options.largest))
+    block = LanguageFilter(dict.fromkeys(languages, 0.65), None, dict.fromkeys(languages, options.largest))
     chance = random.Random(1)
     long = {
         language: [

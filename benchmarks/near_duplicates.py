@@ -26,7 +26,7 @@ from datatrove.utils.text import simplify_text
 
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
 from pipeline.corpus.text.words import word_tokenize
 
 CHARACTERS, COPY_EVERY, CHANGED_EVERY, LITTLE_BYTES = 200_000, 5, 12, 40_000_000
@@ -86,17 +86,17 @@ def main() -> None:
             collector.add({**row, "license": "CC0-1.0"})
         collector.write(folder / "documents", {"source": "s", "unit": 0})
         start = time.process_time()
-        signatures.run(Signatures(), documents=folder / "documents", signatures=folder / "signatures")
+        signatures.run(SignatureSettings(), documents=folder / "documents", signatures=folder / "signatures")
         print(f"{len(texts)} documents, {sum(map(len, texts.values())) / 1e6:.0f} million characters")
         print(f"signing: {time.process_time() - start:.1f} CPU seconds")
-        least = Deduplication().least_similarity
+        least = Deduplication().minimum_similarity
         for section in (Deduplication(minimum_jaccard=0), Deduplication()):
             written, rows, seconds = found(folder, section)
             near = [row for row in rows if row["reason"] == "near_duplicate"]
             figures = [jaccard(row["id"], row["value"]) for row in near]
             below, far = (sum(figure < bound for figure in figures) for bound in (least, 0.3))
             print(
-                f"minimum_jaccard {section.least_similarity:.3f}: {len(near)} near copies go, {below} of them below "
+                f"minimum_jaccard {section.minimum_similarity:.3f}: {len(near)} near copies go, {below} of them below "
                 f"{least:.3f}, {far} below 0.3; {seconds:.1f} CPU seconds"
             )
         others = sum(row["jaccard"] != figure for row, figure in zip(near, figures, strict=True))

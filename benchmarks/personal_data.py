@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.corpus.personal_data import find  # noqa: E402
+from pipeline.corpus.personal_data import find_personal_data  # noqa: E402
 from tests.corpus.personal_data.letters import Letters  # noqa: E402
 from tests.corpus.personal_data.recall import PRECISION, RECALL, SETTINGS, measure, shares  # noqa: E402
 from tests.corpus.personal_data.texts import Writer  # noqa: E402
@@ -31,7 +31,7 @@ def speed(texts: list[str]) -> tuple[float, Counter[str]]:
     found: Counter[str] = Counter()
     began = time.process_time()
     for text in texts:
-        found.update(span.kind for span in find(text, SETTINGS))
+        found.update(span.kind for span in find_personal_data(text, SETTINGS))
     seconds = time.process_time() - began
     return sum(len(text.encode()) for text in texts) / 1e6 / seconds, found
 

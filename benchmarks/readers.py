@@ -26,10 +26,10 @@ import zstandard
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.personal_data import MetadataMasker
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 
 TEXT = "de molenaar loopt elke ochtend over dijk en kijkt of het water hoger staat dan gisteren in zijn schrift"
@@ -64,7 +64,9 @@ def write(path: Path, megabytes: int) -> None:
 
 def measure(path: Path) -> None:
     """Read a file and print what it took."""
-    reader = RawTextReader(RawFiles("s", [(path.name, path)]), RemovedDocuments("s", "filter", Fields(PersonalData())))
+    reader = RawTextReader(
+        RawFiles("s", [(path.name, path)]), RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
+    )
     start = time.process_time()
     for _ in reader.run():
         pass

@@ -116,7 +116,7 @@ def questions(search: TextSearch, count: int, decode: Callable[[list[int]], str]
     while len(found) < count:
         start = int(draw.integers(0, row.tokens - QUERY_TOKENS))
         ids = row.read(start, QUERY_TOKENS)
-        if len(row.document_rows(start, QUERY_TOKENS)) > 1 or ids.min() < 10:
+        if len(row.documents_in(start, QUERY_TOKENS)) > 1 or ids.min() < 10:
             continue
         if len(found) % 2:
             ids[::10] = draw.integers(300, 30_000, len(ids[::10]))
@@ -150,7 +150,7 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     for number, ids in enumerate([asked[0], *asked]):
         text = decode(ids).strip("\ufffd")
         started, began = time.process_time(), time.perf_counter()
-        parts = search.parts(text, MINIMUM_CHARACTERS)
+        parts = search.find_parts(text, MINIMUM_CHARACTERS)
         named = [next(search.documents(part)) for part in parts]
         if number:
             taken.append(time.process_time() - started)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
-from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation
-from pipeline.corpus.reason_sentences import sentence
+from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
+from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
 from pipeline.provenance.crate_graph import format_licence
@@ -163,7 +163,7 @@ class _Story:
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
         settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
-        if told := sentence(step, row, settings, configuration, corpus, self.source):
+        if told := explain_removal(step, row, settings, configuration, corpus, self.source):
             self.lines.append(f"    {told}")
         if row["reason"] == OPT_OUT:
             self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
@@ -213,7 +213,7 @@ class _Story:
                 section = Deduplication.model_validate(settings.get("deduplication", {}))
                 self.lines.append(
                     f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
-                    f"{row['value']}: the least is {section.least_similarity:.1%}"
+                    f"{row['value']}: the least is {section.minimum_similarity:.1%}"
                 )
 
     def _copies(self, corpus: str, kept: str) -> None:
@@ -236,7 +236,7 @@ class _Story:
                 continue
             settings = record.settings
             if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
-                split = "validation" if is_validation(cluster, settings["validation_fraction"]) else "train"
+                split = "validation" if is_validation_cluster(cluster, settings["validation_fraction"]) else "train"
                 self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 

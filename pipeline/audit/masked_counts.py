@@ -14,7 +14,7 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record
-from pipeline.corpus.filter import blocks
+from pipeline.corpus.filter import filter_blocks
 from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.settings import FilterSettings
 
@@ -61,9 +61,9 @@ def _again(run_directory: Path, record: Record, document_id: str, name: str) -> 
         model = [_at_hand(run_directory, one) for one in given["model"]]
         harmful = [_at_hand(run_directory, one) for one in given["harmful"]]
         raw_files = RawFiles(
-            settings.source, [(name, file)], settings.keys(), settings.document_bytes, is_part=bool(parts)
+            settings.source, [(name, file)], settings.field_names(), settings.document_bytes, is_part=bool(parts)
         )
-        reader, *rest = blocks(settings, raw_files, model=model[0] if model else None, harmful=harmful)
+        reader, *rest = filter_blocks(settings, raw_files, model=model[0] if model else None, harmful=harmful)
         documents: Iterator[Document] = (one for one in reader.run() if one.id == document_id)
         documents = islice(documents, 1)  # the reader judges a file at its end, which is not reached
         for block in rest:

@@ -27,7 +27,7 @@ from pipeline.core.records import FileEntry, Record, load_records, producers
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
-from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered
+from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered_characters
 
 SHOWN_DOCUMENTS = 3
 SHOWN_STEPS = 10
@@ -69,13 +69,13 @@ class Quote:
 
     def told(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
         """Yield what is found of a text, line by line; of each part at most so many documents."""
-        parts = self.search.parts(text, minimum)
+        parts = self.search.find_parts(text, minimum)
         where = f"the training documents of {self.audit.model}"
         if not parts:
             least = "it" if minimum == len(text) else f"no part of it of {minimum} characters or more"
             yield f"not found: {least} stands in {where}"
             return
-        share = count_covered(parts) / len(text)
+        share = count_covered_characters(parts) / len(text)
         whole = parts[0].start == 0 and parts[0].end == len(text)
         what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
         yield f"found: {what} in {where}, in {counted(len(parts), 'part')} of at least {minimum} characters"

@@ -25,7 +25,7 @@ from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.crate_graph import source_of
-from pipeline.tokens.data_order import batch_hash, batch_words
+from pipeline.tokens.data_order import batch_hash, batch_hash_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
@@ -117,7 +117,7 @@ class Audit:
         Raises InputError when the training has no such step or sample.
         """
         stream, start = self._place(step, sample)
-        found = self.sampler.rows[stream].document_rows(start, self.length)
+        found = self.sampler.rows[stream].documents_in(start, self.length)
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
     def sequences(self, step: int) -> int:
@@ -132,14 +132,14 @@ class Audit:
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
-        return self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
+        return self.sampler.locate(int(self.sampler.global_batch(step - 1)[sample]))
 
     def token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
         """The document of one input token of a sample, the document's tokens, and the place of the token among them."""
         stream, start = self._place(step, sample)
         if not 0 <= token < self.length:
             raise InputError(f"there is no token {token}: name one from 0 to {self.length - 1}")
-        (row,) = self.sampler.rows[stream].document_rows(start + token, 1)
+        (row,) = self.sampler.rows[stream].documents_in(start + token, 1)
         tokens = self.sampler.rows[stream].read(row["start"], row["end"] - row["start"])
         return row, tokens.tolist(), start + token - row["start"]
 
@@ -149,10 +149,10 @@ class Audit:
         """
         sampler, order, hashed = self.sampler, self.sampler.order, id_hash(document_id)
         shard = hashed * sampler.reader.shards >> 64
-        places = [row.find(document_id, hashed, shard) for row in sampler.rows]
+        places = [row.find_document(document_id, hashed, shard) for row in sampler.rows]
         stream = next((number for number, place in enumerate(places) if place), None)
         if stream is None:
-            held_out = TokenReader(self.index, "validation").find(document_id, hashed, shard)
+            held_out = TokenReader(self.index, "validation").find_document(document_id, hashed, shard)
             told = (
                 "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
             )
@@ -163,7 +163,7 @@ class Audit:
         for number in range(start // self.length, min(-(-end // self.length), int(order.sizes[stream]))):
             tokens = min(end, (number + 1) * self.length) - max(start, number * self.length)
             sequence = number + int(order.offsets[stream])
-            for data_step in sorted(set(order.steps_of(sequence, data_steps))):
+            for data_step in sorted(set(order.find_steps(sequence, data_steps))):
                 step = None if data_step in self.skips else data_step + 1 - sum(s < data_step for s in self.skips)
                 if step is not None and step <= self.first_step:
                     continue  # another model's, whose batches may have been others
@@ -189,7 +189,7 @@ class Audit:
         differing = []
         for step in steps:
             tokens_BT = self.sampler.read_rows(self.sampler.global_batch(step - 1))
-            if step in self.logged and batch_hash(batch_words(tokens_BT, 0)) != self.logged[step]:
+            if step in self.logged and batch_hash(batch_hash_words(tokens_BT, 0)) != self.logged[step]:
                 differing.append(step)
         return differing
 

@@ -227,7 +227,7 @@ class Config(Sections):
             InputError: a file is missing.
         """
         paths = []
-        for entry in self.corpus[corpus].harmful.entries():
+        for entry in self.corpus[corpus].harmful.flags_in_order():
             path = Path(entry.path.replace("{data}", self.data or "{data}"))
             if not path.is_file():
                 raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")

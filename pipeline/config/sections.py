@@ -19,7 +19,7 @@ from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
 from pipeline.sources.settings import Source
-from pipeline.sources.spdx_licenses import canonical
+from pipeline.sources.spdx_licenses import canonical_license
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
 
@@ -96,7 +96,7 @@ class Sections(Settings):
     @field_validator("allowed_licenses")
     @classmethod
     def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
-        return licenses and sorted({canonical(license) for license in licenses})
+        return licenses and sorted({canonical_license(license) for license in licenses})
 
     @field_validator("tokenizer")
     @classmethod
@@ -105,7 +105,7 @@ class Sections(Settings):
         found: dict[str, Tokenizer] = {}
         for name, section in tokenizers.items():
             try:
-                expanded = section.expanded(name)
+                expanded = section.expand_sweep(name)
             except ValidationError as error:
                 raise ValueError(f"{name}.sweep: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
             for other in expanded.keys() & (found.keys() | tokenizers.keys() - {name}):

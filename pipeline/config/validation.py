@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pipeline.config.sections import Sections
 from pipeline.core.ramp import Stretch
 from pipeline.pretrain.settings import Training
-from pipeline.sources.spdx_licenses import canonical, is_allowed
-from pipeline.tokens.settings import UNKNOWN, bins
+from pipeline.sources.spdx_licenses import canonical_license, is_allowed
+from pipeline.tokens.settings import UNKNOWN, bin_names
 
 
 def _licenses(config: Sections) -> None:
@@ -36,7 +36,7 @@ def _licenses(config: Sections) -> None:
         if (taken := model.pretrained) is None:
             continue
         try:
-            license = canonical(taken.license)
+            license = canonical_license(taken.license)
         except ValueError as error:
             raise ValueError(f"models.{name}.pretrained: {error}") from None
         if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
@@ -142,7 +142,7 @@ def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
         elif name == "license":
             known[name] = []
         else:
-            known[name] = [*bins(section.strata.bounds(name)), UNKNOWN]
+            known[name] = [*bin_names(section.strata.bounds(name)), UNKNOWN]
     return known
 
 

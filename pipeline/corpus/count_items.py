@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.corpus.documents import read_metadata, read_row_groups
 from pipeline.corpus.items.item_ngrams import Numbers, hash_items
-from pipeline.corpus.items.item_search import Decision, ItemSearch
+from pipeline.corpus.items.item_search import ContaminationDecision, ItemSearch
 from pipeline.corpus.items.settings import CountItemsSettings
 
 
@@ -28,16 +28,16 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
         InputError: a file of items cannot be read, or lacks a field that is to count.
     """
     table = hash_items(settings, settings.items, files)
-    search, decision = ItemSearch(table), Decision(table, settings)
+    search, decision = ItemSearch(table), ContaminationDecision(table, settings)
     units: list[tuple[Path, Numbers, list[str]]] = []
     for path in sorted(final):
         source = read_metadata(path)["source"]
         found, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
         for documents in read_row_groups(path, ["text", "language"]):
-            pairs = search.matches(documents["text"].to_pylist())
-            decision.meet(source, pairs)
-            decision.count(pairs)
-            pairs = pairs[~decision.is_phrase(pairs[:, 1])]
+            pairs = search.find_matches(documents["text"].to_pylist())
+            decision.note_items(source, pairs)
+            decision.count_documents(pairs)
+            pairs = pairs[~decision.is_common_ngram(pairs[:, 1])]
             languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()
             found.append(pairs + np.array([first, 0]))
             first += documents.num_rows
@@ -45,7 +45,7 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
     for path, matches, languages in units:
         known = read_metadata(path)
         sizes = {language: counted["bytes"] for language, counted in known["languages"].items()}
-        decision.judge(known["source"], sizes, languages, matches)
+        decision.find_contaminated(known["source"], sizes, languages, matches)
     tasks = decision.summary()
     content = {"corpus": settings.corpus, "contamination": tasks}
     contamination.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

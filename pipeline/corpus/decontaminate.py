@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.document_streams import kept_schema, read_kept, read_scores, with_scores
+from pipeline.corpus.document_streams import add_scores, kept_documents_schema, read_kept_documents, read_scores
 from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_metadata, write_removed
 
 NO_FILES: list[Path] = []
@@ -45,16 +45,16 @@ def run(
     scored = read_scores(scores)
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
-    columns = with_scores(kept_schema(documents).empty_table(), scored).schema
+    columns = add_scores(kept_documents_schema(documents).empty_table(), scored).schema
     with DocumentWriter(final, columns) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
-        for table in read_kept(documents, deduplicated):
+        for table in read_kept_documents(documents, deduplicated):
             held = pc.is_in(table["id"], value_set=listed)
             why = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
             for row in table.filter(held).select(["id", "text", "language"]).to_pylist():
                 size = len(row.pop("text").encode())
                 rows.append({**row, **why, "value": best[row["id"]][1], "bytes": size})
-            writer.write(with_scores(table.filter(pc.invert(held)), scored))
+            writer.write(add_scores(table.filter(pc.invert(held)), scored))
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} documents contain evaluation items", flush=True)
     return {

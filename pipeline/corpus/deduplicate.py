@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.document_streams import KEPT_SCHEMA, read_beside, without_paragraphs
+from pipeline.corpus.document_streams import KEPT_SCHEMA, read_aligned, remove_table_paragraphs
 from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.removed_texts import removed_texts
+from pipeline.corpus.removed_documents import open_removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 
 
-def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
+def _read_duplicates(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
     made_from = read_metadata(duplicates)
     if [made_from[key] for key in ("source", "unit", "documents")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit")
@@ -41,15 +41,15 @@ def run(
     Raises:
         InputError: the duplicates are not those of the documents.
     """
-    texts = removed_texts(settings, private)
+    texts = open_removed_texts(settings, private)
     known = read_metadata(documents)
-    copies = _copies(duplicates, documents, known)
+    copies = _read_duplicates(duplicates, documents, known)
     unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
     bytes_cut = 0
     with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
-        for table, told in read_beside(documents, copies):
-            whole = without_paragraphs(table, told["cut"])
+        for table, told in read_aligned(documents, copies):
+            whole = remove_table_paragraphs(table, told["cut"])
             lengths, sizes = (pc.binary_length(each["text"]) for each in (whole, table))
             nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))
             reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, told["reason"])

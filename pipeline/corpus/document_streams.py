@@ -27,18 +27,18 @@ from pipeline.corpus.documents import (
     FINAL_SCHEMA,
     LAST_HASH,
     ROWS_PER_GROUP,
+    parquet_metadata,
     read_batches,
     read_metadata,
     read_row_groups,
-    required,
-    stored,
+    required_fields,
 )
 
 KEPT_SCHEMA = pa.schema(
     [
-        *required(id=pa.string()),
+        *required_fields(id=pa.string()),
         pa.field("cluster", pa.string()),  # null: the document itself
-        *required(cluster_size=pa.int64()),
+        *required_fields(cluster_size=pa.int64()),
         pa.field("cut", pa.list_(pa.int64())),  # null: none
     ]
 )
@@ -46,14 +46,14 @@ KEPT_SCHEMA = pa.schema(
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
 
 
-def cut_paragraphs(text: str, places: Collection[int]) -> str:
+def remove_paragraphs(text: str, places: Collection[int]) -> str:
     """Return a text without the paragraphs at these places, each with the empty lines that follow it."""
     pieces = PARAGRAPH_BREAK.split(text)
     kept = [place for place in range(0, len(pieces), 2) if place // 2 not in places]
     return "".join("".join(pieces[place : place + 2]) for place in kept).strip()
 
 
-def read_beside(
+def read_aligned(
     documents: Path, told: pa.Table, columns: list[str] | None = None
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield each row group of a file of documents, and of `told` the rows of the same ids: nulls where it has none.
@@ -75,18 +75,18 @@ def read_beside(
         raise InputError(f"what is told of the documents of {documents} is told of others: rerun corpus.signatures")
 
 
-def without_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
+def remove_table_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
     """Return documents, shape (rows,), without those of their paragraphs that are listed by their places in `cut`."""
     listed = {row: set(places) for row, places in enumerate(cut.to_pylist()) if places}
     if not listed:
         return table
     texts = table["text"].to_pylist()
     for row, places in listed.items():
-        texts[row] = cut_paragraphs(texts[row], places)
+        texts[row] = remove_paragraphs(texts[row], places)
     return table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
-def kept_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
+def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
     """Return the columns of the documents that stay: those of the filtered ones as they are read, and the added ones.
 
     Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files
@@ -100,7 +100,7 @@ def kept_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
     return pa.schema([field for field in named if columns is None or field.name in columns])
 
 
-def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Yield the documents of a unit that stay, a row group at a time, as they are then.
 
     Args:
@@ -109,22 +109,22 @@ def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = N
     Raises:
         InputError: the two files are not of the same documents.
     """
-    schema = kept_schema(documents, columns)
+    schema = kept_documents_schema(documents, columns)
     known, kept = read_metadata(documents), read_metadata(deduplicated)
     if [kept[key] for key in ("source", "unit", "documents_in")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
     read = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
-    for table, told in read_beside(documents, pq.read_table(deduplicated), list(read)):
-        whole = without_paragraphs(table, told["cut"])
+    for table, told in read_aligned(documents, pq.read_table(deduplicated), list(read)):
+        whole = remove_table_paragraphs(table, told["cut"])
         whole = whole.append_column("cluster", pc.coalesce(told["cluster"], table["id"]))
         whole = whole.append_column("cluster_size", told["cluster_size"])
         yield whole.filter(told["id"].is_valid()).select(schema.names).cast(schema)
 
 
-FILES_OPEN = 100  # each holds a batch of rows in memory too
+MAXIMUM_OPEN_FILES = 100  # each holds a batch of rows in memory too
 
 
-def _merged_rows(
+def _read_rows(
     path: Path, names: list[str], told_by: list[str], hash_range: tuple[int, int], where: pc.Expression | None
 ) -> Iterator[Any]:
     for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *told_by])]):
@@ -162,19 +162,19 @@ def merge_documents(
     waiting = sorted(paths)
     with TemporaryDirectory() as folder:
         merged = 0
-        while len(waiting) > FILES_OPEN:
-            some, waiting = waiting[:FILES_OPEN], waiting[FILES_OPEN:]
+        while len(waiting) > MAXIMUM_OPEN_FILES:
+            some, waiting = waiting[:MAXIMUM_OPEN_FILES], waiting[MAXIMUM_OPEN_FILES:]
             known = pq.read_schema(some[0])
             waiting.append(Path(folder) / f"{merged}.parquet")
             schema = pa.schema([known.field(name) for name in [*read[1:], read[0]]])  # `read_batches` asks the last
             _write_merged(
-                waiting[-1], schema, merge(*(_merged_rows(path, read, asked, hash_range, where) for path in some))
+                waiting[-1], schema, merge(*(_read_rows(path, read, asked, hash_range, where) for path in some))
             )
             for path in some:
                 if path.parent == Path(folder):
                     path.unlink()
             merged += 1
-        yield from merge(*(_merged_rows(path, names, asked, hash_range, where) for path in waiting))
+        yield from merge(*(_read_rows(path, names, asked, hash_range, where) for path in waiting))
 
 
 SCORES = ("quality", "perplexity")
@@ -194,7 +194,7 @@ def write_scores(
         for table in read_row_groups(documents, ["id", *columns]):
             scores = pa.array(compute(table), from_pandas=True)
             writer.write_table(pa.table({"id": table["id"], score: scores}).cast(schema))
-        writer.add_key_value_metadata(stored(unit))
+        writer.add_key_value_metadata(parquet_metadata(unit))
     return unit
 
 
@@ -203,7 +203,7 @@ def read_scores(paths: Sequence[Path]) -> list[pa.Table]:
     return [pq.read_table(path).replace_schema_metadata(None) for path in paths]
 
 
-def with_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
+def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
     """Return documents in the columns of FINAL_SCHEMA, each with its scores; null where the corpus asks for none.
 
     Args:
@@ -235,7 +235,7 @@ def format_licenses(declared: str, documents: Mapping[str, int], own: object) ->
     return "; ".join(f"{license} × {number:,}" for license, number in ranked) or declared
 
 
-def with_licenses(batch: pa.RecordBatch, licenses: Mapping[str, str]) -> pa.Array:
+def resolve_licenses(batch: pa.RecordBatch, licenses: Mapping[str, str]) -> pa.Array:
     """Return the licence of each document, shape (rows,): its own, or that of its source where it states none.
 
     Args:

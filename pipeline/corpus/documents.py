@@ -34,11 +34,11 @@ EXACT_DUPLICATE: Final = "exact_duplicate"
 NEAR_DUPLICATE: Final = "near_duplicate"
 DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # of the deduplication: all of them occurred in other documents
 CONTAMINATED: Final = "contaminated"
-OF_LICENSE = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
-OF_RIGHTS = (OPT_OUT, *OF_LICENSE)
+LICENSE_REASONS = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
+RIGHTS_REASONS = (OPT_OUT, *LICENSE_REASONS)
 
 
-def required(**columns: pa.DataType) -> list[pa.Field]:
+def required_fields(**columns: pa.DataType) -> list[pa.Field]:
     """Return columns in which no value is null, by name."""
     return [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
 
@@ -46,38 +46,38 @@ def required(**columns: pa.DataType) -> list[pa.Field]:
 _STRING = pa.string()
 DOCUMENT_SCHEMA = pa.schema(
     [
-        *required(id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING),
+        *required_fields(id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING),
         pa.field("license", _STRING),  # what the document says of itself; null: that of its source
         *(pa.field(name, _STRING) for name in ("url", "title", "date")),
-        *required(flags=pa.list_(_STRING), id_hash=pa.uint64()),
+        *required_fields(flags=pa.list_(_STRING), id_hash=pa.uint64()),
     ]
 )
 # What the deduplication adds: the id of the first document of those that are near each other, and how many copies a
 # document stands for, itself included. `id_hash` stays last: its statistics tell a reader which row groups to skip.
 DEDUPLICATED_SCHEMA = pa.schema(
-    [*[*DOCUMENT_SCHEMA][:-1], *required(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
+    [*[*DOCUMENT_SCHEMA][:-1], *required_fields(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
 )
 # And what corpus.scores tells of a document, where the corpus asks for it.
 FINAL_SCHEMA = pa.schema(
     [
         *[*DEDUPLICATED_SCHEMA][:-1],
         *(pa.field(name, pa.float64()) for name in ("quality", "perplexity")),
-        *required(id_hash=pa.uint64()),
+        *required_fields(id_hash=pa.uint64()),
     ]
 )
 REMOVED_SCHEMA = pa.schema(
     [
-        *required(id=_STRING, source=_STRING, stage=_STRING, reason=_STRING),
+        *required_fields(id=_STRING, source=_STRING, stage=_STRING, reason=_STRING),
         pa.field("value", _STRING),
-        *required(bytes=pa.int64()),
+        *required_fields(bytes=pa.int64()),
         pa.field("language", _STRING),
     ]
 )
 ROWS_PER_GROUP = 1000
-RANGES = 64
-BYTES_HELD = 1 << 26
+HASH_RANGES = 64
+MAXIMUM_BUFFERED_CHARACTERS = 1 << 26
 LAST_HASH = 2**64 - 1
-OF_SOURCE = ""  # counts documents without a licence of their own, which have that of their source
+SOURCE_LICENSE = ""  # counts documents without a licence of their own, which have that of their source
 
 
 def _digest(document_id: str) -> bytes:
@@ -89,7 +89,7 @@ def id_hash(document_id: str) -> int:
     return int.from_bytes(_digest(document_id)[:8], "big")
 
 
-def is_validation(cluster: str, fraction: float) -> bool:
+def is_validation_cluster(cluster: str, fraction: float) -> bool:
     """Return whether a cluster belongs to the held-out `fraction`, by the second 8 bytes of the sha256 of its id.
 
     So do all documents of it, that no text that is held out has a near copy among the others.
@@ -141,14 +141,14 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return {**json.loads(metadata.metadata[b"polder"]), "rows": metadata.num_rows}
 
 
-def stored(metadata: dict[str, Any]) -> dict[str, str]:
+def parquet_metadata(metadata: dict[str, Any]) -> dict[str, str]:
     """Return what a file says about itself as it is in the metadata of Parquet."""
     return {"polder": json.dumps(metadata, sort_keys=True)}
 
 
 def write_table(path: Path, table: pa.Table, metadata: dict[str, Any]) -> None:
     """Write rows, and what the file says about itself."""
-    pq.write_table(table.replace_schema_metadata(stored(metadata)), path, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(parquet_metadata(metadata)), path, compression="zstd")
 
 
 class DocumentWriter:
@@ -168,7 +168,7 @@ class DocumentWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._writer.add_key_value_metadata(stored(self.metadata))
+        self._writer.add_key_value_metadata(parquet_metadata(self.metadata))
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
@@ -179,7 +179,7 @@ class DocumentWriter:
         for column, counted in (("language", "languages"), ("license", "licenses")):
             grouped = pa.table({"name": table[column], "bytes": sizes}).group_by("name")
             for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
-                counts = self.metadata[counted].setdefault(row["name"] or OF_SOURCE, {"documents": 0, "bytes": 0})
+                counts = self.metadata[counted].setdefault(row["name"] or SOURCE_LICENSE, {"documents": 0, "bytes": 0})
                 counts["documents"] += row["count_all"]
                 counts["bytes"] += row["bytes_sum"]
         for entry in pc.value_counts(pc.list_flatten(table["flags"])).to_pylist():
@@ -197,16 +197,16 @@ class DocumentCollector:
     """
 
     def __init__(self) -> None:
-        self._rows: list[list[dict[str, Any]]] = [[] for _ in range(RANGES)]
+        self._rows: list[list[dict[str, Any]]] = [[] for _ in range(HASH_RANGES)]
         self._bytes = 0
         self._files: dict[int, tuple[IO[bytes], pa.RecordBatchStreamWriter]] = {}
 
     def add(self, row: dict[str, Any]) -> None:
         """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash` and, if empty, `flags`."""
         hash_value = id_hash(row["id"])
-        self._rows[hash_value * RANGES >> 64].append({"flags": [], **row, "id_hash": hash_value})
+        self._rows[hash_value * HASH_RANGES >> 64].append({"flags": [], **row, "id_hash": hash_value})
         self._bytes += len(row["text"])
-        if self._bytes >= BYTES_HELD:
+        if self._bytes >= MAXIMUM_BUFFERED_CHARACTERS:
             for number, rows in enumerate(self._rows):
                 self._writer(number).write_batch(pa.RecordBatch.from_pylist(rows, schema=DOCUMENT_SCHEMA))
                 rows.clear()
@@ -235,9 +235,9 @@ class DocumentCollector:
         with DocumentWriter(path) as writer:
             writer.metadata |= metadata
             rest = DOCUMENT_SCHEMA.empty_table()
-            for number in range(RANGES):
+            for number in range(HASH_RANGES):
                 rest = pa.concat_tables([rest, self._range(number)])
-                while rest.num_rows >= ROWS_PER_GROUP or (number == RANGES - 1 and rest.num_rows):
+                while rest.num_rows >= ROWS_PER_GROUP or (number == HASH_RANGES - 1 and rest.num_rows):
                     writer.write(rest.slice(0, ROWS_PER_GROUP).combine_chunks())
                     rest = rest.slice(ROWS_PER_GROUP)
         return writer.metadata

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.copies.duplicate_groups import DOCUMENT_BYTES, SignedCorpus, comparison_memory
+from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, SignedCorpus, memory_for_keys
 from pipeline.corpus.settings import EqualKeysSettings
 
 
@@ -23,6 +23,6 @@ def run(settings: EqualKeysSettings, *, signatures: list[Path], reserved: list[P
         InputError: the signatures were made with other settings, or there is too little memory.
     """
     signed = SignedCorpus(signatures, reserved, settings)
-    left_bytes = comparison_memory(settings, signed.total, signed.total * DOCUMENT_BYTES)
-    groups = signed.joined(left_bytes, settings.share, settings.shares)
-    return {"documents": signed.documents, "pairs": signed.write(pairs, groups, settings.share, settings.shares)}
+    left_bytes = memory_for_keys(settings, signed.total, signed.total * DOCUMENT_BYTES)
+    groups = signed.group_equal_keys(left_bytes, settings.share, settings.shares)
+    return {"documents": signed.documents, "pairs": signed.write_pairs(pairs, groups, settings.share, settings.shares)}

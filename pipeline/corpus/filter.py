@@ -18,19 +18,19 @@ from loguru import logger
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
-from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
+from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep, PersonalDataMaskingStep
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments, RemovedTexts, removed_texts
-from pipeline.corpus.rights_filters import OptOutFilter, OwnLicense, refuse_other_licenses
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, open_removed_texts
+from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter, check_license_differences
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
-from pipeline.corpus.rules.harmful_content import FlagHarmful
+from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.corpus.rules.rule_block import RuleBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
-from pipeline.corpus.text.language_identification import IdentifyLanguage
-from pipeline.corpus.text.normalise import Normalise
+from pipeline.corpus.text.language_identification import LanguageFilter
+from pipeline.corpus.text.text_normalizer import TextNormalizer
 
 
 def run_blocks(blocks: Sequence[PipelineStep], tasks: int = 1) -> list[PipelineStep]:
@@ -58,7 +58,7 @@ RULE_BLOCKS: list[type[RuleBlock[Any]]] = [
 ]
 
 
-class Collect(PipelineStep):  # type: ignore[misc]
+class KeptDocuments(PipelineStep):  # type: ignore[misc]
     """Holds the documents that came through, and the sum of what was masked in them."""
 
     type = "💽 - WRITER"
@@ -92,7 +92,7 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
     ]
 
 
-def blocks(
+def filter_blocks(
     settings: FilterSettings,
     raw: RawFiles,
     unit: Mapping[str, Any] = NO_UNIT,
@@ -109,28 +109,28 @@ def blocks(
         harmful: the files of the word lists and classifiers.
         texts: what keeps the texts of removed documents.
     """
-    fields = Fields(settings.personal_data)
+    fields = MetadataMasker(settings.personal_data)
     removed = RemovedDocuments(settings.source, "filter", fields, texts)
     languages = settings.languages
     return [
         RawTextReader(raw, removed),
-        *([OptOutFilter.of_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
-        OwnLicense(settings, unit["license"], removed),
-        MaskFields(fields),
-        Normalise(settings.normalisation),
-        IdentifyLanguage(
+        *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
+        LicenseFilter(settings, unit["license"], removed),
+        MetadataMaskingStep(fields),
+        TextNormalizer(settings.normalisation),
+        LanguageFilter(
             {code: rules.minimum_score for code, rules in languages.items()},
             removed,
             {code: rules.mixed_language for code, rules in languages.items()},
             model,
         ),
         *rule_blocks(languages, removed),
-        FlagHarmful(settings.harmful, harmful, removed),
-        MaskPersonalData(settings.personal_data),
+        HarmfulContentFilter(settings.harmful, harmful, removed),
+        PersonalDataMaskingStep(settings.personal_data),
     ]
 
 
-def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
+def _check_language_model(settings: FilterSettings, files: list[Path]) -> Path | None:
     """Return the file of the language model, None for that of py3langid, after checking that it is the one meant."""
     if settings.language_model_sha256 is None:
         return None
@@ -172,18 +172,18 @@ def run(
             of their source.
     """
     content = json.loads(unit.read_text(encoding="utf-8"))
-    raw = RawFiles.of_unit(settings, content, files)
+    raw = RawFiles.from_unit(settings, content, files)
     number, license = content["unit"], content["license"]
-    language_model = _checked_model(settings, model)
+    language_model = _check_language_model(settings, model)
 
     def judge(chosen: RawFiles) -> list[PipelineStep]:
-        texts = removed_texts(settings, private)
-        return run_blocks([*blocks(settings, chosen, content, language_model, harmful, texts), Collect()])
+        texts = open_removed_texts(settings, private)
+        return run_blocks([*filter_blocks(settings, chosen, content, language_model, harmful, texts), KeptDocuments()])
 
-    executed, quarantined = raw.without_damage(judge, quarantine=settings.quarantine)
-    read_from = raw.described(quarantined)
-    flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
-    masked_fields = next(block.counts for block in executed if isinstance(block, MaskFields))
+    executed, quarantined = raw.run_without_damaged(judge, quarantine=settings.quarantine)
+    read_from = raw.report(quarantined)
+    flagged = next(block.counts for block in executed if isinstance(block, HarmfulContentFilter))
+    masked_fields = next(block.counts for block in executed if isinstance(block, MetadataMaskingStep))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -191,7 +191,7 @@ def run(
             f"{settings.source}.{number}: {reader.records_in} documents in, {collect.kept} kept, "
             f"{len(rows)} removed: the counts do not add up"
         )
-    refuse_other_licenses(settings, license, rows, reader.records_in)
+    check_license_differences(settings, license, rows, reader.records_in)
     of_unit: dict[str, Any] = {"source": settings.source, "unit": number}
     metadata = collect.documents.write(
         documents,

@@ -19,31 +19,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.corpus.copies.duplicate_groups import (
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, required_fields, write_table
+from pipeline.corpus.duplicates.key_groups import (
     DOCUMENT_BYTES,
     Bits,
     SignedCorpus,
-    comparison_memory,
-    cuts,
-    repeated_paragraphs,
+    find_repeated_paragraphs,
+    locate_repeated_paragraphs,
+    memory_for_keys,
 )
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit
-from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, required, write_table
-from pipeline.corpus.settings import Copies, FindDuplicatesSettings
+from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit
+from pipeline.corpus.settings import DuplicateSelection, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
     [
-        *required(id=pa.string()),
+        *required_fields(id=pa.string()),
         pa.field("reason", pa.string()),
-        *required(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
+        *required_fields(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
         pa.field("jaccard", pa.float64()),
-        *required(cut=pa.list_(pa.int64())),
+        *required_fields(cut=pa.list_(pa.int64())),
     ]
 )
 MEMBER_BYTES = 260  # what is known of a document that has copies, besides its id
 
 
-class Clusters:
+class DuplicateClusters:
     """The M documents that have copies, in the order of their numbers, and which of them are kept."""
 
     def __init__(self, units: list[SignedUnit], roots: Numbers, minhash: bool) -> None:
@@ -55,7 +55,7 @@ class Clusters:
         tables, ranks = [], []
         for unit in units:
             columns = ["id", "characters", *CONTENT, *["ngrams"] * minhash]
-            tables.append(unit.read(columns).take(self.of(unit) - unit.first))
+            tables.append(unit.read(columns).take(self.numbers_in(unit) - unit.first))
             ranks.append(np.full(len(tables[-1]), unit.rank))
         table = pa.concat_tables(tables)
         del tables
@@ -66,19 +66,19 @@ class Clusters:
         starts = np.flatnonzero(np.diff(roots_M[self._order], prepend=-1))
         repeated = np.diff(starts, append=len(self._order))
         self._cluster_O = np.repeat(np.arange(len(starts)), repeated)
-        self.first_M = self._unordered(self._order[np.repeat(starts, repeated)])
+        self.first_M = self._in_document_order(self._order[np.repeat(starts, repeated)])
         self.kept_M = self.first_M
         self.jaccard_M = np.full(len(table), np.nan)
         self._contents = [table[name].to_numpy() for name in CONTENT]
         self._table = table.drop_columns(["id"])
 
-    def _unordered(self, values_O: Any) -> Any:
+    def _in_document_order(self, values_O: Any) -> Any:
         """Return, in the order of the documents, what is given from the best of each cluster to the last."""
         values_M = np.empty_like(values_O)
         values_M[self._order] = values_O
         return values_M
 
-    def compare(self, documents: dict[Path, Path], settings: Copies, memory_bytes: int) -> None:
+    def keep_dissimilar(self, documents: dict[Path, Path], settings: DuplicateSelection, memory_bytes: int) -> None:
         """Keep also what is not like a kept document of its cluster; equal texts are compared once.
 
         Args:
@@ -95,21 +95,21 @@ class Clusters:
         compared_D = np.flatnonzero(differs_O & (texts[self._cluster_O] > 1))
         if len(compared_D) == 0:
             return
-        from pipeline.corpus.copies.similarity import NgramSets, find_alike  # they load a compiler
+        from pipeline.corpus.duplicates.minhash import NgramSetReader, find_similar  # they load a compiler
 
-        sets = NgramSets(self._units, documents, settings.ngram)
+        sets = NgramSetReader(self._units, documents, settings.ngram)
         numbers_D = self.numbers_M[self._order[compared_D]]
         ngrams_D = self._table["ngrams"].to_numpy()[self._order[compared_D]]
 
         def read(places_P: Numbers, hashes: Keys, starts_P: Numbers) -> Numbers:
-            return sets.fill(numbers_D[places_P], ngrams_D[places_P], hashes, starts_P)
+            return sets.read_sets(numbers_D[places_P], ngrams_D[places_P], hashes, starts_P)
 
-        least = settings.least_similarity
-        kept_D, jaccard_D = find_alike(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
+        least = settings.minimum_similarity
+        kept_D, jaccard_D = find_similar(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
         kept_O, jaccard_O = same_text_O.copy(), np.ones(len(by_text))
         kept_O[compared_D], jaccard_O[compared_D] = compared_D[kept_D], jaccard_D
-        self.kept_M = self._unordered(self._order[kept_O[same_text_O]])
-        self.jaccard_M = self._unordered(jaccard_O[same_text_O])
+        self.kept_M = self._in_document_order(self._order[kept_O[same_text_O]])
+        self.jaccard_M = self._in_document_order(jaccard_O[same_text_O])
 
     @cached_property
     def same_text_M(self) -> Bits:
@@ -126,12 +126,12 @@ class Clusters:
         """How many documents the one that is kept for each stands for, itself included."""
         return np.asarray(np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M])
 
-    def of(self, unit: SignedUnit) -> Numbers:
+    def numbers_in(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of those documents that are in a unit."""
         return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
 
 
-class Taken:
+class ReservedClusters:
     """The documents that are removed because a reserved one is in their cluster, and which: by its id the first.
 
     Args:
@@ -149,18 +149,18 @@ class Taken:
         self.numbers_T = np.flatnonzero(holds[roots[:documents]])
         self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
 
-    def of(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
+    def rows_in(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
         """Return the rows of those documents that are in a unit, and the ids of the reserved ones."""
         inside = slice(*np.searchsorted(self.numbers_T, [unit.numbers.start, unit.numbers.stop]))
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
 
 
-def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) -> pa.Table:
+def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: ReservedClusters) -> pa.Table:
     """Return the documents of a unit that have copies, lose paragraphs or copy a reserved one, in their order."""
-    members = clusters.of(unit)
+    members = clusters.numbers_in(unit)
     known = np.searchsorted(clusters.numbers_M, members)
-    cut_rows, cut_places = cuts(unit, repeated)
-    taken_rows, taken_ids = taken.of(unit)
+    cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
+    taken_rows, taken_ids = taken.rows_in(unit)
     rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows]))
     at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
     own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
@@ -209,27 +209,27 @@ def run(
     section = settings.deduplication
     signed = SignedCorpus(signatures, reserved, section, section.prefer)
     units = signed.units
-    left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES)
-    roots = (signed.read(pairs) if pairs else signed.joined(left_bytes)).roots()
-    taken = Taken(signed, roots)
+    left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES)
+    roots = (signed.read_pairs(pairs) if pairs else signed.group_equal_keys(left_bytes)).roots()
+    taken = ReservedClusters(signed, roots)
     roots = roots[: signed.documents]
     roots[taken.numbers_T] = taken.numbers_T
     sizes = np.bincount(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *signed.reserved])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
-    left_bytes = comparison_memory(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
-    clusters = Clusters(units, roots, section.minhash)
+    left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
+    clusters = DuplicateClusters(units, roots, section.minhash)
     del roots
-    if section.minhash and section.least_similarity:
-        clusters.compare(dict(zip(signatures, documents, strict=True)), section, left_bytes)
+    if section.minhash and section.minimum_similarity:
+        clusters.keep_dissimilar(dict(zip(signatures, documents, strict=True)), section, left_bytes)
     removed = np.concatenate([clusters.numbers_M[clusters.removed_M], taken.numbers_T])
-    repeated = repeated_paragraphs(units, removed, left_bytes)
+    repeated = find_repeated_paragraphs(units, removed, left_bytes)
     duplicates.mkdir()
     for unit in units:
         known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
         path = duplicates / f"{unit.source}.{unit.unit}.parquet"
-        write_table(path, _rows(unit, clusters, repeated, taken), known)
+        write_table(path, _duplicate_rows(unit, clusters, repeated, taken), known)
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
         "documents": signed.documents,

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import read_metadata, required, write_table
-from pipeline.corpus.items.item_search import Decision
-from pipeline.corpus.items.settings import Decisive
+from pipeline.corpus.documents import read_metadata, required_fields, write_table
+from pipeline.corpus.items.item_search import ContaminationDecision
+from pipeline.corpus.items.settings import ContaminationThresholds
 
 HIT_SCHEMA = pa.schema(
-    required(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
+    required_fields(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
 )
 
 
@@ -23,20 +23,22 @@ def _pairs(table: pa.Table) -> Any:
     return np.stack([table["document"].to_numpy(), table["ngram"].to_numpy()], axis=1)
 
 
-def run(settings: Decisive, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path) -> dict[str, Any]:
+def run(
+    settings: ContaminationThresholds, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path
+) -> dict[str, Any]:
     """Write the items in each unit's documents, and what was found of each task; return documents by task.
 
     Memory is bounded by the n-grams and the matches of one unit.
     """
-    decision = Decision(pq.read_table(ngrams), settings)
+    decision = ContaminationDecision(pq.read_table(ngrams), settings)
     for path in matches:
-        decision.count(_pairs(pq.read_table(path, columns=["document", "ngram"])))
+        decision.count_documents(_pairs(pq.read_table(path, columns=["document", "ngram"])))
     hits.mkdir()
     for path in sorted(matches):
         unit, table = read_metadata(path), pq.read_table(path)
         ids = dict(zip(table["document"].to_pylist(), table["id"].to_pylist(), strict=True))
         sizes = {language: counted["bytes"] for language, counted in unit["languages"].items()}
-        found = decision.judge(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
+        found = decision.find_contaminated(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
         listed = pa.Table.from_pylist(
             [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in found],
             schema=HIT_SCHEMA,

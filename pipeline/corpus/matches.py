@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.document_streams import read_kept
-from pipeline.corpus.documents import read_metadata, required, stored
+from pipeline.corpus.document_streams import read_kept_documents
+from pipeline.corpus.documents import parquet_metadata, read_metadata, required_fields
 from pipeline.corpus.items.item_search import ItemSearch
 
-MATCH_SCHEMA = pa.schema(required(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64()))
+MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64()))
 
 
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
@@ -23,13 +23,13 @@ def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path
     unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}
     with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:
         first = found = 0
-        for table in read_kept(documents, deduplicated, ["id", "text", "language"]):
-            pairs = search.matches(table["text"].to_pylist())
+        for table in read_kept_documents(documents, deduplicated, ["id", "text", "language"]):
+            pairs = search.find_matches(table["text"].to_pylist())
             own = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
             columns = {"document": pairs[:, 0] + first, "ngram": pairs[:, 1]}
             rows = pa.table({"id": own["id"], "language": own["language"], **columns})
             writer.write_table(rows.select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
             first, found = first + table.num_rows, found + len(pairs)
-        writer.add_key_value_metadata(stored(unit))
+        writer.add_key_value_metadata(parquet_metadata(unit))
     print(f"{unit['source']}.{unit['unit']}: {found} times an n-gram in a document", flush=True)
     return {"documents": known["documents"], "matches": found}

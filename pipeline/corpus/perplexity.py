@@ -18,10 +18,10 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import write_scores
 from pipeline.corpus.settings import PerplexitySettings
 
-LOGITS = 1 << 24  # that are computed at a time: 64 MB
+MAXIMUM_LOGITS = 1 << 24  # that are computed at a time: 64 MB
 
 
-class Surprise:
+class PerplexityModel:
     """A model with its tokenizer, as `pretrain.export` writes them, which reads in fp32 on the processor."""
 
     def __init__(self, folder: Path, tokens: int) -> None:
@@ -34,9 +34,9 @@ class Surprise:
             raise InputError(f"{folder} is no whole model ({error}): export it again") from None
         self._tokenizer.encode_special_tokens = True  # the name of one that stands in a text is text
         self._tokens = tokens
-        self._rows = max(1, LOGITS // self._model.config.vocab_size)
+        self._rows = max(1, MAXIMUM_LOGITS // self._model.config.vocab_size)
 
-    def perplexities(self, texts: list[str]) -> npt.NDArray[np.float64]:
+    def compute(self, texts: list[str]) -> npt.NDArray[np.float64]:
         """Return exp of the mean negative log-likelihood of the first tokens of each text, (N,), nan where it has none.
 
         The model reads begin-of-text first, as in its training.
@@ -45,7 +45,7 @@ class Surprise:
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         read = [[begin, *one.ids[: self._tokens]] for one in encoded]
         found = np.full(len(texts), np.nan)
-        for batch in _batches([len(tokens) - 1 for tokens in read], self._rows):
+        for batch in _length_batches([len(tokens) - 1 for tokens in read], self._rows):
             longest = max(len(read[place]) for place in batch)
             padded = torch.tensor([read[place] + [begin] * (longest - len(read[place])) for place in batch])
             with torch.inference_mode():  # what stands behind a token is not seen, so that padding changes nothing
@@ -56,7 +56,7 @@ class Surprise:
         return found
 
 
-def _batches(lengths: list[int], most: int) -> Iterator[list[int]]:
+def _length_batches(lengths: list[int], most: int) -> Iterator[list[int]]:
     """Yield the places of texts of like length, together of at most so many tokens with padding; none of empty ones."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
@@ -79,10 +79,10 @@ def run(settings: PerplexitySettings, *, documents: Path, final: Path, perplexit
     Raises:
         InputError: the model is not whole.
     """
-    surprise = Surprise(final, settings.tokens)
+    surprise = PerplexityModel(final, settings.tokens)
 
     def compute(table: pa.Table) -> npt.NDArray[np.float64]:
-        return surprise.perplexities(table["text"].to_pylist())
+        return surprise.compute(table["text"].to_pylist())
 
     unit = write_scores(documents, perplexity, "perplexity", ["text"], compute)
     print(f"{unit['source']}.{unit['unit']}: {unit['documents']} documents read", flush=True)

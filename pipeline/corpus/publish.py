@@ -22,9 +22,9 @@ from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.corpus.data_set import plots
-from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, SOURCES_FILE, metadata
-from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
-from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
+from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, SOURCES_FILE, croissant_metadata
+from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORE_BINS, describe_data_set
+from pipeline.corpus.removed_documents import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 
 CARD, PAGE, STYLE = "data_set/dataset_card.md.jinja", "data_set/dataset.html.jinja", "data_set/dataset.css"
@@ -37,13 +37,15 @@ SECTIONS = (
     ("samples", "Samples of what each rule removed"),
     ("use", "Use and verify"),
 )
-SIZES = (
+SIZE_CATEGORIES = (
     *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
     *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
 )
 # The hub's names of licences where they are not the SPDX identifier in small letters; what it does not know is `other`.
-LICENSES = {"ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl", "ODbL-1.0": "odbl", "etalab-2.0": "etalab-2.0"}
-SAME_LICENSES = re.compile(r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2\.0|MIT|ISC|Unlicense|BSD-[23]-Clause")
+HUB_LICENSES = {"ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl", "ODbL-1.0": "odbl", "etalab-2.0": "etalab-2.0"}
+LOWERCASED_LICENSES = re.compile(
+    r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2\.0|MIT|ISC|Unlicense|BSD-[23]-Clause"
+)
 FILTERS = {"compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip()}
 
 
@@ -56,12 +58,12 @@ def _front_matter(data: dict[str, Any]) -> str:
     """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
     paths = [file["path"] for file in data["files"]]
     documents = data["totals"]["documents_out"]
-    same = {license: license.lower() for license in data["licenses"] if SAME_LICENSES.fullmatch(license)}
+    same = {license: license.lower() for license in data["licenses"] if LOWERCASED_LICENSES.fullmatch(license)}
     content = {
         "pretty_name": f"{data['run']}: corpus {data['corpus']}",
         "language": list(data["languages"]),
-        "license": sorted({(same | LICENSES).get(license, "other") for license in data["licenses"]}),
-        "size_categories": [next((name for limit, name in SIZES if documents < limit), "n>100B")],
+        "license": sorted({(same | HUB_LICENSES).get(license, "other") for license in data["licenses"]}),
+        "size_categories": [next((name for limit, name in SIZE_CATEGORIES if documents < limit), "n>100B")],
         "task_categories": ["text-generation"],
         "configs": [
             {"config_name": "default", "data_files": [{"split": "train", "path": paths}]},
@@ -81,7 +83,7 @@ def _write_sources(settings: PublishSettings, path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
-def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
+def _funnel_steps(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
     """Return each step with its reasons, the largest first: reason, documents before it, documents removed."""
     steps = []
     for step in data["totals"]["stages"]:
@@ -93,7 +95,7 @@ def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, 
     return steps
 
 
-def _matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[tuple[int, int]]]]]:
+def _duplicate_matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[tuple[int, int]]]]]:
     """Return the columns and the rows of the duplicates: number and heat, 1 to 4 by its logarithm, of each cell."""
     numbers = {(pair["removed"], pair["kept"]): pair["documents"] for pair in data["duplicates"]}
     columns = sorted({kept for _, kept in numbers})
@@ -122,7 +124,7 @@ def run(
     Raises:
         InputError: the statistics are not those of the files.
     """
-    data = describe(settings, statistics, removed, final)
+    data = describe_data_set(settings, statistics, removed, final)
     dataset.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     languages = ", ".join(data["languages"]) or "none"
     description = (
@@ -130,16 +132,16 @@ def run(
         f"filtered by language and quality, without duplicates, with personal data replaced. Languages: {languages}."
     )
     _write_sources(settings, sources)
-    described = metadata(settings, data, description, min(final), sources)
+    described = croissant_metadata(settings, data, description, min(final), sources)
     croissant.write_text(json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    columns, matrix = _matrix(data)
+    columns, matrix = _duplicate_matrix(data)
     samples = groupby(data["samples"] or [], key=lambda sample: (sample["stage"], sample["reason"]))
     content = {
         "settings": settings,
         "data": data,
         "bytes": data["totals"]["bytes_out"],
         "description": description,
-        "funnel": _funnel(data),
+        "funnel": _funnel_steps(data),
         "front_matter": Markup(_front_matter(data)),
         "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
         "columns": columns,
@@ -148,7 +150,7 @@ def run(
         "sections": SECTIONS,
         "plots": plots,
         "per_doubling": LENGTHS_PER_DOUBLING,
-        "score_bins": SCORES,
+        "score_bins": SCORE_BINS,
         "per_reason": SAMPLES_PER_REASON,
         "characters": SAMPLE_CHARACTERS,
         "css": markup.style(Path(__file__).parent / STYLE),

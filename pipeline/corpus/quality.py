@@ -10,14 +10,14 @@ import numpy as np
 
 from pipeline.corpus.classifier.classifier_training import (
     THRESHOLD,
-    Parts,
     Places,
-    Texts,
+    SeedTexts,
+    TextSplits,
     calibrate,
     classification_figures,
-    divide,
-    means,
-    read,
+    mean_weights,
+    read_seed_texts,
+    split_texts,
     train,
 )
 from pipeline.corpus.classifier.linear_classifier import Floats, LinearClassifier, save_classifiers
@@ -37,10 +37,12 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     content: dict[str, Any] = {}
     for language, sets in settings.languages.items():
         own, files = files[: len(sets)], files[len(sets) :]
-        texts = read(language, sets, own, settings.normalisation)
-        parts = divide(texts)
-        weights, gap = train(texts.shares.of(parts.training), texts.good_N[parts.training])
-        slope, constant = calibrate(_means(texts, parts.calibration, weights), texts.good_N[parts.calibration])
+        texts = read_seed_texts(language, sets, own, settings.normalisation)
+        parts = split_texts(texts)
+        weights, gap = train(texts.shares.select(parts.training), texts.good_N[parts.training])
+        slope, constant = calibrate(
+            _mean_weights_of(texts, parts.calibration, weights), texts.good_N[parts.calibration]
+        )
         classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
             "seeds": [
@@ -48,10 +50,10 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
                 for number, seeds in enumerate(sets)
             ],
             "gap": gap,
-            "training": _counted(texts, parts.training),
-            "calibration": _counted(texts, parts.calibration),
-            "held_out": _measured(texts, parts, parts.held_out, classifiers[language]),
-            "other_files": _measured(texts, parts, parts.other_files, classifiers[language]),
+            "training": _count_labels(texts, parts.training),
+            "calibration": _count_labels(texts, parts.calibration),
+            "held_out": _evaluate(texts, parts, parts.held_out, classifiers[language]),
+            "other_files": _evaluate(texts, parts, parts.other_files, classifiers[language]),
         }
         print(f"{language}: trained on {len(parts.training)} texts", flush=True)
     save_classifiers(classifiers, model)
@@ -60,16 +62,18 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     return {language: {part: told[part] for part in ("training", "calibration")} for language, told in content.items()}
 
 
-def _means(texts: Texts, places: Places, weights: Any) -> Floats:
-    return means(*texts.shares.of(places), weights)
+def _mean_weights_of(texts: SeedTexts, places: Places, weights: Any) -> Floats:
+    return mean_weights(*texts.shares.select(places), weights)
 
 
-def _counted(texts: Texts, places: Places) -> dict[str, int]:
+def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:
     good = int(texts.good_N[places].sum())
     return {"good": good, "bad": len(places) - good}
 
 
-def _measured(texts: Texts, parts: Parts, places: Places, classifier: LinearClassifier) -> dict[str, Any] | None:
+def _evaluate(
+    texts: SeedTexts, parts: TextSplits, places: Places, classifier: LinearClassifier
+) -> dict[str, Any] | None:
     """Return the figures of the classifier on some texts, beside those of what is trivial; none where there are none.
 
     Trivial are the more frequent class of the training, and a logistic function of the length, and of the share of stop
@@ -79,7 +83,7 @@ def _measured(texts: Texts, parts: Parts, places: Places, classifier: LinearClas
         return None
     good, trained = texts.good_N[places], texts.good_N[parts.training]
     scores = {
-        "classifier": classifier.probabilities(_means(texts, places, classifier.weights_B)),
+        "classifier": classifier.probabilities(_mean_weights_of(texts, places, classifier.weights_B)),
         "majority": np.full(len(places), float(2 * trained.sum() >= len(trained))),
     }
     trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}
@@ -88,6 +92,6 @@ def _measured(texts: Texts, parts: Parts, places: Places, classifier: LinearClas
             one = LinearClassifier(classifier.weights_B, *calibrate(values[parts.training], trained))
             scores[name] = one.probabilities(values[places])
     return {
-        **_counted(texts, places),
+        **_count_labels(texts, places),
         "methods": {name: classification_figures(told, good) for name, told in scores.items()},
     }

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.settings import UnitSettings
-from pipeline.sources.byte_streams import DamagedFile, Quarantined
-from pipeline.sources.raw_documents import BROKEN, Keys, RawDocument, raw_documents
+from pipeline.sources.byte_streams import DamagedFile, QuarantinedFile
+from pipeline.sources.raw_documents import BROKEN_REASONS, FieldNames, RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.units import raw_bytes, read_part, refuse_other_files
+from pipeline.sources.units import check_unit_files, count_raw_bytes, read_part
 
-SHOWN = 5
+SHOWN_FILES = 5
 T = TypeVar("T")
 
 
@@ -31,13 +31,13 @@ class RawFiles:
 
     source: str
     files: list[tuple[str, Path]]
-    keys: Keys = field(default_factory=Keys)
+    keys: FieldNames = field(default_factory=FieldNames)
     document_bytes: int = 20_000_000
     broken_share: float = 0.05
     is_part: bool = False
 
     @classmethod
-    def of_unit(cls, settings: UnitSettings, unit: dict[str, Any], paths: list[Path]) -> RawFiles:
+    def from_unit(cls, settings: UnitSettings, unit: dict[str, Any], paths: list[Path]) -> RawFiles:
         """Return the files of a unit.
 
         Args:
@@ -46,12 +46,12 @@ class RawFiles:
         Raises:
             InputError: a file has other bytes than the manifest describes.
         """
-        refuse_other_files(unit, paths)
+        check_unit_files(unit, paths)
         files = list(zip([entry["name"] for entry in unit["files"]], paths, strict=True))
         shares = settings.document_bytes, settings.broken_share
-        return cls(settings.source, files, settings.keys(), *shares, unit["is_part"])
+        return cls(settings.source, files, settings.field_names(), *shares, unit["is_part"])
 
-    def documents(self, name: str, path: Path) -> Iterator[RawDocument]:
+    def read_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
         """Yield the documents of a file, the unreadable ones among them.
 
         Raises:
@@ -61,10 +61,12 @@ class RawFiles:
             yield from read_part(path)
             return
         records = read_records(path, name, self.keys, self.document_bytes)
-        for document, _ in raw_documents(records, f"{self.source}/{name}", self.keys):
+        for document, _ in make_raw_documents(records, f"{self.source}/{name}", self.keys):
             yield document
 
-    def without_damage(self, work: Callable[[RawFiles], T], *, quarantine: bool) -> tuple[T, list[Quarantined]]:
+    def run_without_damaged(
+        self, work: Callable[[RawFiles], T], *, quarantine: bool
+    ) -> tuple[T, list[QuarantinedFile]]:
         """Return what `work` makes of the files, and those that were left out for their damage.
 
         The files are looked at only where the work stops at one of them; then it begins anew with the others, so that
@@ -78,56 +80,56 @@ class RawFiles:
         except DamagedFile:
             if not quarantine:
                 raise
-        found = self._damaged()
+        found = self._find_damaged_files()
         names = {one.file for one in found}
         return work(replace(self, files=[(name, path) for name, path in self.files if name not in names])), found
 
-    def described(self, quarantined: list[Quarantined]) -> dict[str, Any]:
+    def report(self, quarantined: list[QuarantinedFile]) -> dict[str, Any]:
         """Return what the unit says of its raw files: bytes on disk, those that were read, and what was left out."""
         damaged = {one.file for one in quarantined}
         return {
-            "raw_bytes": sum(self._bytes(path) for _, path in self.files),
-            "read_bytes": sum(self._bytes(path) for name, path in self.files if name not in damaged),
+            "raw_bytes": sum(self._size_on_disk(path) for _, path in self.files),
+            "read_bytes": sum(self._size_on_disk(path) for name, path in self.files if name not in damaged),
             "quarantined": [asdict(one) for one in quarantined],
         }
 
-    def _bytes(self, path: Path) -> int:
-        return raw_bytes(path) if self.is_part else path.stat().st_size
+    def _size_on_disk(self, path: Path) -> int:
+        return count_raw_bytes(path) if self.is_part else path.stat().st_size
 
-    def _damaged(self) -> list[Quarantined]:
+    def _find_damaged_files(self) -> list[QuarantinedFile]:
         """Return the files that cannot be read whole, and, where all others have too many, those with broken records.
 
         Of files that together have few broken records, one may have any share of them.
         """
-        found: dict[str, Quarantined] = {}
+        found: dict[str, QuarantinedFile] = {}
         records: dict[str, tuple[int, int, str]] = {}
         for name, path in self.files:
             try:
-                records[name] = self._count(name, path)
+                records[name] = self._count_records(name, path)
             except DamagedFile as damaged:
-                found[name] = Quarantined(name, self._bytes(path), damaged.damage, damaged.value)
+                found[name] = QuarantinedFile(name, self._size_on_disk(path), damaged.damage, damaged.value)
         read = sum(number for number, _, _ in records.values())
         broken = sum(bad for _, bad, _ in records.values())
         for name, path in self.files if broken > self.broken_share * read else ():
             number, bad, first = records.get(name, (0, 0, ""))
             if bad > self.broken_share * number:
                 value = f"{bad} of {number} records, first {first}"
-                found[name] = Quarantined(name, self._bytes(path), "broken_records", value)
+                found[name] = QuarantinedFile(name, self._size_on_disk(path), "broken_records", value)
         return [found[name] for name in sorted(found)]
 
-    def _count(self, name: str, path: Path) -> tuple[int, int, str]:
+    def _count_records(self, name: str, path: Path) -> tuple[int, int, str]:
         """Return records and broken records of a file, and the first of these."""
         number = bad = 0
         first = ""
-        for document in self.documents(name, path):
+        for document in self.read_documents(name, path):
             number += 1
-            if document.reason in BROKEN:
+            if document.reason in BROKEN_REASONS:
                 bad += 1
                 first = first or f"{document.number} ({document.reason})"
         return number, bad, first
 
 
-def joined(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def sum_unit_reports(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return the sum of what units of one source say: bytes on disk, read, and in damaged files, and these by name."""
     totals: Counter[str] = Counter(raw_bytes=0, read_bytes=0)
     listed: dict[tuple[str, str, str | None], int] = Counter()
@@ -142,7 +144,7 @@ def joined(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**totals, "quarantined_bytes": sum(listed.values()), "quarantined": rows}
 
 
-def refuse_too_much(source: str, found: dict[str, Any], share: float) -> None:
+def check_damaged_share(source: str, found: dict[str, Any], share: float) -> None:
     """Raise InputError where the damaged files of a source are more than a share of its bytes.
 
     Args:
@@ -150,8 +152,8 @@ def refuse_too_much(source: str, found: dict[str, Any], share: float) -> None:
     """
     rows, size = found["quarantined"], found["raw_bytes"]
     if found["quarantined_bytes"] > share * size:
-        told = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN])
-        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        told = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN_FILES])
+        more = f" and {len(rows) - SHOWN_FILES} more" if len(rows) > SHOWN_FILES else ""
         raise InputError(
             f"source {source}: {found['quarantined_bytes'] / size:.2%} of its {size} bytes are in damaged files, "
             f"{told}{more}: fetch or repair the files, or raise damaged_share of the source above {share}"

@@ -19,16 +19,16 @@ from pipeline.corpus.documents import (
     LICENSE_NOT_UNDERSTOOD,
     OPT_OUT,
 )
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
-from pipeline.sources.settings import KINDS, OptOut
-from pipeline.sources.spdx_licenses import is_allowed, read_license, say_the_same
+from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
+from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
 
 SHOWN_CHARACTERS = 200
-READ_BEFORE = 10_000  # what so many different words mean is remembered
+CACHED_LICENSES = 10_000  # what so many different words mean is remembered
 
 
-class OwnLicense(BaseFilter):  # type: ignore[misc]
+class LicenseFilter(BaseFilter):  # type: ignore[misc]
     """Gives each document its own licence where its source names the field for it, and removes what is not allowed.
 
     A licence that is not there, or that cannot be told, is allowed by nobody. Where the source names no field, a
@@ -46,16 +46,16 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
     ) -> None:
         super().__init__(exclusion_writer)
         self.settings = settings
-        self.of_source = license
-        self._read = lru_cache(READ_BEFORE)(partial(read_license, names=settings.license_names))
+        self.source_license = license
+        self._read = lru_cache(CACHED_LICENSES)(partial(parse_license, names=settings.license_names))
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         written = document.metadata["own_license"]
         found = self.settings.license_names.get("") if written is None else self._read(written)
         if self.settings.license_key is None:
-            if written is not None and self.of_source is None:
+            if written is not None and self.source_license is None:
                 raise RuntimeError(f"{document.id} states a licence, and its unit was read as one without")
-            is_same = written is None or (found is not None and say_the_same(found, str(self.of_source)))
+            is_same = written is None or (found is not None and are_equivalent(found, str(self.source_license)))
             reason = None if is_same else LICENSE_DIFFERS
         elif found is None:
             reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
@@ -68,7 +68,7 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
         return False, reason
 
 
-def refuse_other_licenses(
+def check_license_differences(
     settings: FilterSettings, license: str | None, removed: list[dict[str, Any]], documents_in: int
 ) -> None:
     """Raise InputError where more than `broken_share` of the documents of a unit name another licence than the source.
@@ -86,7 +86,7 @@ def refuse_other_licenses(
         )
 
 
-def _on(listed: set[str], *values: str | None) -> Iterator[str]:
+def _listed_values(listed: set[str], *values: str | None) -> Iterator[str]:
     """Yield which of the values are on a list, as the list writes them, a value once."""
     compared = dict.fromkeys(composed(value) for value in values if value is not None)
     yield from (value for value in compared if value in listed)
@@ -112,22 +112,22 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         self.holders = set(opt_out.holders)
 
     @classmethod
-    def of_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
+    def from_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
         """Return the block for what of a unit is reserved, as its file of the manifest says."""
-        return cls(OptOut(**{kind: listed[kind] for kind in KINDS}), listed["holder"], exclusion_writer)
+        return cls(OptOut(**{kind: listed[kind] for kind in OPT_OUT_KINDS}), listed["holder"], exclusion_writer)
 
-    def entries(self, document: Document) -> Iterator[str]:
+    def matching_entries(self, document: Document) -> Iterator[str]:
         """Yield the entries that a document falls under, the one that decides first."""
         known = document.metadata
         ids = document.id, known.get("original_id"), known.get("withheld_id")
-        yield from (f"id {candidate}" for candidate in _on(self.ids, *ids))
-        yield from (f"holder {name}" for name in _on(self.holders, known.get("holder"), self.holder))
+        yield from (f"id {candidate}" for candidate in _listed_values(self.ids, *ids))
+        yield from (f"holder {name}" for name in _listed_values(self.holders, known.get("holder"), self.holder))
         if self.domains:
             suffixes = suffixes_of(host_of(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
-        entry = next(self.entries(document), None)
+        entry = next(self.matching_entries(document), None)
         if entry is None:
             return True
         document.metadata["filter_value"] = entry

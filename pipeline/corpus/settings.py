@@ -9,10 +9,17 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.items.settings import Decontamination
-from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
+from pipeline.corpus.rules.presets import (
+    PRESETS,
+    Preset,
+    add_known_scores,
+    complete_genres,
+    complete_languages,
+    rules_for_source,
+)
 from pipeline.corpus.rules.settings import Harmful, LanguageRules
 from pipeline.sources.settings import Genre, ReadSettings, Rights, Source
-from pipeline.sources.spdx_licenses import canonical
+from pipeline.sources.spdx_licenses import canonical_license
 
 Label = Literal["good", "bad"]
 
@@ -28,7 +35,7 @@ class SeedSet(Settings):
     @field_validator("license")
     @classmethod
     def _spdx(cls, license: str) -> str:
-        return canonical(license)
+        return canonical_license(license)
 
 
 class QualitySeeds(Settings):
@@ -47,7 +54,7 @@ class QualitySeeds(Settings):
         return self
 
 
-class Seeds(Settings):
+class SeedFile(Settings):
     """A file of seeds as the step gets it: by its name and content, for where it lies decides nothing."""
 
     name: str
@@ -71,7 +78,7 @@ class PerplexitySettings(Settings):
     tokens: int
 
 
-STATED = ("data_selection", "intended_use", "limitations", "removal")
+DISCLOSURE_KEYS = ("data_selection", "intended_use", "limitations", "removal")
 """What Croissant's vocabulary for responsible AI asks that only the provider knows: keys of `disclosure`."""
 
 
@@ -102,7 +109,7 @@ class PublishSettings(Settings):
     sources: list[PublishedSource]
 
 
-class Normalisation(Settings):
+class Normalization(Settings):
     """How characters are written. Mojibake is repaired, and Unicode is NFC, in any case."""
 
     punctuation: bool = Field(
@@ -162,7 +169,7 @@ class PersonalData(Settings):
         return [f"<{kind.upper()}>" for kind in [*kinds, *["name"] * (self.names is not None)]]
 
 
-class Signatures(Settings):
+class SignatureSettings(Settings):
     """What is computed of a document to find its copies.
 
     Two texts are near duplicates from a similarity of about (1/bands)^(1/rows).
@@ -177,14 +184,14 @@ class Signatures(Settings):
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
 
 
-class KeyComparison(Signatures):
+class KeyComparison(SignatureSettings):
     """How keys are compared."""
 
     exact: bool = True
     memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
 
 
-class Copies(KeyComparison):
+class DuplicateSelection(KeyComparison):
     """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
 
     minimum_jaccard: float | None = Field(
@@ -197,7 +204,7 @@ class Copies(KeyComparison):
     prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")
 
     @property
-    def least_similarity(self) -> float:
+    def minimum_similarity(self) -> float:
         """Return how alike a near copy and the kept document are at least."""
         usual = (1 / self.bands) ** (1 / self.rows)
         return usual if self.minimum_jaccard is None else self.minimum_jaccard
@@ -211,7 +218,7 @@ class Copies(KeyComparison):
         return prefer
 
 
-class Deduplication(Copies):
+class Deduplication(DuplicateSelection):
     """What a configuration says of the copies in a corpus."""
 
     jobs: int = Field(default=1, ge=1, description="that share the keys; 1: they are compared where copies are found")
@@ -233,7 +240,7 @@ class Corpus(Settings):
     genres: dict[Genre, dict[str, LanguageRules]] = Field(
         default={}, description="with the preset `genre`: what is changed for the sources of a genre, by language"
     )
-    normalisation: Normalisation = Normalisation()
+    normalisation: Normalization = Normalization()
     language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
     harmful: Harmful = Harmful()
     personal_data: PersonalData = PersonalData()
@@ -266,9 +273,9 @@ class Corpus(Settings):
         if not isinstance(preset, str):
             return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
-        languages = with_scores(languages, written.get("language_model"))
-        genres = {"genres": by_genre(languages, written.get("genres", {}))} if preset == "genre" else {}
-        return {**written, **genres, "languages": completed(languages, preset)}
+        languages = add_known_scores(languages, written.get("language_model"))
+        genres = {"genres": complete_genres(languages, written.get("genres", {}))} if preset == "genre" else {}
+        return {**written, **genres, "languages": complete_languages(languages, preset)}
 
     @model_validator(mode="after")
     def _known_languages(self) -> Corpus:
@@ -290,7 +297,7 @@ class Corpus(Settings):
         if self.preset == "genre" and source.genre is None:
             raise ValueError(f"the preset is genre, and the source has none: write one of {', '.join(self.genres)}")
         of_genre = None if source.genre is None else self.genres.get(source.genre)
-        return for_source(of_genre or self.languages, source.filters)
+        return rules_for_source(of_genre or self.languages, source.filters)
 
 
 class UnitSettings(ReadSettings):
@@ -314,7 +321,7 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
     license_names: dict[str, str] = {}
     allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")
     languages: dict[str, LanguageRules]
-    normalisation: Normalisation = Normalisation()
+    normalisation: Normalization = Normalization()
     language_model_sha256: str | None = None
     harmful: Harmful = Harmful()
     harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
@@ -324,8 +331,8 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
 class QualitySettings(Settings):
     """What the classifiers of a corpus are trained on, by language, and how it is written."""
 
-    normalisation: Normalisation
-    languages: dict[str, list[Seeds]]
+    normalisation: Normalization
+    languages: dict[str, list[SeedFile]]
 
 
 class EqualKeysSettings(KeyComparison):
@@ -338,7 +345,7 @@ class EqualKeysSettings(KeyComparison):
 class FindDuplicatesSettings(Settings):
     """How documents with equal signatures are grouped."""
 
-    deduplication: Copies
+    deduplication: DuplicateSelection
 
 
 class DescribedSource(Settings):

@@ -6,26 +6,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.copies.signature_files import CONTENT, SignatureWriter, band_columns, content_hash, paragraph_keys
-from pipeline.corpus.copies.similarity import MinhashSignature
 from pipeline.corpus.documents import read_documents, read_metadata
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.minhash import MinhashSigner
+from pipeline.corpus.duplicates.signature_files import (
+    CONTENT,
+    SignatureWriter,
+    band_columns,
+    content_hash,
+    paragraph_keys,
+)
+from pipeline.corpus.settings import SignatureSettings
 
 
-def sign(documents: Iterable[tuple[str, str]], path: Path, settings: Signatures, unit: dict[str, Any]) -> None:
+def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSettings, unit: dict[str, Any]) -> None:
     """Write id, length, hash and keys of each document, id and text, as one file.
 
     Args:
         unit: which one it is: `source` and `unit`.
     """
     writer = SignatureWriter(path, settings, unit)
-    minhash, columns = MinhashSignature(settings), band_columns(settings)
+    minhash, columns = MinhashSigner(settings), band_columns(settings)
     for document_id, text in documents:
         characters, sha256 = content_hash(text)
         halves = (int.from_bytes(sha256[:8], "big"), int.from_bytes(sha256[8:16], "big"))
         row = {"id": document_id, "characters": characters, **dict(zip(CONTENT, halves, strict=True))}
         if settings.minhash:
-            row["ngrams"], keys = minhash.keys(text)
+            row["ngrams"], keys = minhash.band_keys(text)
             row |= dict(zip(columns, keys, strict=True))
         if settings.paragraphs:
             row["paragraphs"] = paragraph_keys(text, settings.paragraph_characters)
@@ -33,7 +39,7 @@ def sign(documents: Iterable[tuple[str, str]], path: Path, settings: Signatures,
     writer.close()
 
 
-def run(settings: Signatures, *, documents: Path, signatures: Path) -> dict[str, Any]:
+def run(settings: SignatureSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
     """Write one row for each of the documents, in their order."""
     known = read_metadata(documents)
     texts = ((row["id"], row["text"]) for row in read_documents([documents], columns=["id", "text"]))

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import SCORES
-from pipeline.corpus.documents import MIXED_LANGUAGE, OF_LICENSE, OF_SOURCE, read_metadata
-from pipeline.corpus.quarantine import joined, refuse_too_much
+from pipeline.corpus.documents import LICENSE_REASONS, MIXED_LANGUAGE, SOURCE_LICENSE, read_metadata
+from pipeline.corpus.quarantine import check_damaged_share, sum_unit_reports
 from pipeline.corpus.settings import StatisticsSettings
 
 # The steps that remove documents, in their order.
@@ -25,7 +25,7 @@ NO_FILES: list[Path] = []
 Unit = tuple[str, int]
 
 
-def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
+def _read_unit_files(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
     described: dict[tuple[Unit, str], dict[str, Any]] = {}
     for path in paths:
         metadata = read_metadata(path)
@@ -36,7 +36,9 @@ def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
     return described
 
 
-def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict[str, Any] | None) -> dict[str, Any]:
+def _check_step_counts(
+    kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict[str, Any] | None
+) -> dict[str, Any]:
     """Return the counts of one step of one unit after checking that nothing was lost or added.
 
     Args:
@@ -65,7 +67,7 @@ def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict
     return {"stage": step, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
 
 
-def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
+def _add_counts(total: dict[str, Any], part: dict[str, Any]) -> None:
     for key in ("documents_in", "bytes_in", "documents_out", "bytes_out"):
         total[key] += part[key]
     for step, added in zip(total["stages"], part["stages"], strict=True):
@@ -74,14 +76,14 @@ def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
         step["removed"] = dict(sorted((Counter(step["removed"]) + Counter(added["removed"])).items()))
 
 
-def _most(counted: Counter[str]) -> list[list[Any]]:
+def _most_frequent(counted: Counter[str]) -> list[list[Any]]:
     """Return [what stood there, documents] of the most frequent, and of all others together under null."""
     ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     others = sum(number for _, number in ranked[REFUSED_SHOWN:])
     return [[value, number] for value, number in ranked[:REFUSED_SHOWN]] + ([[None, others]] if others else [])
 
 
-def _together(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+def _sum_by_license(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     sums: dict[str, Counter[str]] = {}
     for part in parts:
         for name, sizes in part.items():
@@ -89,12 +91,12 @@ def _together(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str,
     return {name: dict(sizes) for name, sizes in sorted(sums.items())}
 
 
-def _nothing() -> dict[str, Any]:
+def _empty_counts() -> dict[str, Any]:
     steps = [{"stage": step, "in": 0, "kept": 0, "removed": {}} for step in STEPS]
     return {"documents_in": 0, "bytes_in": 0, "stages": steps, "documents_out": 0, "bytes_out": 0}
 
 
-def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Counter[str]]]:
+def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Counter[str]]]:
     """Yield, by language, the documents and bytes of a unit that were told to be in it: all, and the mixed ones.
 
     A document that was removed before its language was told is in none.
@@ -107,7 +109,7 @@ def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Coun
             yield row["language"], Counter(documents=1, bytes=row["bytes"], mixed_documents=mixed)
 
 
-def _scores(final: list[Path]) -> dict[str, Any]:
+def _score_quartiles(final: list[Path]) -> dict[str, Any]:
     """Return, of each score that any of the documents have, of how many it is and its quartiles."""
     found = {}
     for name in SCORES:
@@ -140,12 +142,12 @@ def run(
         InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
             more in damaged files than it may.
     """
-    kept = _by_unit(filtered) | _by_unit(deduplicated) | _by_unit(final)
-    gone = _by_unit(removed)
+    kept = _read_unit_files(filtered) | _read_unit_files(deduplicated) | _read_unit_files(final)
+    gone = _read_unit_files(removed)
     units = sorted({unit for unit, _ in kept.keys() | gone.keys()})
     described = {source.name: source for source in settings.sources}
     sources = {
-        name: {"license": source.license, "language": source.language, **_nothing()}
+        name: {"license": source.license, "language": source.language, **_empty_counts()}
         for name, source in sorted(described.items())
     }
     languages, flags, identified = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
@@ -166,37 +168,37 @@ def run(
             "documents_in": first["documents_in"],
             "bytes_in": first["bytes_in"],
             "stages": [
-                _step(entry, gone[unit, step], step, before)
+                _check_step_counts(entry, gone[unit, step], step, before)
                 for step, entry, before in zip(STEPS, described_steps, [None, *described_steps], strict=False)
             ],
             "documents_out": last["rows"],
             "bytes_out": last["bytes"],
         }
-        _add(sources[source], counts)
+        _add_counts(sources[source], counts)
         personal_data.update(first["personal_data"])
         for flag, counted in first.get("flagged", {}).items():
             flags[flag].update(counted | {"kept": last["flags"].get(flag, 0)})
-        for language, told in _identified(first, gone[unit, "filter"]["path"]):
+        for language, told in _identified_languages(first, gone[unit, "filter"]["path"]):
             identified[language].update(told)
         for language, sizes in last["languages"].items():
             languages[language].update(sizes)
         for license, sizes in last["licenses"].items():
-            named = described[source].license if license == OF_SOURCE else license
+            named = described[source].license if license == SOURCE_LICENSE else license
             licenses[source][named].update(sizes)
         read_from[source].append(gone[unit, "filter"])
-        removed_for_it = [("reason", "in", OF_LICENSE)]
+        removed_for_it = [("reason", "in", LICENSE_REASONS)]
         stated = pq.read_table(gone[unit, "filter"]["path"], columns=["value"], filters=removed_for_it)["value"]
         refused[source].update(pc.fill_null(stated, "").to_pylist())
-    totals = _nothing()
+    totals = _empty_counts()
     for name, source_counts in sources.items():
-        source_counts |= joined(read_from[name])
-        refuse_too_much(name, source_counts, described[name].damaged_share)
+        source_counts |= sum_unit_reports(read_from[name])
+        check_damaged_share(name, source_counts, described[name].damaged_share)
         if source_counts["documents_in"] == 0:
             raise InputError(f"source {name} is empty: give it files with text, or remove it from the sources")
-        _add(totals, source_counts)
+        _add_counts(totals, source_counts)
         source_counts["licenses"] = {license: dict(sizes) for license, sizes in sorted(licenses[name].items())}
-        source_counts["refused_licenses"] = _most(refused[name])
-        if scores := _scores([kept[unit, STEPS[-1]]["path"] for unit in units if unit[0] == name]):
+        source_counts["refused_licenses"] = _most_frequent(refused[name])
+        if scores := _score_quartiles([kept[unit, STEPS[-1]]["path"] for unit in units if unit[0] == name]):
             source_counts["scores"] = scores
     for key in ("raw_bytes", "read_bytes", "quarantined_bytes"):
         totals[key] = sum(source[key] for source in sources.values())
@@ -205,7 +207,7 @@ def run(
         "sources": sources,
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
-        "licenses": _together(source["licenses"] for source in sources.values()),
+        "licenses": _sum_by_license(source["licenses"] for source in sources.values()),
         "identified": {
             "model": settings.language_model or "py3langid",
             "minimum_scores": settings.minimum_scores,

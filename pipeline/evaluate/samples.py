@@ -21,14 +21,14 @@ from datatrove.data import Document
 from pipeline.core.confidence_intervals import share
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.masking import KINDS
+from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.personal_data.synthetic import is_synthetic
-from pipeline.corpus.rules.harmful_content import FlagHarmful
+from pipeline.corpus.personal_data.text_masking import KINDS
+from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
 from pipeline.pretrain import outcome
-from pipeline.tokens.text_search import TextSearch, count_covered
+from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
 
 PROMPTS = (
@@ -119,7 +119,7 @@ def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[st
     """The characters of a text that stand in training documents, and the parts that they are."""
     parts = [
         part
-        for part in search.parts(text, settings.minimum_characters)
+        for part in search.find_parts(text, settings.minimum_characters)
         if letters(text[part.start : part.end]) >= _minimum_letters(settings)
     ]
     listed = [
@@ -132,7 +132,7 @@ def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[st
         }
         for part in parts
     ]
-    return {"copied_characters": count_covered(parts), "parts": listed}
+    return {"copied_characters": count_covered_characters(parts), "parts": listed}
 
 
 def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
@@ -141,7 +141,7 @@ def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> li
     ends = [*reader.borders[1:].tolist(), reader.tokens]
     found = []
     for number in np.unique(np.linspace(0, len(ends) - 1, most).astype(int)) if reader.documents else ():
-        text = search.text(reader, int(reader.borders[number]), ends[number])
+        text = search.decode_row(reader, int(reader.borders[number]), ends[number])
         start = max((len(text) - characters) // 2, 0)
         found.append(text[start : start + characters])
     return found
@@ -207,7 +207,7 @@ def measure_memorization(
         "prompt_tokens": settings.prompt_tokens,
         "continuation_tokens": settings.continuation_tokens,
         "minimum_letters": count.minimum_letters,
-        "harmful": [entry.name for entry in settings.harmful.entries()],
+        "harmful": [entry.name for entry in settings.harmful.flags_in_order()],
         "kinds": kinds,
     }
 
@@ -219,9 +219,9 @@ def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) 
     long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # behind them stands end-of-text
     drawn = random.Random(f"{settings.seed}.{split}").sample(range(len(long)), min(settings.prompts, len(long)))
     for start in starts[long[sorted(drawn)]].tolist():
-        tokens = reader.known(reader.read(start, settings.tokens)).tolist()
+        tokens = reader.check_vocabulary(reader.read(start, settings.tokens)).tolist()
         prompt, follows = tokens[: 1 + settings.prompt_tokens], tokens[1 + settings.prompt_tokens :]
-        yield Continuation(prompt, follows, reader.document_rows(start, 1)[0]["language"], follows)
+        yield Continuation(prompt, follows, reader.documents_in(start, 1)[0]["language"], follows)
 
 
 def _written(settings: MemorizationSettings, writer: Writer, given: list[Continuation]) -> list[Continuation]:
@@ -237,7 +237,7 @@ class HitCounter:
         self.length, self.search = settings.continuation_tokens, search
         self.minimum_letters = (2 * self.length + 4) // 5  # 20 of 50 tokens
         self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))
-        self.flags = FlagHarmful(settings.harmful, harmful) if harmful else None
+        self.flags = HarmfulContentFilter(settings.harmful, harmful) if harmful else None
 
     def __call__(self, texts: Iterable[Continuation]) -> dict[str, Any]:
         """Return of some texts how many are what, each with its share and the share's interval.
@@ -258,16 +258,16 @@ class HitCounter:
             "say_nothing": len(texts) - len(telling),
             "exact": _share(exact),
             "in_training": _share(
-                [len(text.written) == self.length and self.search.holds(words) for text, words in telling]
+                [len(text.written) == self.length and self.search.contains(words) for text, words in telling]
             ),
             "harmful": None if self.flags is None else _share(list(map(self._is_harmful, whole, texts))),
             "personal_data": len(found),
-            "personal_data_in_training": sum(map(self.search.holds, found)),
+            "personal_data_in_training": sum(map(self.search.contains, found)),
         }
 
     def _text(self, tokens: list[int]) -> str:
         """Return the text of tokens as texts are compared."""
-        return composed(self.search.whole_text(tokens))
+        return composed(self.search.decode(tokens))
 
     def _is_harmful(self, words: str, text: Continuation) -> bool:
         document = Document(text=words, id="", metadata={"language": text.language})
@@ -280,7 +280,7 @@ class HitCounter:
         together, prompt = (self._text(part) for part in (text.prompt + text.written, text.prompt))
         return [
             together[found.start : found.end]
-            for found in find(together, self.kinds)
+            for found in find_personal_data(together, self.kinds)
             if found.end > len(prompt) and not (self.kinds.replacement == "synthetic" and is_synthetic(found))
         ]
 

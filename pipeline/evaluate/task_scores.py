@@ -31,7 +31,7 @@ from pipeline.evaluate.verdict import (
     judge,
     scaled,
 )
-from pipeline.tokens.ngram_models import Scored, WordModels
+from pipeline.tokens.ngram_models import NgramModels, ScoredTokens
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -157,7 +157,7 @@ def _scored_with(
     }
 
 
-def _word_model_tokens(item: TaskItem, choices: Sequence[Scored]) -> Sequence[Scored]:
+def _word_model_tokens(item: TaskItem, choices: Sequence[ScoredTokens]) -> Sequence[ScoredTokens]:
     """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
     if len(choices) < 2 or not _ends_alike(item):
         return choices
@@ -165,7 +165,7 @@ def _word_model_tokens(item: TaskItem, choices: Sequence[Scored]) -> Sequence[Sc
 
 
 def _log_probabilities(
-    score: Callable[[Scored], float], of_task: dict[int, Sequence[Scored]], item: TaskItem
+    score: Callable[[ScoredTokens], float], of_task: dict[int, Sequence[ScoredTokens]], item: TaskItem
 ) -> list[float]:
     return [score(scored) for scored in of_task[item.number]]
 
@@ -224,9 +224,11 @@ def add_baselines(
         {item.number: _word_model_tokens(item, of_task[item.number]) for item in one.items if item.texts}
         for one, of_task in zip(measured, asked, strict=True)
     ]
-    words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
+    words = NgramModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
 
-    def add(one: MeasuredTask, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
+    def add(
+        one: MeasuredTask, own: Mapping[int, Sequence[ScoredTokens]], of_task: dict[int, Sequence[ScoredTokens]]
+    ) -> None:
         for place, item in enumerate(one.items):
             scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)

@@ -27,7 +27,7 @@ from pipeline.plan.settings import (
     StepCost,
     TrainingPlan,
 )
-from pipeline.sources.units import PARTS
+from pipeline.sources.units import PARTS_PER_FILE
 
 
 def forecast_plan(config: Config) -> ForecastPlan | None:
@@ -125,7 +125,7 @@ def _refusal(folder: str, reason: str) -> InputError:
 def _raw_bytes(run: Path, source: str) -> float:
     """Return the bytes of a source's raw files: parts of a cut file count as the file, which may be compressed."""
     manifest = json.loads((layout.MANIFEST.path(run, source=source)).read_bytes())
-    whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS)
+    whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS_PER_FILE)
     size = sum(file["bytes"] for files in whole for file in files)
     for path in layout.RECORD.glob(run, job=f"sources.split.{source}.*"):
         size += sum(file.bytes for file in Record.load(path).inputs)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.duplicate_groups import DOCUMENT_BYTES, KEY_BYTES
-from pipeline.corpus.copies.signature_files import band_columns, signature_schema
 from pipeline.corpus.document_streams import KEPT_SCHEMA
 from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, KEY_BYTES
+from pipeline.corpus.duplicates.signature_files import band_columns, signature_schema
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.sources.byte_streams import DamagedFile
-from pipeline.sources.raw_documents import Keys, RawDocument, raw_documents
+from pipeline.sources.raw_documents import FieldNames, RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
 
@@ -53,7 +53,7 @@ class Expected:
     def __add__(self, other: Expected) -> Expected:
         return Expected(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
-    def disk_bytes(self, settings: Signatures) -> dict[str, float]:
+    def disk_bytes(self, settings: SignatureSettings) -> dict[str, float]:
         """Return the bytes of the folders of a corpus that have a row for each document."""
         keys = NUMBER * (2 + len(band_columns(settings))) * self.documents
         return {
@@ -84,10 +84,10 @@ def _empty(schema: pa.Schema) -> int:
     return _stored(schema.empty_table())
 
 
-def _beginning(path: Path, name: str, place: str, keys: Keys, limit: int) -> tuple[list[RawDocument], int]:
+def _beginning(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> tuple[list[RawDocument], int]:
     """Return the first documents of a file, and how many of its bytes on disk they take."""
     found: list[RawDocument] = []
-    for document, record in raw_documents(read_records(path, name, keys, limit), place, keys):
+    for document, record in make_raw_documents(read_records(path, name, keys, limit), place, keys):
         if record.position >= STORED_BYTES:
             return found, record.position
         if document.text is not None:
@@ -117,7 +117,7 @@ def expected(listed: SourceUnits) -> Expected | None:
     source, sizes = listed.source, listed.sizes
     if source.dataset is not None:
         return None
-    names, keys = [*listed.files], source.keys()
+    names, keys = [*listed.files], source.field_names()
     documents: list[RawDocument] = []
     read_bytes = 0
     for name in names[:: -(-len(names) // FILES)]:

@@ -22,16 +22,23 @@ import xxhash
 from pipeline.core.errors import InputError
 from pipeline.core.hosts import host_of, suffixes_of
 from pipeline.core.normalization import composed
-from pipeline.sources.byte_streams import DamagedFile, Pieces, refuse_unreadable
-from pipeline.sources.raw_documents import WITHHELD, Keys, as_string, field_text, value_at
-from pipeline.sources.record_formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
-from pipeline.sources.settings import KINDS, EntriesSettings, OptOut
+from pipeline.sources.byte_streams import DamagedFile, DecompressedChunks, raise_disk_error
+from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
+from pipeline.sources.record_formats import (
+    check_column_types,
+    get_column,
+    present_keys,
+    read_records,
+    split_name,
+    to_python_value,
+)
+from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
 
 Index = npt.NDArray[np.uint64]
 WAITING = 500_000  # hashes that are held before they are sorted
 ROWS_PER_BATCH = 10_000
 # What the later of two documents with one id has at its end, and the number of one whose id is withheld.
-_NUMBERED = re.compile(rf"#\d+$|(?<=/{WITHHELD})-\d+$")
+_NUMBERED = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
 
 
 class Named(NamedTuple):
@@ -55,14 +62,14 @@ def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
     """Yield some columns of a Parquet file as strings, None where it has no such column or no valid string."""
     try:
         with pq.ParquetFile(path) as file:
-            present = stored_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
-            refuse_types(path, file.schema_arrow, present)
+            present = present_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
+            check_column_types(path, file.schema_arrow, present)
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                read = {name: _strings(column_at(batch, name), name, str(path)) for name in present}
+                read = {name: _strings(get_column(batch, name), name, str(path)) for name in present}
                 nothing: list[str | None] = [None] * batch.num_rows
                 yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
     except (pa.ArrowException, OSError) as error:
-        refuse_unreadable(path, error)
+        raise_disk_error(path, error)
         raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
@@ -76,7 +83,7 @@ def _strings(column: pa.Array, key: str, place: str) -> list[str | None]:
 
 def _valid(cell: pa.Scalar) -> Any:
     with suppress(UnicodeDecodeError):
-        return python_value(cell)
+        return to_python_value(cell)
     return None
 
 
@@ -85,21 +92,23 @@ def _of_part(path: Path) -> Iterator[Named]:
         yield Named(tuple(value for value in (full, original) if value is not None), url, holder)
 
 
-def _of_file(path: Path, name: str, place: str, keys: Keys, limit: int) -> Iterator[Named]:
+def _of_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[Named]:
     stem, compression = split_name(name)
     if stem.endswith(".parquet"):
         for number, (original, url, holder) in enumerate(_columns(path, [keys.id, keys.url, keys.holder]), 1):
             yield Named(_ids(place, number, original), url, holder)
     elif stem.endswith(".warc"):
-        from pipeline.sources.web import archived_ids  # a second to import, and few sources need it
+        from pipeline.sources.web_pages import read_archive_ids  # a second to import, and few sources need it
 
-        for number, (original, url) in enumerate(archived_ids(iter(Pieces(path, compression)), path), 1):
-            yield Named(_ids(place, number, as_string(original)), url, None)
+        for number, (original, url) in enumerate(
+            read_archive_ids(iter(DecompressedChunks(path, compression)), path), 1
+        ):
+            yield Named(_ids(place, number, exact_text_or_none(original)), url, None)
     elif stem.endswith((".jsonl", ".ndjson")):
         for record in read_records(path, name, keys, limit):
             fields = record.fields or {}
             original, url, holder = (
-                field_text(value_at(fields, key), key, f"{path}, record {record.number}")
+                field_text(get_field(fields, key), key, f"{path}, record {record.number}")
                 for key in (keys.id, keys.url, keys.holder)
             )
             yield Named(_ids(place, record.number, original), url, holder)
@@ -108,7 +117,7 @@ def _of_file(path: Path, name: str, place: str, keys: Keys, limit: int) -> Itera
 
 
 def entries_of(
-    source: str, files: Iterable[tuple[str, Path]], keys: Keys, limit: int, *, is_part: bool = False
+    source: str, files: Iterable[tuple[str, Path]], keys: FieldNames, limit: int, *, is_part: bool = False
 ) -> Index:
     """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
 
@@ -123,7 +132,7 @@ def entries_of(
     found = np.empty(0, dtype=np.uint64)
     waiting: set[int] = set()
     for name, path in files:
-        waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD}"]))
+        waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD_ID}"]))
         read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", keys, limit)
         with suppress(DamagedFile):  # whether anything of a damaged file is used is for the filter to decide
             for ids, url, holder in read:
@@ -175,7 +184,7 @@ class ListedEntries:
 
     def relevant(self, entries: Index) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
-        chosen = {kind: self._matched(kind, entries) for kind in KINDS}
+        chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
         if composed(self.holder) in self.opt_out.holders:
             chosen["holders"] = sorted({*chosen["holders"], composed(self.holder)})
         return self.opt_out.model_copy(update=chosen)
@@ -215,7 +224,7 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
     listed = json.loads(listing.read_text(encoding="utf-8"))["files"]
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
-    keys = Keys(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
+    keys = FieldNames(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
     found = entries_of(settings.source, named, keys, settings.document_bytes, is_part=is_part)
     write_entries(entries, found)
     return {"files": len(files), "entries": len(found)}

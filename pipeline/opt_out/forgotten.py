@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import Keys
 from pipeline.corpus.documents import OPT_OUT, read_metadata
+from pipeline.corpus.duplicates.signature_files import Keys
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.lists import shown
 from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
 from pipeline.opt_out.settings import ForgottenSettings
-from pipeline.sources.settings import KINDS
+from pipeline.sources.settings import OPT_OUT_KINDS
 
 
 def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
@@ -26,9 +26,9 @@ def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
     return {
         "date": opt_out["date"],
         "sha256": opt_out["sha256"],
-        "entries": {kind: len(opt_out[kind]) for kind in KINDS},
+        "entries": {kind: len(opt_out[kind]) for kind in OPT_OUT_KINDS},
         "entries_without_documents": {
-            kind: [value for value in opt_out[kind] if not hits[f"{kind[:-1]} {value}"]] for kind in KINDS
+            kind: [value for value in opt_out[kind] if not hits[f"{kind[:-1]} {value}"]] for kind in OPT_OUT_KINDS
         },
     }
 

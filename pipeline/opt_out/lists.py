@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import parse_yaml
-from pipeline.corpus.personal_data import marked
+from pipeline.corpus.personal_data import mask_value
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources.settings import KINDS, OptOut
+from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 
 
 def shown(entry: str) -> str:
     """Return an id or a holder with markers for all personal data, whatever a corpus replaces."""
-    return marked(entry, PersonalData())
+    return mask_value(entry, PersonalData())
 
 
 def published(opt_out: OptOut) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _lines(content: str) -> dict[str, Any]:
             if "date" in found:
                 raise ValueError("it has two dates: leave one of them out")
             found["date"] = value.strip()
-        elif colon and f"{kind.strip()}s" in KINDS:
+        elif colon and f"{kind.strip()}s" in OPT_OUT_KINDS:
             found.setdefault(f"{kind.strip()}s", []).append(value.strip())
         else:
             found.setdefault("domains", []).append(line)

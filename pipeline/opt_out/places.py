@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import Record, read_each
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, band_columns
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.neighbouring_runs import private
 from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
@@ -56,7 +56,7 @@ class Wanted:
 
     ids: Keys
     domains: dict[str, set[str]]
-    reserved: list[tuple[Signatures, Reserved]]
+    reserved: list[tuple[SignatureSettings, Reserved]]
 
     def rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""

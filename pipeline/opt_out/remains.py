@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import Keys
+from pipeline.corpus.duplicates.signature_files import Keys
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.neighbouring_runs import archives, runs
 from pipeline.opt_out.places import RemainingCopy, RunSearch, Wanted, ids_in_shard

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline.corpus.copies.signature_files import signature_schema
-from pipeline.corpus.personal_data import Fields, MaskPersonalData
+from pipeline.corpus.duplicates.signature_files import signature_schema
+from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.rules.web_text import C4Quality
 from pipeline.corpus.signatures import sign
-from pipeline.corpus.text.normalise import Normalise
+from pipeline.corpus.text.text_normalizer import TextNormalizer
 from pipeline.opt_out.lists import shown
 from pipeline.opt_out.settings import LineRules, ReservedSettings
 
@@ -40,13 +40,13 @@ class _Reserved:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
     def __init__(self, settings: ReservedSettings, raw: RawFiles, opt_out: dict[str, Any]) -> None:
-        self.fields = Fields(settings.personal_data)
+        self.fields = MetadataMasker(settings.personal_data)
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = RawTextReader(raw, removed)
-        self.filter = OptOutFilter.of_unit(opt_out)
-        self.normalise = Normalise(settings.normalisation)
+        self.filter = OptOutFilter.from_unit(opt_out)
+        self.normalise = TextNormalizer(settings.normalisation)
         self.line_rules = settings.line_rules
-        self.mask = MaskPersonalData(settings.personal_data)
+        self.mask = PersonalDataMaskingStep(settings.personal_data)
         self.documents = self.bytes = 0
         self.entries: Counter[str] = Counter()
 
@@ -60,7 +60,7 @@ class _Reserved:
             self.bytes += document.metadata["bytes"]
             self.entries.update(_shown(entry) for entry in found)
             whole = self.normalise.format(document.text)
-            shown_id = self.fields.document_id(document)
+            shown_id = self.fields.mask_id(document)
             for text in dict.fromkeys([whole, *(_without_lines(whole, rules) for rules in self.line_rules)]):
                 if text:
                     masked = next(iter(self.mask.run(iter([Document(text=text, id=shown_id)]))))
@@ -94,7 +94,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
     table = schema.empty_table()
     counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
     if content["opt_out"]:
-        raw = RawFiles.of_unit(settings, content, files)
+        raw = RawFiles.from_unit(settings, content, files)
         known = {"source": settings.source, "unit": content["unit"]}
 
         def signed(chosen: RawFiles) -> tuple[_Reserved, pa.Table]:
@@ -104,7 +104,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
                 sign(found.forms(), path, settings.signatures, known)
                 return found, pq.read_table(path)
 
-        (found, table), _ = raw.without_damage(signed, quarantine=settings.quarantine)
+        (found, table), _ = raw.run_without_damaged(signed, quarantine=settings.quarantine)
         if settings.signatures.paragraphs:
             nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
             table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)

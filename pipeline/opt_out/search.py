@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipeline.core.hosts import host_of, suffixes_of
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.documents import OPT_OUT, REMOVED_SCHEMA, read_metadata
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.entries import contains
 
 Mask = npt.NDArray[np.bool_]
@@ -29,7 +29,7 @@ class Reserved:
     `ids`, the hashes of their ids, and, by column, `hashes`: those of the texts and the keys of the MinHash bands.
     """
 
-    def __init__(self, paths: Iterable[Path], settings: Signatures) -> None:
+    def __init__(self, paths: Iterable[Path], settings: SignatureSettings) -> None:
         self.documents: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.entries: dict[str, Counter[str]] = {}

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import C4, LanguageRules
-from pipeline.corpus.settings import Normalisation, PersonalData, Signatures, UnitSettings
+from pipeline.corpus.settings import Normalization, PersonalData, SignatureSettings, UnitSettings
 from pipeline.corpus.text.splitters import Splitter
 
 
@@ -24,17 +24,17 @@ class ReservedSettings(UnitSettings):
     """How a source is read, and what the filter changes in a text besides judging it."""
 
     broken_share: float = 1.0
-    normalisation: Normalisation
+    normalisation: Normalization
     line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
     personal_data: PersonalData
-    signatures: Signatures
+    signatures: SignatureSettings
 
 
 class ForgottenSettings(Settings):
     """The corpus that is searched, and how its documents are signed."""
 
     corpus: str
-    signatures: Signatures
+    signatures: SignatureSettings
 
 
 def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
@@ -52,6 +52,6 @@ class RemainsSettings(Settings):
     """How each corpus is signed, from which corpus each token set is made, and what lies beside the run."""
 
     run: str
-    corpora: dict[str, Signatures]
+    corpora: dict[str, SignatureSettings]
     tokens: dict[str, str]
     others: dict[str, str] = Field(description="a hash of the state of each other run and of each archive")

@@ -22,7 +22,7 @@ from pipeline.model.networks import parameter_shapes
 from pipeline.model.settings import Architecture, RopeScaling
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.settings import AdoptSettings
-from pipeline.tokenizer.encoder import token_bytes
+from pipeline.tokenizer.encoder import read_token_bytes
 from pipeline.tokens.token_reader import TokenReader
 
 OF_VOCABULARY = ("embedding.weight", "output.weight")
@@ -82,7 +82,7 @@ def run(
 def check(folder: Path, architecture: Architecture) -> None:
     """Raise an InputError that names every key in which a model has another shape than is configured."""
     theirs, _, held = huggingface.read(folder)
-    token_bytes(folder / "tokenizer.json")
+    read_token_bytes(folder / "tokenizer.json")
     # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
     known = ("rotary_emb.inv_freq", *(["lm_head.weight"] if theirs.tie_embeddings else []))
     if unused := [name for name in held.unused() if not name.endswith(known)]:
@@ -125,7 +125,7 @@ def _transfer(
     folder: Path, their_size: int, tokenizer: Path, configuration: Path, vocabulary_size: int
 ) -> Transfer | None:
     """Return how our embeddings are made; None where the tokens are the same, and so are all of them."""
-    ours, theirs = token_bytes(tokenizer), token_bytes(folder / "tokenizer.json")[:their_size]
+    ours, theirs = read_token_bytes(tokenizer), read_token_bytes(folder / "tokenizer.json")[:their_size]
     special = _special(folder, their_size, tokenizer, configuration)
     if ours == theirs and vocabulary_size == their_size and all(a == b for a, b in special.items()):
         return None

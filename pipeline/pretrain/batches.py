@@ -15,7 +15,7 @@ from torch import Tensor, device, from_numpy
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.settings import Training
 from pipeline.tokens.data_order import Integers
-from pipeline.tokens.sampler import document_limits
+from pipeline.tokens.sampler import document_boundaries
 
 
 class Loader:
@@ -64,7 +64,7 @@ def documents_of(input_BT: Integers, training: Training, begin_of_text_id: int, 
         return []
     firsts = range(0, len(input_BT), size := training.micro_batch_size)
     parts = [input_BT[first : first + size].reshape(-1, length) for first in firsts]
-    return [document_limits(part_BT, begin_of_text_id) for part_BT in parts]
+    return [document_boundaries(part_BT, begin_of_text_id) for part_BT in parts]
 
 
 def split(

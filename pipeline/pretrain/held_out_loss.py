@@ -17,8 +17,8 @@ from pipeline.core.confidence_intervals import ratio
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
-from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.sampler import IGNORED
+from pipeline.tokens.sampler import IGNORE_INDEX
+from pipeline.tokens.validation_set import ValidationSet
 
 Floats = NDArray[np.float64]
 Added = Callable[[Floats], Floats]
@@ -26,7 +26,7 @@ Added = Callable[[Floats], Floats]
 
 def document_losses(
     backend: Backend,
-    held_out: HeldOut,
+    held_out: ValidationSet,
     training: Training,
     split: Callable[..., list[Batch]],
     added: Added,
@@ -43,7 +43,7 @@ def document_losses(
         for batch in split(input_BT, target_BT):
             losses.append(backend.token_losses(batch).cpu().numpy())
             beat()
-        counted_BT = target_BT != IGNORED
+        counted_BT = target_BT != IGNORE_INDEX
         documents, loss_BT = document_BT[counted_BT], np.concatenate(losses)[counted_BT]
         if len(documents):  # which follow each other
             first = int(documents.min())
@@ -52,7 +52,7 @@ def document_losses(
     return added(loss_D)
 
 
-def summarize_losses(held_out: HeldOut, loss_D: Floats) -> Metrics:
+def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
     """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source."""
     line: dict[str, float | None] = {}
 

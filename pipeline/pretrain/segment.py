@@ -24,18 +24,18 @@ from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
 from pipeline.pretrain.settings import SegmentSettings, Training
-from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.ngram_models import WordModels
-from pipeline.tokens.sampler import Sampler, tokens_seen
+from pipeline.tokens.ngram_models import NgramModels
+from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
-from pipeline.tokens.token_reader import TokenReader, refuse_altered
+from pipeline.tokens.token_reader import TokenReader, check_altered_shards
+from pipeline.tokens.validation_set import ValidationSet
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.monitors",
     "pipeline.pretrain.held_out_loss",
-    "pipeline.tokens.held_out",
+    "pipeline.tokens.validation_set",
     "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
@@ -92,7 +92,7 @@ def run(
     if staging:
         copy_to_node(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
-        refuse_altered(index)
+        check_altered_shards(index)
     owner = owner or Owner(scratch)
     owner.claim()
     owner.afterwards = partial(recovery.tidy, scratch, settings.training.keep_every)
@@ -180,21 +180,21 @@ def _validation(training: Training, index: Path) -> dict[str, Any] | None:
     """
     if not training.validation_every:
         return None
-    held_out, models = HeldOut(index, training.validation_tokens), WordModels(index)
-    losses = models.losses(held_out.pairs())
+    held_out, models = ValidationSet(index, training.validation_tokens), NgramModels(index)
+    losses = models.losses(held_out.predicted_pairs())
     return {
-        **held_out.described(),
+        **held_out.report(),
         "unigram_loss": losses.unigram,
         "bigram_loss": losses.bigram,
         "counted_tokens": models.tokens,
-        "of_training_tokens": models.of_tokens,
+        "of_training_tokens": models.training_tokens,
     }
 
 
 def _tell_validation(training: Training, index: Path) -> None:
     """Print what each validation sees, and what it costs: a token's loss is a third of the arithmetic of its step."""
     if training.validation_every:
-        seen = HeldOut(index, training.validation_tokens).described()
+        seen = ValidationSet(index, training.validation_tokens).report()
         trained = training.validation_every * training.batch_size * training.sequence_length
         print(
             f"a validation every {training.validation_every} steps sees {seen['tokens']:,} of {seen['of_tokens']:,} "
@@ -214,7 +214,9 @@ def _counts(
     seconds = sum(line["seconds"] or 0.0 for line in steps)
     training = settings.training
     skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
-    before, seen = (tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step))
+    before, seen = (
+        count_tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step)
+    )
     known = [line for line in steps if line["model_flops_utilization"] is not None]
     utilization = [line["model_flops_utilization"] * (line["seconds"] or 0.0) for line in known]
     experts = settings.architecture.experts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.core.records import Record
 from pipeline.corpus.document_streams import format_licenses
-from pipeline.corpus.documents import OF_SOURCE
+from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 
@@ -77,7 +77,7 @@ def tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Jso
         licenses: as `licenses_of_sources` returns them.
     """
     counted: dict[str, Json] = {name: dict(part) for name, part in (index.get("licenses") or {}).items()}
-    if counted.pop(OF_SOURCE, None):
+    if counted.pop(SOURCE_LICENSE, None):
         for source, part in index["sources"].items():
             if source in licenses:
                 total = counted.setdefault(licenses[source], dict.fromkeys(part, 0))

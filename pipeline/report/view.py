@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.records import Record
 from pipeline.core.settings import joined
-from pipeline.corpus.documents import HARMFUL, OF_RIGHTS
+from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
@@ -194,6 +194,6 @@ def context(
         "first": min(moments, default=""),
         "last": max(moments, default=""),
         "plan": plan(material.plan.content),
-        "removed_for_reservation": removed(material, *OF_RIGHTS),
+        "removed_for_reservation": removed(material, *RIGHTS_REASONS),
         "removed_as_harmful": removed(material, HARMFUL),
     }

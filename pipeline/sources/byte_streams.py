@@ -31,7 +31,7 @@ class DamagedFile(InputError):
 
 
 @dataclass(frozen=True)
-class Quarantined:
+class QuarantinedFile:
     """A raw file, or the stretch of a large one that a part stands for, of which nothing is used.
 
     `bytes` are those on disk; `value` is what decided, where the damage has something to say.
@@ -43,23 +43,25 @@ class Quarantined:
     value: str | None = None
 
 
-PIECE_BYTES = 1 << 16
-LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
+CHUNK_BYTES = 1 << 16
+MAXIMUM_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
-LARGEST_WINDOW = 1 << 27  # bytes that a decompressor may hold: the default of zstd and more than `xz -9` needs
-LARGEST_TRAIL = 1 << 12  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
+MAXIMUM_WINDOW_BYTES = 1 << 27  # bytes that a decompressor may hold: the default of zstd and more than `xz -9` needs
+MAXIMUM_TRAILING_BYTES = (
+    1 << 12
+)  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
 
 # A decompressed piece, and how many bytes of the file had been read before it.
-Piece = tuple[bytes, int]
+Chunk = tuple[bytes, int]
 
 
-def refuse_unreadable(path: Path, error: Exception) -> None:
+def raise_disk_error(path: Path, error: Exception) -> None:
     """Raise InputError for an error of the disk, which says nothing about the file and may be gone tomorrow."""
     if isinstance(error, OSError) and error.errno is not None:
         raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
 
 
-class Expansion:
+class ExpansionLimit:
     """Adds up what a file expands to.
 
     Raises:
@@ -68,7 +70,7 @@ class Expansion:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._allowed = max(ALWAYS_ALLOWED_BYTES, LARGEST_EXPANSION * path.stat().st_size)
+        self._allowed = max(ALWAYS_ALLOWED_BYTES, MAXIMUM_EXPANSION * path.stat().st_size)
         self._given = 0
 
     def add(self, size: int) -> None:
@@ -80,13 +82,13 @@ class Expansion:
         self._given += size
         if self._given > self._allowed:
             raise DamagedFile(
-                f"{self._path} expands to more than {self._allowed} bytes, over {LARGEST_EXPANSION} times its size: "
+                f"{self._path} expands to more than {self._allowed} bytes, over {MAXIMUM_EXPANSION} times its size: "
                 "it looks like a decompression bomb; remove it, or decompress it yourself if you trust it",
                 "decompression_bomb",
             )
 
 
-class _Gzip:
+class _GzipDecompressor:
     """One member of a gzip file, with the methods of the decompressors of bz2 and lzma."""
 
     def __init__(self) -> None:
@@ -110,9 +112,9 @@ class _Gzip:
 
 # How one member of an archive is read, and what the next one begins with.
 _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
-    "gz": (_Gzip, b"\x1f\x8b\x08"),
+    "gz": (_GzipDecompressor, b"\x1f\x8b\x08"),
     "bz2": (bz2.BZ2Decompressor, b"BZh"),
-    "xz": (partial(lzma.LZMADecompressor, memlimit=LARGEST_WINDOW + (1 << 24)), b"\xfd7zXZ\x00"),
+    "xz": (partial(lzma.LZMADecompressor, memlimit=MAXIMUM_WINDOW_BYTES + (1 << 24)), b"\xfd7zXZ\x00"),
 }
 COMPRESSIONS = ("zst", *_MEMBERS)
 # What files begin with, by the ending of their names; zstd also with a frame that is skipped.
@@ -125,7 +127,7 @@ _MAGICS = {
     "lz4": (b"\x04\x22\x4d\x18",),
     "parquet": (b"PAR1",),
 }
-_MOST = f"of more than {LARGEST_WINDOW >> 20} MiB, which is more than is held in memory: compress it again, with "
+_MOST = f"of more than {MAXIMUM_WINDOW_BYTES >> 20} MiB, which is more than is held in memory: compress it again, with "
 # What decompressors say of files that are whole.
 _NOT_SUPPORTED = {
     "requires too much memory": f"has a window {_MOST}`zstd -d --long=31 -c OLD | zstd -o NEW`",
@@ -136,7 +138,7 @@ _NOT_SUPPORTED = {
 }
 
 
-def _refuse_not_supported(path: Path, compression: str, error: Exception) -> None:
+def _raise_unsupported(path: Path, compression: str, error: Exception) -> None:
     """Raise what is wrong with a file that another decompressor, or one of another name, reads.
 
     Raises:
@@ -155,15 +157,15 @@ def _refuse_not_supported(path: Path, compression: str, error: Exception) -> Non
                 raise InputError(f"{path} begins like a .{ending} file: correct its name, or compress it anew")
         raise DamagedFile(f"{path} begins like no .{compression} file: fetch it again, or correct its name", "damaged")
     if "frame descriptor" in str(error):
-        raise _between_archives(path)
+        raise _foreign_bytes_error(path)
 
 
-def _between_archives(path: Path) -> DamagedFile:
+def _foreign_bytes_error(path: Path) -> DamagedFile:
     sentence = f"{path} is damaged (between its archives or behind them are bytes of none): fetch the file again"
     return DamagedFile(sentence, "damaged")
 
 
-class Pieces:
+class DecompressedChunks:
     """The decompressed content of a file in pieces of at most PIECE_BYTES; several archives in a row are read as one.
 
     Zeros behind the last one are padding. Up to LARGEST_TRAIL other bytes, in which no archive begins, are left out as
@@ -182,33 +184,35 @@ class Pieces:
         self._path = path
         self._compression = compression
 
-    def __iter__(self) -> Iterator[Piece]:
-        path, expansion = self._path, Expansion(self._path)
+    def __iter__(self) -> Iterator[Chunk]:
+        path, expansion = self._path, ExpansionLimit(self._path)
         if self._compression and not path.stat().st_size:
             raise DamagedFile(f"{path} is empty, which no archive is: fetch the file again", "truncated")
         with path.open("rb") as raw:
             try:
-                for piece, position in self._members(raw) if self._compression in _MEMBERS else self._stream(raw):
+                for piece, position in (
+                    self._read_members(raw) if self._compression in _MEMBERS else self._read_stream(raw)
+                ):
                     expansion.add(len(piece) if self._compression else 0)
                     yield piece, position
             except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
-                refuse_unreadable(path, error)
-                _refuse_not_supported(path, self._compression, error)
+                raise_disk_error(path, error)
+                _raise_unsupported(path, self._compression, error)
                 damage: Damage = "truncated" if isinstance(error, EOFError) or "runcated" in str(error) else "damaged"
                 sentence = f"{path} is truncated or damaged ({error}): fetch the file again"
                 raise DamagedFile(sentence, damage) from None
 
-    def _stream(self, raw: Any) -> Iterator[Piece]:
+    def _read_stream(self, raw: Any) -> Iterator[Chunk]:
         # Unlike zstandard's own reader, that of Arrow notices that the last frame has no end.
         stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd") if self._compression else raw
         while True:
             position = raw.tell()
-            piece = stream.read(PIECE_BYTES)
+            piece = stream.read(CHUNK_BYTES)
             if not piece:
                 return
             yield piece, position
 
-    def _members(self, raw: Any) -> Iterator[Piece]:
+    def _read_members(self, raw: Any) -> Iterator[Chunk]:
         """Yield the content of the archives in a row; each is checked against its checksum where it ends."""
         new, magic = _MEMBERS[self._compression]
         position = 0
@@ -216,13 +220,13 @@ class Pieces:
         def more() -> bytes:
             nonlocal position
             position = raw.tell()
-            return bytes(raw.read(PIECE_BYTES))
+            return bytes(raw.read(CHUNK_BYTES))
 
         data = more()
         while data:
             member = new()
             while not member.eof:
-                piece = member.decompress(data, PIECE_BYTES)
+                piece = member.decompress(data, CHUNK_BYTES)
                 data = b""
                 if piece:
                     yield piece, position
@@ -236,10 +240,10 @@ class Pieces:
             if data and len(data) < len(magic):
                 data += raw.read(len(magic))
             if data and not data.startswith(magic):
-                self._trail(data + raw.read(LARGEST_TRAIL), magic)
+                self._check_trailing_bytes(data + raw.read(MAXIMUM_TRAILING_BYTES), magic)
                 return
 
-    def _trail(self, data: bytes, magic: bytes) -> None:
+    def _check_trailing_bytes(self, data: bytes, magic: bytes) -> None:
         """Take what stands behind the last archive for what it is.
 
         Raises:
@@ -247,15 +251,15 @@ class Pieces:
         """
         if magic.startswith(data):
             raise EOFError("it ends in the middle")
-        if len(data) > LARGEST_TRAIL or magic in data:
-            raise _between_archives(self._path)
+        if len(data) > MAXIMUM_TRAILING_BYTES or magic in data:
+            raise _foreign_bytes_error(self._path)
         self.trailing = len(data)
 
 
-class PieceReader:
+class ChunkReader:
     """The pieces as a file-like object that is only read forwards; `position` is that of the last piece read."""
 
-    def __init__(self, source: Iterator[Piece]) -> None:
+    def __init__(self, source: Iterator[Chunk]) -> None:
         self._source = source
         self._held = b""
         self.position = 0
@@ -268,7 +272,7 @@ class PieceReader:
         return given
 
 
-def lines(source: Iterator[Piece], limit: int) -> Iterator[tuple[int, bytes | None, int, int]]:
+def read_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[int, bytes | None, int, int]]:
     """Yield (number from 1, line, size in bytes, position of its last piece) of every line that is not empty.
 
     Of a line of more than `limit` bytes only the size is known, its content is None and was not held.
@@ -292,7 +296,7 @@ def lines(source: Iterator[Piece], limit: int) -> Iterator[tuple[int, bytes | No
         yield number + 1, (b"".join(held) if size <= limit else None), size, position
 
 
-def whole(source: Iterator[Piece], limit: int) -> tuple[bytes | None, int]:
+def read_whole(source: Iterator[Chunk], limit: int) -> tuple[bytes | None, int]:
     """Return the content of a stream and its size in bytes; of more than `limit` bytes only the size."""
     held: list[bytes] = []
     size = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents, too_large
+from pipeline.sources.raw_documents import FieldNames, RawRecord, make_raw_documents, oversized_record
 from pipeline.sources.settings import DatasetSettings
 from pipeline.sources.units import PartWriter
 
@@ -26,19 +26,19 @@ def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[st
     Raises:
         InputError: the data set, its configuration or its split does not exist or cannot be read.
     """
-    keys = settings.keys()
+    keys = settings.field_names()
     parts.mkdir(mode=0o770)  # raw texts
     writer = PartWriter(parts, settings.units)
     place = f"{settings.source}/{settings.dataset.split}"
     with tempfile.TemporaryDirectory() as cache:
-        for document, record in raw_documents(_records(settings, keys, Path(cache)), place, keys):
+        for document, record in make_raw_documents(_read_dataset(settings, keys, Path(cache)), place, keys):
             writer.write((record.number - 1) // ROWS_PER_BLOCK % settings.units, document)
     for part in range(settings.units):
         writer.finish(part)
     return {"parts": settings.units, "documents": writer.documents, "bytes": writer.bytes}
 
 
-def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
+def _read_dataset(settings: DatasetSettings, keys: FieldNames, cache: Path) -> Any:
     dataset = settings.dataset
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import datasets  # seconds to import; telemetry is decided at import
@@ -59,12 +59,12 @@ def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
                 f"source {settings.source}: {dataset.name} has no column {keys.text!r}: "
                 f"set text_key of the source to one of {columns}"
             )
-        heads = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.wanted)
+        heads = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.all_fields)
         wanted = [column for column in heads if column in (columns or [])]
         for number, fields in enumerate(rows.select_columns(wanted) if wanted else rows, 1):
             text = fields.get(keys.text)
             if isinstance(text, str) and (size := len(text.encode("utf-8", "replace"))) > settings.document_bytes:
-                yield too_large(number, size)
+                yield oversized_record(number, size)
             else:
                 yield RawRecord(number, 0, fields)
     except InputError:

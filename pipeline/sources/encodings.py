@@ -85,7 +85,7 @@ _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # bytes of no text, as 
 
 # What Python's codecs decode otherwise than the standard says.
 _JAPANESE = str.maketrans("\u301c\u2016\u2212¢£¬", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2")
-_OTHERWISE = {
+_CODEC_CORRECTIONS = {
     "euc-jp": _JAPANESE,
     "iso2022-jp-ext": _JAPANESE,
     "cp932": str.maketrans("\uf8f0\uf8f1\uf8f2\uf8f3", "\ufffd" * 4),
@@ -102,7 +102,7 @@ _OTHERWISE = {
 }
 
 
-def _decode_left_out(error: UnicodeError) -> tuple[str, int]:
+def _decode_missing(error: UnicodeError) -> tuple[str, int]:
     """Decode what Python's tables leave out and those of the standard do not: C1 controls, Japanese of vendors, more.
 
     Return U+FFFD for what neither has, and where to go on.
@@ -118,11 +118,11 @@ def _decode_left_out(error: UnicodeError) -> tuple[str, int]:
         return "€", start + 2
     with suppress(UnicodeDecodeError, ValueError):
         if error.encoding in ("euc_jp", "iso2022_jp_ext") and len(pair) == 2:
-            return _shifted(pair[0] & 0x7F, pair[1] & 0x7F).decode("cp932"), start + 2
+            return _to_shift_jis(pair[0] & 0x7F, pair[1] & 0x7F).decode("cp932"), start + 2
     return "\ufffd", error.end
 
 
-def _shifted(row: int, cell: int) -> bytes:
+def _to_shift_jis(row: int, cell: int) -> bytes:
     """Return a character of JIS X 0208, whose row and cell begin at 0x21, in Shift_JIS.
 
     Raises:
@@ -135,7 +135,7 @@ def _shifted(row: int, cell: int) -> bytes:
     return bytes([lead, trail])
 
 
-codecs.register_error("polder_left_out", _decode_left_out)
+codecs.register_error("polder_left_out", _decode_missing)
 
 
 class ContentType(NamedTuple):
@@ -145,7 +145,7 @@ class ContentType(NamedTuple):
     charset: str | None
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """A text, how its encoding was known, and how many characters could not be decoded (U+FFFD stands for each)."""
 
     text: str
@@ -153,7 +153,7 @@ class Decoded(NamedTuple):
     errors: int
 
 
-def content_type(headers: Sequence[str]) -> ContentType:
+def parse_content_type(headers: Sequence[str]) -> ContentType:
     """Return what the values of all Content-Type headers say together, as the Fetch Standard extracts it.
 
     The last media type counts, with its own charset, or with an earlier one of the same type.
@@ -170,12 +170,12 @@ def content_type(headers: Sequence[str]) -> ContentType:
     return found
 
 
-def codec_of(label: str | None) -> str | None:
+def find_codec(label: str | None) -> str | None:
     """Return the codec for an encoding's label; None of one that the standard does not know, such as utf-7."""
     return _CODECS.get(label.strip("\t\n\f\r ").lower()) if label else None
 
 
-def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) -> Decoded:
+def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) -> DecodedText:
     """Decode an HTML page: by its byte order mark, the charset of its header, what it states itself, or a guess.
 
     Args:
@@ -184,19 +184,19 @@ def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) ->
     head = _COMMENT.sub("", content[:HEAD_BYTES].decode("latin-1"))
     if end := _HEAD_END.search(head):
         head = head[: max(end.start(), PRESCAN_BYTES)]
-    metas: list[Stated] = [("meta", label) for label in _meta_labels(head)]
+    metas: list[Stated] = [("meta", label) for label in _find_meta_labels(head)]
     xml: list[Stated] = [("xml", label) for label in _XML.findall(head)[:1]]
     # A page that says in ASCII that it is in UTF-16 is not.
     within: list[Stated] = [
-        (known_by, "utf-8" if (codec_of(label) or "").startswith("utf-16") else label)
+        (known_by, "utf-8" if (find_codec(label) or "").startswith("utf-16") else label)
         for known_by, label in (xml + metas if is_xml else metas + xml)
     ]
-    return _decode(content, [("header", charset), *within])
+    return _decode_first_fitting(content, [("header", charset), *within])
 
 
-def decode_text(content: bytes, charset: str | None) -> Decoded | None:
+def decode_text(content: bytes, charset: str | None) -> DecodedText | None:
     """Decode plain text by its byte order mark, the charset of its header, or a guess; None where it is no text."""
-    decoded = _decode(content, [("header", charset)])
+    decoded = _decode_first_fitting(content, [("header", charset)])
     return None if decoded.known_by == "guess" and _BINARY.search(content) else decoded
 
 
@@ -206,15 +206,15 @@ def decode_utf(content: bytes) -> str:
     Raises:
         UnicodeDecodeError: it is not.
     """
-    bom, codec = _bom(content) or (b"", "utf-8")
+    bom, codec = _find_bom(content) or (b"", "utf-8")
     return content[len(bom) :].decode(codec)
 
 
-def _bom(content: bytes) -> tuple[bytes, str] | None:
+def _find_bom(content: bytes) -> tuple[bytes, str] | None:
     return next(((bom, codec) for bom, codec in _BOMS if content.startswith(bom)), None)
 
 
-def _meta_labels(head: str) -> Iterator[str]:
+def _find_meta_labels(head: str) -> Iterator[str]:
     for element in _META.finditer(head):
         attributes: dict[str, str] = {}
         for name, *values in _ATTRIBUTE.findall(element[1]):
@@ -225,35 +225,41 @@ def _meta_labels(head: str) -> Iterator[str]:
             yield from _CHARSET.findall(attributes.get("content", ""))
 
 
-def _decode(content: bytes, stated: Sequence[Stated]) -> Decoded:
+def _decode_first_fitting(content: bytes, stated: Sequence[Stated]) -> DecodedText:
     """Decode by the first stated label that the content is not mostly at odds with, or by the content itself.
 
     A character that is cut off at the end is left out: archives cut long pages.
     """
-    if bom := _bom(content):
-        return _decoded(content[len(bom[0]) :], bom[1], "bom")
+    if bom := _find_bom(content):
+        return _decode_with(content[len(bom[0]) :], bom[1], "bom")
     for known_by, label in stated:
-        if codec := codec_of(label):
-            decoded = _decoded(content, codec, known_by)
-            if _fits(decoded):
+        if codec := find_codec(label):
+            decoded = _decode_with(content, codec, known_by)
+            if _is_mostly_decoded(decoded):
                 return decoded
     sample = content[:SAMPLE_BYTES]
     even, odd = sample[::2].count(0), sample[1::2].count(0)
     if max(even, odd) * 4 > len(sample) // 2 and min(even, odd) * 8 < max(even, odd):
-        return _decoded(content, "utf-16-le" if odd > even else "utf-16-be", "guess")
-    decoded = _decoded(content, "utf-8", "utf8")
+        return _decode_with(content, "utf-16-le" if odd > even else "utf-16-be", "guess")
+    decoded = _decode_with(content, "utf-8", "utf8")
     if not decoded.errors:
         return decoded
-    return decoded._replace(known_by="guess") if _fits(decoded) else _decoded(content, "cp1252", "guess")
+    return (
+        decoded._replace(known_by="guess") if _is_mostly_decoded(decoded) else _decode_with(content, "cp1252", "guess")
+    )
 
 
-def _fits(decoded: Decoded) -> bool:
+def _is_mostly_decoded(decoded: DecodedText) -> bool:
     """Return whether at least half of the characters outside ASCII could be decoded."""
     others = len(decoded.text) - len(decoded.text.encode("ascii", "ignore")) - decoded.errors
     return decoded.errors <= others
 
 
-def _decoded(content: bytes, codec: str, known_by: KnownBy) -> Decoded:
-    text = codecs.getincrementaldecoder(codec)("polder_left_out").decode(content).translate(_OTHERWISE.get(codec, {}))
+def _decode_with(content: bytes, codec: str, known_by: KnownBy) -> DecodedText:
+    text = (
+        codecs.getincrementaldecoder(codec)("polder_left_out")
+        .decode(content)
+        .translate(_CODEC_CORRECTIONS.get(codec, {}))
+    )
     errors = text.count("\ufffd") - (content.count(b"\xef\xbf\xbd") if codec == "utf-8" else 0)
-    return Decoded(text, known_by, max(errors, 0))
+    return DecodedText(text, known_by, max(errors, 0))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.settings import ListingSettings
-from pipeline.sources.units import dataset_units, divide, list_files, listing_sha256, sizes_of
+from pipeline.sources.units import dataset_units, divide_files, file_sizes, list_files, listing_sha256
 
 PARTS = Path("parts")
 
@@ -26,7 +26,7 @@ def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any
         units = dataset_units(settings.split, settings.units, PARTS)
     else:
         files = list_files(str(raw / str(settings.pattern)))
-        units = divide(files, sizes_of(files), settings.units, settings.unit_bytes, PARTS)
+        units = divide_files(files, file_sizes(files), settings.units, settings.unit_bytes, PARTS)
     if listing_sha256(units) != settings.listing_sha256:
         raise InputError(f"the files of {settings.source} changed while the job waited: start snakemake again")
     listing.mkdir()

@@ -11,13 +11,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.opt_out.entries import ListedEntries, read_entries
 from pipeline.opt_out.lists import published, read_opt_out, shown
-from pipeline.sources.settings import KINDS, ManifestSettings
+from pipeline.sources.settings import OPT_OUT_KINDS, ManifestSettings
 
-SHOWN = 5
+SHOWN_IDS = 5
 NO_FILES: list[Path] = []
 
 
-def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
+def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
     """Return what a unit has to leave out, with the holder of its source where the list names it; None if nothing.
 
     Raises:
@@ -28,13 +28,13 @@ def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, A
     if entries is None:
         raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
     opt_out = listed.relevant(read_entries(entries))
-    if not any(getattr(opt_out, kind) for kind in KINDS):
+    if not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
     holder = listed.holder if composed(listed.holder) in opt_out.holders else None
-    return {kind: getattr(opt_out, kind) for kind in KINDS} | {"holder": holder}
+    return {kind: getattr(opt_out, kind) for kind in OPT_OUT_KINDS} | {"holder": holder}
 
 
-def _refuse_unmatched(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:
+def _check_unmatched_ids(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:
     """Check that the ids of an opt-out list name documents: that of a misspelt one would stay in the corpus.
 
     Raises:
@@ -42,7 +42,7 @@ def _refuse_unmatched(settings: ManifestSettings, listed: ListedEntries, path: P
     """
     unmatched = listed.unmatched_ids(entries)
     if len(unmatched) > settings.allowed_unmatched_ids:
-        first = ", ".join(map(shown, unmatched[:SHOWN])) + ", …" * (len(unmatched) > SHOWN)
+        first = ", ".join(map(shown, unmatched[:SHOWN_IDS])) + ", …" * (len(unmatched) > SHOWN_IDS)
         raise InputError(
             f"source {settings.source}: {len(unmatched)} of the {len(listed.opt_out.ids)} ids in {path} name no "
             f"document: {first}. Correct them, or write `allowed_unmatched_ids: {len(unmatched)}` at the source"
@@ -82,7 +82,7 @@ def run(
         read = read_opt_out(path)
         content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **published(read)}
         listed = ListedEntries(read, settings.rights.holder)
-        _refuse_unmatched(settings, listed, path, entries + shared)
+        _check_unmatched_ids(settings, listed, path, entries + shared)
     known = {path.stem: path for path in entries}
     units.mkdir(mode=0o770)  # the entries stand there as they were written
     described_units: dict[str, dict[str, Any]] = {}
@@ -90,7 +90,7 @@ def run(
         is_compared = fingerprint.pop("states_license") and settings.license_key is None
         decided_by = {
             "license": settings.license if is_compared else None,
-            "opt_out": _reserved(listed, known.get(str(fingerprint["unit"]))),
+            "opt_out": _reserved_entries(listed, known.get(str(fingerprint["unit"]))),
         }
         text = json.dumps(fingerprint | decided_by, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")

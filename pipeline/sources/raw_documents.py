@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pipeline.core.errors import InputError
 from pipeline.sources.encodings import KnownBy
-from pipeline.sources.spdx_licenses import as_written
+from pipeline.sources.spdx_licenses import license_text
 
 # Why a record has no text that can be used.
 Unreadable = Literal[
@@ -32,7 +32,7 @@ Unreadable = Literal[
 COMMON_LICENSE_KEYS = ("license", "licence", "metadata.license")
 
 
-class Keys(NamedTuple):
+class FieldNames(NamedTuple):
     """The names of the fields that are read from a record; a dot stands before a field of a field."""
 
     text: str = "text"
@@ -44,23 +44,25 @@ class Keys(NamedTuple):
     license: str | None = None
 
     @property
-    def licenses(self) -> tuple[str, ...]:
+    def license_fields(self) -> tuple[str, ...]:
         """Where a record's own licence may stand."""
         return (self.license,) if self.license else COMMON_LICENSE_KEYS
 
     @property
-    def wanted(self) -> list[str]:
+    def all_fields(self) -> list[str]:
         """All fields that are read, each once."""
-        return [*dict.fromkeys([self.text, self.id, self.date, self.url, self.title, self.holder, *self.licenses])]
+        return [
+            *dict.fromkeys([self.text, self.id, self.date, self.url, self.title, self.holder, *self.license_fields])
+        ]
 
 
-def value_at(fields: dict[str, Any], key: str) -> Any:
+def get_field(fields: dict[str, Any], key: str) -> Any:
     """Return what stands at a key: in the field of that name or, behind a dot, in a field of a field."""
     if key in fields:
         return fields[key]
     head, _, rest = key.partition(".")
     inner = fields.get(head)
-    return value_at(inner, rest) if rest and isinstance(inner, dict) else None
+    return get_field(inner, rest) if rest and isinstance(inner, dict) else None
 
 
 @dataclass
@@ -82,14 +84,14 @@ class RawRecord:
     decoding_errors: int = 0
 
 
-def too_large(number: int, size: int, position: int = 0) -> RawRecord:
+def oversized_record(number: int, size: int, position: int = 0) -> RawRecord:
     """Return the record that stands for one of more bytes than are held."""
     return RawRecord(number, size, None, "too_large", str(size), position)
 
 
-WITHHELD = "withheld"  # with the number of its record, what a document is called whose own id may not be shown
+WITHHELD_ID = "withheld"  # with the number of its record, what a document is called whose own id may not be shown
 # What a source may hold in any number: a broken record is one that its maker did not mean to be so.
-BROKEN: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
+BROKEN_REASONS: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
 
 
 @dataclass
@@ -116,7 +118,9 @@ class RawDocument:
     decoding_errors: int = 0
 
 
-def raw_documents(records: Iterable[RawRecord], place: str, keys: Keys) -> Iterator[tuple[RawDocument, RawRecord]]:
+def make_raw_documents(
+    records: Iterable[RawRecord], place: str, keys: FieldNames
+) -> Iterator[tuple[RawDocument, RawRecord]]:
     """Yield the document of each record of a file, whose ids begin with `place`, and the record.
 
     The id is `place`/ORIGINAL ID, or the row number, from 0, where a record has no id; where an id stands twice in a
@@ -128,7 +132,7 @@ def raw_documents(records: Iterable[RawRecord], place: str, keys: Keys) -> Itera
     seen: dict[str, int] = {}
     for record in records:
         fields, reason, value, size = record.fields, record.reason, record.value, record.size
-        text = value_at(fields, keys.text) if fields is not None else None
+        text = get_field(fields, keys.text) if fields is not None else None
         if fields is not None:
             if not isinstance(text, str) or not text.strip():
                 reason, value = "missing_text", "empty" if isinstance(text, str) else type(text).__name__
@@ -142,14 +146,19 @@ def raw_documents(records: Iterable[RawRecord], place: str, keys: Keys) -> Itera
         if fields is not None and reason is None:
             at = f"{place}, record {record.number}"
             original, url, holder = (
-                field_text(value_at(fields, key), key, at) for key in (keys.id, keys.url, keys.holder)
+                field_text(get_field(fields, key), key, at) for key in (keys.id, keys.url, keys.holder)
             )
             name = str(record.number - 1) if original is None else original
             known = {"text": text, "url": url, "holder": holder, "original_id": original}
-            known |= {"title": as_string(value_at(fields, keys.title)), "date": iso_date(value_at(fields, keys.date))}
-            known["license"] = next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None)
+            known |= {
+                "title": exact_text_or_none(get_field(fields, keys.title)),
+                "date": iso_date(get_field(fields, keys.date)),
+            }
+            known["license"] = next(
+                filter(None, (license_text(get_field(fields, key)) for key in keys.license_fields)), None
+            )
         known |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
-        yield RawDocument(f"{place}/{_unique(name, seen)}", record.number, size, **known), record
+        yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **known), record
 
 
 def iso_date(value: Any) -> str | None:
@@ -158,7 +167,7 @@ def iso_date(value: Any) -> str | None:
     None where it is none of these, or where there is no such day.
     """
     if isinstance(value, bytes):
-        value = as_string(value)
+        value = exact_text_or_none(value)
     if isinstance(value, datetime | date):
         return value.isoformat()[:10]
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -174,7 +183,7 @@ def iso_date(value: Any) -> str | None:
     return found[0]
 
 
-def as_text(value: object) -> str | None:
+def exact_text(value: object) -> str | None:
     """Return the exact text of a value as a valid string; None where there is none.
 
     Raises:
@@ -198,10 +207,10 @@ def as_text(value: object) -> str | None:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def as_string(value: object) -> str | None:
+def exact_text_or_none(value: object) -> str | None:
     """Return the exact text of a value; None of what has none."""
     try:
-        return as_text(value)
+        return exact_text(value)
     except TypeError:
         return None
 
@@ -213,12 +222,12 @@ def field_text(value: object, key: str, place: str) -> str | None:
         InputError: it has none.
     """
     try:
-        return as_text(value)
+        return exact_text(value)
     except TypeError as error:
-        raise InputError(no_text(place, key, str(error))) from None
+        raise InputError(unsupported_type_message(place, key, str(error))) from None
 
 
-def no_text(place: str, key: str, kind: str) -> str:
+def unsupported_type_message(place: str, key: str, kind: str) -> str:
     """Return the sentence about a field of a type that is not read."""
     return (
         f"{place}: the field {key!r} holds a value of the type {kind}, and an opt-out list could not name it: convert "
@@ -226,7 +235,7 @@ def no_text(place: str, key: str, kind: str) -> str:
     )
 
 
-def _unique(name: str, seen: dict[str, int]) -> str:
+def _make_unique(name: str, seen: dict[str, int]) -> str:
     """Return the name, numbered where it was seen before; remember it, and the last number that the name was given.
 
     No number is tried twice for a name: a million equal ids take as long as a million others.

@@ -16,17 +16,24 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.sources.byte_streams import (
     COMPRESSIONS,
+    Chunk,
     DamagedFile,
-    Expansion,
-    Piece,
-    Pieces,
-    lines,
-    refuse_unreadable,
-    whole,
+    DecompressedChunks,
+    ExpansionLimit,
+    raise_disk_error,
+    read_lines,
+    read_whole,
 )
 from pipeline.sources.encodings import decode_utf
-from pipeline.sources.raw_documents import COMMON_LICENSE_KEYS, Keys, RawRecord, no_text, too_large, value_at
-from pipeline.sources.spdx_licenses import as_written
+from pipeline.sources.raw_documents import (
+    COMMON_LICENSE_KEYS,
+    FieldNames,
+    RawRecord,
+    get_field,
+    oversized_record,
+    unsupported_type_message,
+)
+from pipeline.sources.spdx_licenses import license_text
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
@@ -44,7 +51,7 @@ def split_name(name: str) -> tuple[str, str]:
     return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
 
 
-def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[RawRecord]:
+def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     """Yield the records of a file whose format is told by its name; blank lines are none.
 
     Args:
@@ -56,17 +63,17 @@ def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[RawR
     """
     stem, compression = split_name(name)
     if stem.endswith(".parquet") and not compression:
-        yield from _parquet(path, keys, limit)
+        yield from _read_parquet(path, keys, limit)
         return
-    pieces = Pieces(path, compression)
+    pieces = DecompressedChunks(path, compression)
     if stem.endswith((".jsonl", ".ndjson")):
-        records = _json_lines(iter(pieces), limit)
+        records = _read_json_lines(iter(pieces), limit)
     elif stem.endswith((".txt", ".md")):
-        records = _plain_text(iter(pieces), keys, limit)
+        records = _read_plain_text(iter(pieces), keys, limit)
     elif stem.endswith((".html", ".htm", ".warc")):
-        from pipeline.sources import web  # a second to import, and few sources need it
+        from pipeline.sources import web_pages  # a second to import, and few sources need it
 
-        read = web.read_archive if stem.endswith(".warc") else web.read_page
+        read = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
         records = read(iter(pieces), path, keys, limit)
     else:
         raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
@@ -78,10 +85,10 @@ def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[RawR
         yield RawRecord(number + 1, pieces.trailing, None, "trailing_bytes", position=path.stat().st_size)
 
 
-def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[RawRecord]:
-    for number, line, size, position in lines(source, limit):
+def _read_json_lines(source: Iterator[Chunk], limit: int) -> Iterator[RawRecord]:
+    for number, line, size, position in read_lines(source, limit):
         if line is None:
-            yield too_large(number, size, position)
+            yield oversized_record(number, size, position)
             continue
         if not line.strip():
             continue
@@ -98,10 +105,10 @@ def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[RawRecord]:
                 yield RawRecord(number, size, None, "not_an_object", position=position)
 
 
-def _plain_text(source: Iterator[Piece], keys: Keys, limit: int) -> Iterator[RawRecord]:
-    content, size = whole(source, limit)
+def _read_plain_text(source: Iterator[Chunk], keys: FieldNames, limit: int) -> Iterator[RawRecord]:
+    content, size = read_whole(source, limit)
     if content is None:
-        yield too_large(1, size)
+        yield oversized_record(1, size)
     elif content.strip():
         try:
             yield RawRecord(1, size, {keys.text: decode_utf(content)})
@@ -109,10 +116,10 @@ def _plain_text(source: Iterator[Piece], keys: Keys, limit: int) -> Iterator[Raw
             yield RawRecord(1, size, None, "invalid_utf8")
 
 
-def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
+def _read_parquet(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     """Yield the rows; the text is read as it is stored, so that a text that many rows share is held once."""
     try:
-        expansion = Expansion(path)
+        expansion = ExpansionLimit(path)
         schema = pq.read_schema(path)
         present = schema.names
         if keys.text not in present:
@@ -121,8 +128,8 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
             raise InputError(f"{path} has two columns of one name ({max(present, key=present.count)}): rename one")
         shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
         with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
-            columns = stored_keys(schema, keys.wanted)
-            refuse_types(path, schema, [keys.id, keys.url, keys.holder])
+            columns = present_keys(schema, keys.all_fields)
+            check_column_types(path, schema, [keys.id, keys.url, keys.holder])
             number = position = 0
             for group in range(file.num_row_groups):
                 described = file.metadata.row_group(group)
@@ -131,43 +138,43 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
                 rows, done = min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS), 0
                 for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
                     place = position + size * done // described.num_rows
-                    for record in _rows(batch, columns, keys, limit, number, place):
+                    for record in _read_rows(batch, columns, keys, limit, number, place):
                         expansion.add(record.size)
                         yield record
                     number, done = number + batch.num_rows, done + batch.num_rows
                 position += size
     except (pa.ArrowException, OSError) as error:
-        refuse_unreadable(path, error)
+        raise_disk_error(path, error)
         raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
-def stored_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
+def present_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
     """Return which keys name a column, or a field of a column."""
-    return [key for key in wanted if _type_at(schema, key) is not None]
+    return [key for key in wanted if _get_type(schema, key) is not None]
 
 
-def _type_at(fields: pa.Schema | pa.StructType, key: str) -> pa.DataType | None:
+def _get_type(fields: pa.Schema | pa.StructType, key: str) -> pa.DataType | None:
     if key in fields.names:
         return fields.field(key).type
     head, _, rest = key.partition(".")
     kind = fields.field(head).type if rest and head in fields.names else None
-    return _type_at(kind, rest) if kind is not None and pa.types.is_struct(kind) else None
+    return _get_type(kind, rest) if kind is not None and pa.types.is_struct(kind) else None
 
 
-def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
+def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
     """Check that the columns by which opt-out lists name documents have values with a text.
 
     Raises:
         InputError: one has another type.
     """
-    for key in stored_keys(schema, keys):
-        kind: Any = _type_at(schema, key)
+    for key in present_keys(schema, keys):
+        kind: Any = _get_type(schema, key)
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
-            raise InputError(no_text(str(path), key, str(kind)))
+            raise InputError(unsupported_type_message(str(path), key, str(kind)))
 
 
-def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
+def get_column(batch: pa.RecordBatch, key: str) -> pa.Array:
     """Return the column that a key of `stored_keys` names, shape (rows,)."""
     if key in batch.schema.names:
         return batch.column(key)
@@ -175,7 +182,7 @@ def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
     return pc.struct_field(batch.column(head), rest)
 
 
-def python_value(cell: pa.Scalar) -> Any:
+def to_python_value(cell: pa.Scalar) -> Any:
     """Return a value; None of a time that Python cannot hold.
 
     Raises:
@@ -189,8 +196,8 @@ def python_value(cell: pa.Scalar) -> Any:
         return None
 
 
-def _rows(
-    batch: pa.RecordBatch, columns: list[str], keys: Keys, limit: int, before: int, position: int
+def _read_rows(
+    batch: pa.RecordBatch, columns: list[str], keys: FieldNames, limit: int, before: int, position: int
 ) -> Iterator[RawRecord]:
     text = batch.column(keys.text)
     indices = None
@@ -198,17 +205,17 @@ def _rows(
         indices, text = text.indices.to_pylist(), text.dictionary
     if any(is_kind(text.type) for is_kind in _TEXTS):
         text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
-    others = {key: column_at(batch, key) for key in columns if key != keys.text}
+    others = {key: get_column(batch, key) for key in columns if key != keys.text}
     for row in range(batch.num_rows):
         place = row if indices is None else indices[row]
         cell = pa.scalar(None) if place is None else text[place]
         size = cell.as_buffer().size if isinstance(cell, pa.LargeBinaryScalar) and cell.is_valid else 0
         if size > limit:
-            yield too_large(before + row + 1, size, position)
+            yield oversized_record(before + row + 1, size, position)
             continue
         try:
-            value = python_value(cell)
-            fields = {key: python_value(column[row]) for key, column in others.items()}
+            value = to_python_value(cell)
+            fields = {key: to_python_value(column[row]) for key, column in others.items()}
             fields[keys.text] = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError:
             yield RawRecord(before + row + 1, size, None, "invalid_utf8", position=position)
@@ -217,27 +224,27 @@ def _rows(
 
 
 # A line without any of these has no such field: \u may spell a letter of its name.
-POSSIBLE_FIELD = re.compile(rb"licen[cs]e|\\u")
+LICENSE_FIELD_PATTERN = re.compile(rb"licen[cs]e|\\u")
 
 
-def _json_values(path: Path, compression: str, limit: int) -> Iterator[Any]:
-    for _, line, _, _ in lines(iter(Pieces(path, compression)), limit):
-        if line is None or not POSSIBLE_FIELD.search(line):
+def _json_license_values(path: Path, compression: str, limit: int) -> Iterator[Any]:
+    for _, line, _, _ in read_lines(iter(DecompressedChunks(path, compression)), limit):
+        if line is None or not LICENSE_FIELD_PATTERN.search(line):
             continue
         with suppress(ValueError, RecursionError):  # the filter counts a broken line
             fields = json.loads(line.decode("utf-8-sig"))
             if isinstance(fields, dict):
-                yield from (value_at(fields, key) for key in COMMON_LICENSE_KEYS)
+                yield from (get_field(fields, key) for key in COMMON_LICENSE_KEYS)
 
 
-def _parquet_values(path: Path) -> Iterator[Any]:
+def _parquet_license_values(path: Path) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
-        present = stored_keys(file.schema_arrow, [*COMMON_LICENSE_KEYS])
+        present = present_keys(file.schema_arrow, [*COMMON_LICENSE_KEYS])
         for batch in file.iter_batches(columns=present) if present else ():
             for key in present:
-                for cell in column_at(batch, key):
+                for cell in get_column(batch, key):
                     with suppress(UnicodeDecodeError):
-                        yield python_value(cell)
+                        yield to_python_value(cell)
 
 
 def states_license(path: Path, name: str, limit: int) -> bool:
@@ -251,11 +258,11 @@ def states_license(path: Path, name: str, limit: int) -> bool:
     """
     stem, compression = split_name(name)
     if stem.endswith((".jsonl", ".ndjson")):
-        values = _json_values(path, compression, limit)
+        values = _json_license_values(path, compression, limit)
     elif stem.endswith(".parquet") and not compression:
-        values = _parquet_values(path)
+        values = _parquet_license_values(path)
     else:  # a text or a page has no fields
         return False
     with suppress(InputError, pa.ArrowException, OSError, KeyError):  # KeyError: two columns of one name
-        return any(as_written(value) for value in values)
+        return any(license_text(value) for value in values)
     return False

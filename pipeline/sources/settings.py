@@ -12,10 +12,10 @@ from pydantic import Field, field_validator, model_validator
 from pipeline.core.hosts import parse_host
 from pipeline.core.normalization import composed
 from pipeline.core.settings import Settings
-from pipeline.sources.raw_documents import Keys, iso_date
-from pipeline.sources.spdx_licenses import canonical
+from pipeline.sources.raw_documents import FieldNames, iso_date
+from pipeline.sources.spdx_licenses import canonical_license
 
-KINDS = ("domains", "ids", "holders")
+OPT_OUT_KINDS = ("domains", "ids", "holders")
 
 
 class OptOut(Settings):
@@ -36,7 +36,7 @@ class OptOut(Settings):
     @field_validator("domains")
     @classmethod
     def _bare(cls, domains: list[str]) -> list[str]:
-        return sorted({bare_domain(domain) for domain in domains})
+        return sorted({normalize_domain(domain) for domain in domains})
 
     @field_validator("ids", "holders")
     @classmethod
@@ -46,7 +46,7 @@ class OptOut(Settings):
         return sorted({composed(value.strip()) for value in values})
 
 
-def bare_domain(domain: str) -> str:
+def normalize_domain(domain: str) -> str:
     """Return a domain as it is compared: as browsers read it, without a leading `*.` and a final dot.
 
     Raises:
@@ -112,9 +112,9 @@ class FieldKeys(Settings):
         default=None, min_length=1, description="the field with a document's own licence, which then decides"
     )
 
-    def keys(self) -> Keys:
+    def field_names(self) -> FieldNames:
         """Return the names of the fields."""
-        return Keys(*(getattr(self, f"{name}_key") for name in Keys._fields))
+        return FieldNames(*(getattr(self, f"{name}_key") for name in FieldNames._fields))
 
 
 class Source(FieldKeys):
@@ -150,12 +150,14 @@ class Source(FieldKeys):
     @field_validator("license")
     @classmethod
     def _spdx(cls, license: str) -> str:
-        return canonical(license)
+        return canonical_license(license)
 
     @field_validator("license_names")
     @classmethod
     def _spdx_names(cls, names: dict[str, str]) -> dict[str, str]:
-        return {composed(name.strip()).casefold(): canonical(license) for name, license in sorted(names.items())}
+        return {
+            composed(name.strip()).casefold(): canonical_license(license) for name, license in sorted(names.items())
+        }
 
     @model_validator(mode="after")
     def _fits(self) -> Source:

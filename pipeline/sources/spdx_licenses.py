@@ -17,10 +17,10 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from pipeline.core.hosts import split_address
 from pipeline.core.normalization import composed
 
-COMPARED = 8  # licences of an expression, of which all sets are tried
+MAXIMUM_COMPARED_LICENSES = 8  # licences of an expression, of which all sets are tried
 
 
-def canonical(expression: str) -> str:
+def canonical_license(expression: str) -> str:
     """Return an SPDX expression, identifiers joined by AND, OR and WITH, in its official spelling.
 
     Raises:
@@ -37,17 +37,17 @@ def canonical(expression: str) -> str:
 
 def licenses_in(expression: str) -> list[str]:
     """Return the licences that a canonical expression names, each with its exception where it has one."""
-    return sorted({*_tokens(expression)} - {"(", ")", "AND", "OR"})
+    return sorted({*_split_expression(expression)} - {"(", ")", "AND", "OR"})
 
 
-def _tokens(expression: str) -> list[str]:
+def _split_expression(expression: str) -> list[str]:
     return re.findall(r"\(|\)|\bAND\b|\bOR\b|[^\s()]+(?: WITH [^\s()]+)?", expression)
 
 
-def say_the_same(one: str, other: str) -> bool:
+def are_equivalent(one: str, other: str) -> bool:
     """Return whether two canonical expressions allow the same, whatever the order in which they say it."""
     named = licenses_in(one)
-    if one == other or named != licenses_in(other) or len(named) > COMPARED:
+    if one == other or named != licenses_in(other) or len(named) > MAXIMUM_COMPARED_LICENSES:
         return one == other
     subsets = chain.from_iterable(combinations(named, size) for size in range(1, len(named) + 1))
     return all(is_allowed(one, subset) == is_allowed(other, subset) for subset in subsets)
@@ -60,7 +60,7 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
     """
     if expression in allowed:
         return True
-    tokens = _tokens(expression)
+    tokens = _split_expression(expression)
 
     def joined(word: str, part: Callable[[], bool]) -> list[bool]:
         found = [part()]
@@ -101,7 +101,7 @@ _NAMES = {
     **dict.fromkeys(("public domain", "public domain mark", "public domain mark 1.0", "publiek domein"), PUBLIC_DOMAIN),
 }
 _OBJECT_KEYS = ("identifier", "spdx", "id", "@id", "name", "url")
-_AROUND = ' \t\n-–—:;,.()[]<>"'
+_SURROUNDING_MARKS = ' \t\n-–—:;,.()[]<>"'
 _ADDRESS = re.compile(r"https?://[^\s<>()\"]+", re.IGNORECASE)
 _ADDRESSES = {
     "apache.org": (r"/licenses/LICENSE-(2\.0)(?:\.txt|\.html)?", "Apache-{}"),
@@ -111,7 +111,7 @@ _ADDRESSES = {
 }
 
 
-def as_written(value: Any) -> str | None:
+def license_text(value: Any) -> str | None:
     """Return what stands for a licence in a row as a string, JSON where it is a list or an object; None for nothing."""
     if isinstance(value, float) and value != value:  # NaN, as data frames write that nothing is there
         return None
@@ -121,21 +121,21 @@ def as_written(value: Any) -> str | None:
         text = str(value)
     else:
         try:
-            text = "" if _is_nothing(value) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+            text = "" if _is_empty(value) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
         except RecursionError:
             text = "nested too deeply"
     return text.encode("utf-8", "replace").decode().strip() or None
 
 
-def _is_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_is_nothing, value))
+        return all(map(_is_empty, value))
     if isinstance(value, dict):
-        return all(map(_is_nothing, value.values()))
+        return all(map(_is_empty, value.values()))
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def read_license(written: str, names: Mapping[str, str]) -> str | None:
+def parse_license(written: str, names: Mapping[str, str]) -> str | None:
     """Return a licence as a canonical SPDX expression, None where it cannot be told which one it is.
 
     All licences of a list hold: they are joined by AND. An object, such as those of Wikimedia, is what its identifier,
@@ -149,61 +149,61 @@ def read_license(written: str, names: Mapping[str, str]) -> str | None:
         return names[name]
     if written[0] in "[{":
         try:
-            return _of_value(json.loads(written), names)
+            return _parse_value(json.loads(written), names)
         except (ValueError, RecursionError):
             return None
     try:
-        return canonical(written)
+        return canonical_license(written)
     except ValueError:
-        return _of_text(written)
+        return _parse_text(written)
 
 
-def _of_value(value: Any, names: Mapping[str, str]) -> str | None:
+def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
     if isinstance(value, dict):
         told = (value[key] for key in _OBJECT_KEYS if isinstance(value.get(key), str))
-        read = {_of_value(part, names) for part in told} - {None}
+        read = {_parse_value(part, names) for part in told} - {None}
         return read.pop() if len(read) == 1 else None
     if isinstance(value, list):
-        found = {_of_value(part, names) for part in value if not _is_nothing(part)}
+        found = {_parse_value(part, names) for part in value if not _is_empty(part)}
         parts = [f"({part})" if part and " OR " in part and len(found) > 1 else part for part in found]
-        return None if None in found else canonical(" AND ".join(sorted(map(str, parts))))
-    return read_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
+        return None if None in found else canonical_license(" AND ".join(sorted(map(str, parts))))
+    return parse_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
 
 
-def _of_text(text: str) -> str | None:
+def _parse_text(text: str) -> str | None:
     """Return the licence of an address, a name, or a name with the address or another name of the same behind it."""
     addresses = _ADDRESS.findall(text)
     if len(addresses) > 1:
         return None
-    name = _ADDRESS.sub(" ", text).strip(_AROUND)
+    name = _ADDRESS.sub(" ", text).strip(_SURROUNDING_MARKS)
     if addresses:
-        license = _of_address(addresses[0])
+        license = _parse_address(addresses[0])
     elif twice := re.fullmatch(r"([^()]+)\(([^()]+)\)", name + ")" * name.count("(")):
-        name, license = twice[1].strip(_AROUND), _of_name(twice[2].strip(_AROUND))
+        name, license = twice[1].strip(_SURROUNDING_MARKS), _parse_name(twice[2].strip(_SURROUNDING_MARKS))
     else:
-        return _of_name(name)
+        return _parse_name(name)
     if not name or license is None:
         return license
-    elements = _creative_commons(name)
+    elements = _parse_creative_commons_name(name)
     if elements is not None and elements[1] is None:
         return license if re.match(rf"(LicenseRef-)?CC-{elements[0]}-\d", license) else None
-    return license if license == _of_name(name) else None
+    return license if license == _parse_name(name) else None
 
 
-def _of_address(address: str) -> str | None:
+def _parse_address(address: str) -> str | None:
     parts = split_address(address)
     host, path = parts.host.removeprefix("www."), re.split("[?#]", parts.rest, maxsplit=1)[0].rstrip("/.,;")
     if host == "creativecommons.org":
-        return _of_creative_commons(path.lower().strip("/").split("/"))
+        return _parse_creative_commons_path(path.lower().strip("/").split("/"))
     pattern, form = _ADDRESSES.get(host, ("", ""))
     found = re.fullmatch(pattern, path, re.IGNORECASE) if pattern else None
     if found is None:
         return None
     name = form.format(f"odc-{found[1]}" if found[1].lower() == "by" else found[1])
-    return _known(name)
+    return _canonical_or_none(name)
 
 
-def _of_creative_commons(path: list[str]) -> str | None:
+def _parse_creative_commons_path(path: list[str]) -> str | None:
     """Return the licence of KIND/VERSION, of a country where its two or three letters follow; LicenseRef- of its port
     where SPDX does not know that."""
     while path and re.match(r"deed|legalcode|rdf$", path[-1]):
@@ -213,35 +213,35 @@ def _of_creative_commons(path: list[str]) -> str | None:
     if path[:1] != ["licenses"] or len(path) not in (3, 4):
         return None
     kind, version = path[1].split("-"), path[2]
-    license = _known("-".join(["cc", *sorted(kind, key=(*_ELEMENTS, *kind).index), version]))
+    license = _canonical_or_none("-".join(["cc", *sorted(kind, key=(*_ELEMENTS, *kind).index), version]))
     if license is None or len(path) == 3:
         return license
     port = f"{license}-{path[3].upper()}"
-    return (_known(port) or f"LicenseRef-{port}") if re.fullmatch(r"[a-z]{2,3}", path[3]) else None
+    return (_canonical_or_none(port) or f"LicenseRef-{port}") if re.fullmatch(r"[a-z]{2,3}", path[3]) else None
 
 
-def _of_name(name: str) -> str | None:
+def _parse_name(name: str) -> str | None:
     if not re.fullmatch(r"[\w .,+–—-]+", name):
         return None
-    if (elements := _creative_commons(name)) is not None:
-        return _known(f"CC-{elements[0]}-{elements[1]}") if elements[1] else None
-    words = [word for word in _words(name) if word not in _FILLERS]
+    if (elements := _parse_creative_commons_name(name)) is not None:
+        return _canonical_or_none(f"CC-{elements[0]}-{elements[1]}") if elements[1] else None
+    words = [word for word in _split_name(name) if word not in _FILLERS]
     if license := _NAMES.get(" ".join(words)):
         return license
     joined = "-".join(words)
-    return _known(joined) or (_known(f"{joined}.0") if joined[-1:].isdigit() else None)
+    return _canonical_or_none(joined) or (_canonical_or_none(f"{joined}.0") if joined[-1:].isdigit() else None)
 
 
-def _words(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     return re.findall(r"[^\s,()–—_-]+", re.sub(r"\bv(?=\d)", "", name.lower().replace("creative commons", "cc")))
 
 
-def _creative_commons(name: str) -> tuple[str, str | None] | None:
+def _parse_creative_commons_name(name: str) -> tuple[str, str | None] | None:
     """Return elements, such as BY-SA, and version of a name of Creative Commons; None where it is no such name."""
     low = name.lower()
     for pattern, short in _WORDS:
         low = re.sub(pattern, short, low)
-    words = [word for word in _words(low) if word not in _FILLERS and word != "public"]
+    words = [word for word in _split_name(low) if word not in _FILLERS and word != "public"]
     found = re.fullmatch(r"cc((?: (?:by|nc|nd|sa))+)(?: (\d\.\d))?", " ".join(words))
     elements = found[1].split() if found else []
     if not found or elements[0] != "by" or len({*elements}) < len(elements):
@@ -249,8 +249,8 @@ def _creative_commons(name: str) -> tuple[str, str | None] | None:
     return "-".join(sorted(elements, key=_ELEMENTS.index)).upper(), found[2]
 
 
-def _known(name: str) -> str | None:
+def _canonical_or_none(name: str) -> str | None:
     try:
-        return canonical(name)
+        return canonical_license(name)
     except ValueError:
         return None

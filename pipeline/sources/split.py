@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.byte_streams import DamagedFile
-from pipeline.sources.raw_documents import RawDocument, raw_documents
+from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
-from pipeline.sources.units import PartWriter, count_parts, write_in_order
+from pipeline.sources.units import PartWriter, count_parts, write_parts_in_order
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
@@ -31,17 +31,17 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
             "the run was planned: start snakemake again"
         )
     parts.mkdir(mode=0o770)  # raw texts
-    keys = settings.keys()
+    keys = settings.field_names()
 
     def placed() -> Iterator[tuple[int, RawDocument]]:
         records = read_records(file, settings.file_name, keys, settings.document_bytes)
-        for document, record in raw_documents(records, f"{settings.source}/{settings.file_name}", keys):
+        for document, record in make_raw_documents(records, f"{settings.source}/{settings.file_name}", keys):
             yield min(record.position // settings.unit_bytes, number - 1), document
 
     begins = [part * settings.unit_bytes for part in range(number)]
     raw_bytes = [end - begin for begin, end in zip(begins, [*begins[1:], size], strict=True)]
     try:
-        written = write_in_order(parts, raw_bytes, placed())
+        written = write_parts_in_order(parts, raw_bytes, placed())
     except DamagedFile as damaged:
         if not settings.quarantine:
             raise

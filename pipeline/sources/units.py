@@ -36,7 +36,7 @@ PART_SCHEMA = pa.schema(
 )
 ROWS_PER_GROUP = 1000
 BYTES_PER_GROUP = 1 << 23
-PARTS_OPEN = 100
+MAXIMUM_OPEN_PARTS = 100
 
 
 def part_name(part: int) -> str:
@@ -107,7 +107,7 @@ class PartWriter:
     def _flush(self, part: int) -> None:
         if self._rows[part]:
             rows = pa.Table.from_pylist(self._rows[part], schema=PART_SCHEMA)
-            if not (part in self._writers or part in self._waiting) and len(self._writers) < PARTS_OPEN:
+            if not (part in self._writers or part in self._waiting) and len(self._writers) < MAXIMUM_OPEN_PARTS:
                 self._writers[part] = self._open(part)
             if part in self._writers:
                 self._writers[part].write_table(rows)
@@ -118,16 +118,16 @@ class PartWriter:
         self._rows[part], self._sizes[part] = [], 0
 
 
-def _described(file: pq.ParquetFile) -> dict[str, Any]:
+def _read_part_metadata(file: pq.ParquetFile) -> dict[str, Any]:
     """Return what a Parquet file says of the raw file that it is a part of, where it is one."""
     stored = (file.metadata.metadata or {}).get(b"polder")
     return dict(json.loads(stored)) if stored else {}
 
 
-def raw_bytes(path: Path) -> int:
+def count_raw_bytes(path: Path) -> int:
     """Return the bytes of the raw file that a part stands for; of a data set, which has none, its own."""
     with pq.ParquetFile(path) as file:
-        return int(_described(file).get("raw_bytes", path.stat().st_size))
+        return int(_read_part_metadata(file).get("raw_bytes", path.stat().st_size))
 
 
 def read_part(path: Path) -> Iterator[RawDocument]:
@@ -139,7 +139,7 @@ def read_part(path: Path) -> Iterator[RawDocument]:
     """
     try:
         with pq.ParquetFile(path) as file:
-            if damage := _described(file).get("damage"):
+            if damage := _read_part_metadata(file).get("damage"):
                 raise DamagedFile(f"{path} is a part of a file that cannot be read whole ({damage})", damage)
             for group in range(file.num_row_groups):
                 for row in file.read_row_group(group).to_pylist():
@@ -148,7 +148,9 @@ def read_part(path: Path) -> Iterator[RawDocument]:
         raise InputError(f"{path} is damaged: delete its folder, so that the source is cut again") from None
 
 
-def write_in_order(folder: Path, raw_bytes: list[int], documents: Iterable[tuple[int, RawDocument]]) -> PartWriter:
+def write_parts_in_order(
+    folder: Path, raw_bytes: list[int], documents: Iterable[tuple[int, RawDocument]]
+) -> PartWriter:
     """Write (part, document) pairs whose parts never decrease, holding one part open at a time.
 
     Args:
@@ -169,16 +171,16 @@ def write_in_order(folder: Path, raw_bytes: list[int], documents: Iterable[tuple
 # Where a source does not say how many units a job has. A job is billed for 24 cores or 48 on some machines: 240 units
 # fill them in ten rounds or five. More than a hundred jobs of a step and source are too many for Slurm and Snakemake.
 # It does not depend on the machine: with another number no unit is done again, but copies are sought again.
-UNITS_PER_JOB, WHOLE, MOST_JOBS = 240, 48, 100
-PARTS = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
+UNITS_PER_JOB, NODE_CORES, MAXIMUM_JOBS = 240, 48, 100
+PARTS_PER_FILE = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
 
 
-def sizes_of(files: dict[str, Path]) -> dict[str, int]:
+def file_sizes(files: dict[str, Path]) -> dict[str, int]:
     """Return the bytes of files, by name."""
     return {name: path.stat().st_size for name, path in files.items()}
 
 
-def divide(
+def divide_files(
     files: dict[str, Path], sizes: dict[str, int], units: int, unit_bytes: int, parts: Path
 ) -> dict[str, dict[str, Path]]:
     """Return the units that have files, each with its files, name to path; a part of a large file is its own unit.
@@ -221,7 +223,7 @@ class SourceUnits:
         self._data = data
         self._parts = parts
 
-    def place(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
         """Return a path of this source with the folder of the data filled in."""
         return with_data(f"source {self.source.name}", path, self._data)
 
@@ -229,20 +231,20 @@ class SourceUnits:
         """Return the folder that the raw files lie in and the pattern of their names; none of a data set."""
         if self.source.path is None:
             return self._parts, None
-        return divide_pattern(self.place(self.source.path))
+        return divide_pattern(self.resolve(self.source.path))
 
     @cached_property
     def files(self) -> dict[str, Path]:
         """The raw files, name to path; none for a data set of the hub."""
         if self.source.path is not None:
-            return list_files(self.place(self.source.path))
+            return list_files(self.resolve(self.source.path))
         dataset = self.source.dataset
         return list_files(f"{dataset.name}/**") if dataset is not None and dataset.is_folder() else {}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Bytes of the raw files, by name, as the run's start finds them: each is asked for many times."""
-        return sizes_of(self.files)
+        return file_sizes(self.files)
 
     @cached_property
     def large_files(self) -> dict[str, tuple[str, int]]:
@@ -269,7 +271,7 @@ class SourceUnits:
         source = self.source
         if source.dataset is not None:
             return dataset_units(source.dataset.split, source.units, self._parts)
-        return divide(self.files, self.sizes, source.units, source.unit_bytes, self._parts)
+        return divide_files(self.files, self.sizes, source.units, source.unit_bytes, self._parts)
 
     @cached_property
     def batches(self) -> dict[str, list[str]]:
@@ -279,14 +281,14 @@ class SourceUnits:
         those of one file lie together, in one of so many batches.
         """
         units = max(len(self.units), self.source.units)
-        usual = max(UNITS_PER_JOB, -(-units // MOST_JOBS // WHOLE) * WHOLE)
+        usual = max(UNITS_PER_JOB, -(-units // MAXIMUM_JOBS // NODE_CORES) * NODE_CORES)
         units_per_job = self.source.units_per_job or usual
         numbers = [int(unit) for unit in self.units]
-        of_parts = -(-sum(number >= PARTS for number in numbers) // units_per_job)
+        of_parts = -(-sum(number >= PARTS_PER_FILE for number in numbers) // units_per_job)
         batches: dict[str, list[str]] = {}
         for unit, number in zip(self.units, numbers, strict=True):
-            file, _ = divmod(number, PARTS)
-            batch = PARTS + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
+            file, _ = divmod(number, PARTS_PER_FILE)
+            batch = PARTS_PER_FILE + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
             batches.setdefault(str(batch), []).append(unit)
         return batches
 
@@ -330,7 +332,7 @@ def assign_unit(name: str, units: int) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % units
 
 
-def refuse_other_files(content: dict[str, Any], files: list[Path]) -> None:
+def check_unit_files(content: dict[str, Any], files: list[Path]) -> None:
     """Raise InputError where a raw file has other bytes than when the manifest was made.
 
     Args:

@@ -51,29 +51,29 @@ def load_encoder(path: Path) -> Encoder:
     return Encoder(tokenizer, hashlib.sha256(content).hexdigest(), begin, end, pad)
 
 
-SPECIAL = 0xFF
+SPECIAL_TOKEN_BYTE = 0xFF
 """What a special token is spelled as: a byte that is in no UTF-8 text, so that no text goes on behind it."""
 
 
-def spelling(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def token_spellings(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of all tokens in the order of their identifiers, and where each begins, (vocabulary + 1,)."""
     added = encoder.tokenizer.get_added_tokens_decoder()
     spelled = [b""] * encoder.vocabulary_size
     for token, number in encoder.tokenizer.get_vocab(with_added_tokens=True).items():
         if number in added:
-            spelled[number] = bytes([SPECIAL]) if added[number].special else token.encode()
+            spelled[number] = bytes([SPECIAL_TOKEN_BYTE]) if added[number].special else token.encode()
         else:
-            spelled[number] = in_bytes(token)
+            spelled[number] = decode_byte_level(token)
     starts = np.cumsum([0, *map(len, spelled)], dtype=np.int64)
     return np.frombuffer(b"".join(spelled), dtype=np.uint8), starts
 
 
-def in_bytes(token: str) -> bytes:
+def decode_byte_level(token: str) -> bytes:
     """What a token stands for that is written in the characters of a vocabulary."""
     return bytes(map(_BYTES.__getitem__, token))
 
 
-def in_characters(spelled: bytes) -> str:
+def encode_byte_level(spelled: bytes) -> str:
     """How a vocabulary writes these bytes."""
     return "".join(map(_CHARACTERS.__getitem__, spelled))
 
@@ -93,7 +93,7 @@ _SPACE = "\u2581"  # which SentencePiece writes for a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def token_bytes(path: Path) -> list[bytes | None]:
+def read_token_bytes(path: Path) -> list[bytes | None]:
     """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers.
 
     Raises:
@@ -106,10 +106,10 @@ def token_bytes(path: Path) -> list[bytes | None]:
         added = {token["id"]: token for token in content["added_tokens"]}
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{path} is no tokenizer.json that can be read ({error!r}): give a whole folder") from None
-    kinds = _types(content.get("decoder")) | _types(content.get("pre_tokenizer"))
+    kinds = _part_types(content.get("decoder")) | _part_types(content.get("pre_tokenizer"))
     if "ByteLevel" not in kinds and not any(_SPACE in token for token in vocabulary):
         raise InputError(f"{path} has tokens that are neither byte-level nor SentencePiece's: their text is not known")
-    read = _byte_level if "ByteLevel" in kinds else _sentence_piece
+    read = _byte_level_bytes if "ByteLevel" in kinds else _sentencepiece_bytes
     found: list[bytes | None] = [None] * (1 + max([*vocabulary.values(), *added]))
     for token, number in vocabulary.items():
         found[number] = read(token)
@@ -118,19 +118,19 @@ def token_bytes(path: Path) -> list[bytes | None]:
     return found
 
 
-def _types(part: Any) -> set[str]:
+def _part_types(part: Any) -> set[str]:
     """Return the types of a part of a tokenizer and of the parts in it."""
     if not isinstance(part, dict):
         return set()
     inner = part.get("decoders") or part.get("pretokenizers") or []
-    return {str(part.get("type"))}.union(*map(_types, inner))
+    return {str(part.get("type"))}.union(*map(_part_types, inner))
 
 
-def _byte_level(token: str) -> bytes | None:
-    return in_bytes(token) if all(letter in _BYTES for letter in token) else None
+def _byte_level_bytes(token: str) -> bytes | None:
+    return decode_byte_level(token) if all(letter in _BYTES for letter in token) else None
 
 
-def _sentence_piece(token: str) -> bytes:
+def _sentencepiece_bytes(token: str) -> bytes:
     if byte := _BYTE.fullmatch(token):
         return bytes([int(byte[1], 16)])
     return token.replace(_SPACE, " ").encode()

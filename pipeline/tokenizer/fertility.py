@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import is_validation
-from pipeline.tokenizer.encoder import Encoder, load_encoder, spelling
-from pipeline.tokenizer.sample import DocumentSample, draw_sample
+from pipeline.corpus.documents import is_validation_cluster
+from pipeline.tokenizer.document_sample import DocumentSample, draw_sample
+from pipeline.tokenizer.encoder import Encoder, load_encoder, token_spellings
 from pipeline.tokenizer.settings import FertilitySettings
 
 WORD = re.compile(r"\w+")
 TEXTS_PER_BATCH = 256
 RENYI_ORDER = 2.5
-MOST_HELD_OUT = 20_000  # documents, about: what a rare language has beyond them is not looked for
+MAXIMUM_HELD_OUT = 20_000  # documents, about: what a rare language has beyond them is not looked for
 Counts = Counter[str]
 """Documents, words, whole words, tokens and bytes."""
 
@@ -40,17 +40,17 @@ def run(
     `parallel` are the files of the languages of `settings.parallel`, a sentence a line.
     """
     encoder = load_encoder(tokenizer)
-    lengths = np.diff(spelling(encoder)[1])
+    lengths = np.diff(token_spellings(encoder)[1])
     languages: dict[str, dict[str, Any]] = {}
     in_all = np.zeros(encoder.vocabulary_size, dtype=np.int64)
-    for held_out, texts in _samples(settings, documents):
+    for held_out, texts in _draw_samples(settings, documents):
         counts: dict[str, Counts] = {}
         times: dict[str, npt.NDArray[np.int64]] = {}
-        for language, counted, tokens in _measure(encoder, lengths, texts):
+        for language, counted, tokens in _encode_texts(encoder, lengths, texts):
             counts.setdefault(language, Counter()).update(counted)
             np.add.at(times.setdefault(language, np.zeros(encoder.vocabulary_size, dtype=np.int64)), tokens, 1)
         for language, counted in counts.items():
-            languages[language] = _measures(counted, times[language]) | {"held_out": held_out}
+            languages[language] = _fertility_metrics(counted, times[language]) | {"held_out": held_out}
             in_all += times[language]
     for language, measured in languages.items():
         print(f"fertility: {language} {measured['tokens']} tokens for {measured['words']} words", flush=True)
@@ -60,13 +60,13 @@ def run(
         "measured_bytes": settings.measured_bytes,
         "renyi_efficiency": renyi_efficiency(in_all),
         "languages": dict(sorted(languages.items())),
-        "parallel": _parity(encoder, dict(zip(settings.parallel, parallel, strict=True))),
+        "parallel": _measure_parity(encoder, dict(zip(settings.parallel, parallel, strict=True))),
     }
     fertility.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return {name: sum(measured[name] for measured in languages.values()) for name in ("documents", "tokens")}
 
 
-def _measures(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _fertility_metrics(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Return what was counted of a language, and what follows from it; `times` is how often each token occurs."""
     words, tokens = counted["words"], counted["tokens"]
     return {name: counted[name] for name in ("documents", "words", "whole_words", "tokens", "bytes")} | {
@@ -89,25 +89,27 @@ def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
     return float(np.log(np.sum(shares**RENYI_ORDER)) / (1 - RENYI_ORDER) / np.log(len(times)))
 
 
-def _samples(settings: FertilitySettings, documents: list[Path]) -> Iterator[tuple[bool, Iterator[tuple[str, str]]]]:
+def _draw_samples(
+    settings: FertilitySettings, documents: list[Path]
+) -> Iterator[tuple[bool, Iterator[tuple[str, str]]]]:
     """Yield whether texts are held out, and the texts with their languages; at last those of languages without any."""
     fraction = settings.validation_fraction
-    most = MOST_HELD_OUT / fraction if fraction else MOST_HELD_OUT
+    most = MAXIMUM_HELD_OUT / fraction if fraction else MAXIMUM_HELD_OUT
     drawn = partial(
         draw_sample, documents, sample_bytes=settings.measured_bytes, each_language=True, most_documents=most
     )
-    held_out = drawn(lambda cluster, _: is_validation(cluster, fraction))
-    yield True, _texts(held_out, documents)
+    held_out = drawn(lambda cluster, _: is_validation_cluster(cluster, fraction))
+    yield True, _sampled_texts(held_out, documents)
     found = set(held_out.rows["language"].to_pylist())
     if found != held_out.languages:
-        yield False, _texts(drawn(lambda _, language: language not in found), documents)
+        yield False, _sampled_texts(drawn(lambda _, language: language not in found), documents)
 
 
-def _texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tuple[str, str]]:
+def _sampled_texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tuple[str, str]]:
     return ((document["language"], document["text"]) for document in sample.texts(documents))
 
 
-def _measure(
+def _encode_texts(
     encoder: Encoder, lengths: npt.NDArray[np.int64], texts: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, Counts, npt.NDArray[np.int64]]]:
     """Yield the language of each text, what is counted of it, and its tokens; `lengths` are the bytes of each token."""
@@ -116,12 +118,12 @@ def _measure(
         encoded = encoder.encode([text for _, text in batch])
         for (language, text), ids in zip(batch, encoded, strict=True):
             tokens = np.array(ids, dtype=np.int64)
-            words, whole = _words(text, np.cumsum(lengths[tokens]))
+            words, whole = _count_whole_words(text, np.cumsum(lengths[tokens]))
             sizes = {"tokens": len(tokens), "bytes": len(text.encode())}
             yield language, Counter({"documents": 1, "words": words, "whole_words": whole} | sizes), tokens
 
 
-def _words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:
+def _count_whole_words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:
     """Return the words of a text and how many of them are whole; `ends` is where its tokens end, in bytes."""
     spans = np.array([word.span() for word in WORD.finditer(text)], dtype=np.int64).reshape(-1, 2)
     letters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
@@ -131,11 +133,11 @@ def _words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:
     return len(spans), int(np.sum(ends[np.searchsorted(ends, begins, side="right")] == stops)) if len(spans) else 0
 
 
-def _parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
+def _measure_parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
     """Return lines, bytes and tokens of the same sentences by language, and the tokens by those of the least."""
     if not files:
         return None
-    texts = {language: _lines(path) for language, path in files.items()}
+    texts = {language: _read_sentences(path) for language, path in files.items()}
     sizes = {language: len(lines) for language, lines in texts.items()}
     if len(set(sizes.values())) > 1 or not min(sizes.values()):
         told = ", ".join(f"{files[language]} has {count}" for language, count in sizes.items())
@@ -150,7 +152,7 @@ def _parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
     }
 
 
-def _lines(path: Path) -> list[str]:
+def _read_sentences(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from pipeline.core.settings import Settings
 BYTE_ALPHABET = 256
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Algorithm = Literal["bpe", "unigram"]
-Digits = Literal["left", "right", "single"]
+DigitGrouping = Literal["left", "right", "single"]
 Size = Annotated[int, Field(le=2**31)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -24,7 +24,7 @@ class VocabularySettings(Settings):
     vocabulary_size: Size = 8192
     special_tokens: list[str] = Field(default=["<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"])
     minimum_frequency: Positive = 2
-    digits: Digits = Field(
+    digits: DigitGrouping = Field(
         default="left", description="numbers in groups of three digits from the left or the right, or digit by digit"
     )
     longest_token_bytes: Positive = Field(default=64, description="of UTF-8; special tokens may be longer")
@@ -79,7 +79,7 @@ class Sweep(Settings):
 
     algorithm: list[Algorithm] = []
     vocabulary_size: list[Size] = []
-    digits: list[Digits] = []
+    digits: list[DigitGrouping] = []
     minimum_frequency: list[Positive] = []
     longest_token_bytes: list[Positive] = []
     sample_bytes: list[Positive] = []
@@ -100,7 +100,7 @@ class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
             raise ValueError("parallel has the sentences of one language: give those of another one, or none")
         return self
 
-    def expanded(self, name: str) -> dict[str, Tokenizer]:
+    def expand_sweep(self, name: str) -> dict[str, Tokenizer]:
         """Return this tokenizer and those of its sweep, by name; a combination that it has itself is left out.
 
         Raises:

@@ -21,21 +21,21 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import is_validation
-from pipeline.tokenizer.encoder import in_bytes, in_characters
-from pipeline.tokenizer.sample import draw_sample
+from pipeline.corpus.documents import is_validation_cluster
+from pipeline.tokenizer.document_sample import draw_sample
+from pipeline.tokenizer.encoder import decode_byte_level, encode_byte_level
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokenizer.unigram import count_words, pieces
+from pipeline.tokenizer.unigram import count_words, train_pieces
 
-LINE = re.compile(r"\n(?=\S)")  # no piece goes from one line into the next
+LINE_START = re.compile(r"\n(?=\S)")  # no piece goes from one line into the next
 TEXT_CHARACTERS = 2**16  # the library reads 256 texts at once: longer ones are cut at the next line
-NEVER = -1e6  # the score of a special token: no text is spelled with it
+SPECIAL_TOKEN_SCORE = -1e6  # the score of a special token: no text is spelled with it
 
 
 def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
     """An untrained tokenizer; encoding puts the begin token before a text unless `add_special_tokens=False`."""
     tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = pretokenizer(digits)
+    tokenizer.pre_tokenizer = new_pretokenizer(digits)
     tokenizer.decoder = ByteLevelDecoder()
     begin = special_tokens[0]
     tokenizer.post_processor = TemplateProcessing(
@@ -53,7 +53,9 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 
     def is_wanted(cluster: str, language: str) -> bool:
-        return (weights is None or language in weights) and not is_validation(cluster, settings.validation_fraction)
+        return (weights is None or language in weights) and not is_validation_cluster(
+            cluster, settings.validation_fraction
+        )
 
     sample = draw_sample(documents, is_wanted, settings.sample_bytes, shares=weights)
     if missing := sorted({*(weights or {})} - {*sample.rows["language"].to_pylist()}):
@@ -63,7 +65,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
 
     def training_texts() -> Iterator[str]:
         for document in sample.texts(documents):
-            yield from split_lines(document["text"], markers)
+            yield from split_training_text(document["text"], markers)
 
     trained = new_tokenizer(settings.special_tokens, settings.digits)
     if settings.algorithm == "bpe":
@@ -78,14 +80,14 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         trained.train_from_iterator(training_texts(), trainer)
     else:
         words = count_words(trained.pre_tokenizer, training_texts(), training_texts())
-        found = pieces(
-            {in_bytes(word): count for word, count in words.items()},
+        found = train_pieces(
+            {decode_byte_level(word): count for word, count in words.items()},
             settings.vocabulary_size - len(markers) - len(settings.special_tokens),
             settings.minimum_frequency,
             settings.longest_token_bytes,
         )
-        scores = [(token, NEVER) for token in settings.special_tokens]
-        trained.model = Unigram(scores + [(in_characters(piece), score) for piece, score in found])
+        scores = [(token, SPECIAL_TOKEN_SCORE) for token in settings.special_tokens]
+        trained.model = Unigram(scores + [(encode_byte_level(piece), score) for piece, score in found])
         trained.add_special_tokens(settings.special_tokens)
     # They are no special tokens: a text has them, and what is decoded keeps them.
     trained.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])
@@ -108,14 +110,14 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     }
     configuration.write_text(json.dumps(described, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     print(f"tokenizer: {reached} tokens from {counts['documents']} documents, {counts['bytes']} bytes", flush=True)
-    return {**counts, "vocabulary_size": reached, "sample": sample.counts()}
+    return {**counts, "vocabulary_size": reached, "sample": sample.describe()}
 
 
-def split_lines(text: str, markers: list[str]) -> Iterator[str]:
+def split_training_text(text: str, markers: list[str]) -> Iterator[str]:
     """Yields the text without the markers, in parts that are cut into the same pieces as the whole."""
     for part in re.split("|".join(map(re.escape, markers)), text) if markers else [text]:
         begin = 0
-        while len(part) - begin > TEXT_CHARACTERS and (line := LINE.search(part, begin + TEXT_CHARACTERS)):
+        while len(part) - begin > TEXT_CHARACTERS and (line := LINE_START.search(part, begin + TEXT_CHARACTERS)):
             yield part[begin : line.end()]
             begin = line.end()
         yield part[begin:]
@@ -141,7 +143,7 @@ DIGITS = {
 }
 
 
-def pattern(digits: str) -> str:
+def pretoken_pattern(digits: str) -> str:
     """The pattern of one piece; `digits` is a key of DIGITS."""
     return "|".join(
         (
@@ -156,10 +158,10 @@ def pattern(digits: str) -> str:
     )
 
 
-def pretokenizer(digits: str) -> Sequence:
+def new_pretokenizer(digits: str) -> Sequence:
     """What cuts a text by the pattern and spells the pieces in bytes."""
     split, spell = (
-        Split(Regex(pattern(digits)), behavior="isolated"),
+        Split(Regex(pretoken_pattern(digits)), behavior="isolated"),
         ByteLevel(add_prefix_space=False, use_regex=False),
     )
     return Sequence([split, spell])

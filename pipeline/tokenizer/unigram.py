@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.trainers import WordLevelTrainer
 
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.tokenizer.settings import BYTE_ALPHABET
 
 Bytes = npt.NDArray[np.uint8]
@@ -28,8 +28,8 @@ Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 SEPARATOR = 0xFF  # a byte that is in no UTF-8 text
-MOST_SEEDS = 1_000_000
-LEAST_EXPECTED = 0.5  # occurrences of a piece that stays
+MAXIMUM_SEED_PIECES = 1_000_000
+MINIMUM_EXPECTED = 0.5  # occurrences of a piece that stays
 
 
 class WordCounts(NamedTuple):
@@ -49,20 +49,20 @@ def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: i
     text, ends, counts = words
     order = divsufsort(text).astype(np.int64)
     word_of = np.searchsorted(ends, np.arange(len(text)))
-    common = _common_prefixes(text, order, np.minimum(ends[word_of] - np.arange(len(text)), longest_bytes))
+    common = _longest_common_prefixes(text, order, np.minimum(ends[word_of] - np.arange(len(text)), longest_bytes))
     weights = counts[word_of]
     summed = np.append(0, np.cumsum(weights[order]))
-    places, lengths, found = _repeated(order, common, summed, minimum_frequency)
+    places, lengths, found = _find_repeated_substrings(order, common, summed, minimum_frequency)
     begins = np.append(0, ends[:-1] + 1)
     words_whole = (counts >= minimum_frequency) & (ends - begins > 1) & (ends - begins <= longest_bytes)
     places = np.append(places, begins[words_whole])
     lengths = np.append(lengths, (ends - begins)[words_whole])
     found = np.append(found, counts[words_whole])
-    best = np.sort(np.argsort(-(found * lengths), kind="stable")[:MOST_SEEDS])
+    best = np.sort(np.argsort(-(found * lengths), kind="stable")[:MAXIMUM_SEED_PIECES])
     of_bytes = np.bincount(text, weights=weights.astype(np.float64), minlength=BYTE_ALPHABET)
     of_bytes[SEPARATOR] = 0
     frequency_of = dict(
-        zip((bytes([byte]) for byte in range(BYTE_ALPHABET)), np.maximum(of_bytes, LEAST_EXPECTED), strict=True)
+        zip((bytes([byte]) for byte in range(BYTE_ALPHABET)), np.maximum(of_bytes, MINIMUM_EXPECTED), strict=True)
     )
     for place, length, frequency in zip(places[best], lengths[best], found[best], strict=True):
         frequency_of.setdefault(text[place : place + length].tobytes(), frequency)  # that of a word counts itself alone
@@ -71,8 +71,8 @@ def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: i
     return np.frombuffer(bytearray(b"".join(frequency_of)), dtype=np.uint8), starts, frequencies
 
 
-@compiled
-def _common_prefixes(text: Bytes, order: Integers, room: Integers) -> Integers:
+@cached_njit
+def _longest_common_prefixes(text: Bytes, order: Integers, room: Integers) -> Integers:
     """Return what each suffix has in common with the one before it, within its word and the longest piece.
 
     Kasai et al. 2001, https://doi.org/10.1007/3-540-48194-X_17.
@@ -96,8 +96,8 @@ def _common_prefixes(text: Bytes, order: Integers, room: Integers) -> Integers:
     return common
 
 
-@compiled
-def _repeated(
+@cached_njit
+def _find_repeated_substrings(
     order: Integers, common: Integers, summed: Integers, minimum_frequency: int
 ) -> tuple[Integers, Integers, Integers]:
     """Return place, length and frequency of the substrings of two bytes or more that no letter always follows.
@@ -130,10 +130,10 @@ def _repeated(
 
 
 KEPT_SHARE = 0.75  # of the pieces, each time that some go
-SPARE = 1.1  # so many times the vocabulary are left to the last choice, which is by probability
+SPARE_FACTOR = 1.1  # so many times the vocabulary are left to the last choice, which is by probability
 ROUNDS = 2  # of expectation maximisation between
 TEXTS_PER_BATCH = 256
-_GOES = -np.inf  # the loss of a piece that is never the best
+_LOSS_OF_UNUSED = -np.inf  # the loss of a piece that is never the best
 
 
 def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -> dict[str, int]:
@@ -159,7 +159,9 @@ class _Trie(NamedTuple):
     piece_at: Integers
 
 
-def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int) -> list[tuple[bytes, float]]:
+def train_pieces(
+    words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int
+) -> list[tuple[bytes, float]]:
     """Return at most `size` pieces with the logarithm of their probability, the likeliest first; all bytes are there.
 
     Args:
@@ -176,19 +178,19 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
     scores = np.log(frequencies / frequencies.sum())
     while True:
         for _ in range(ROUNDS):
-            expected = _expected(table, _trie(letters, starts), scores)
-            stays = (np.diff(starts) == 1) | (expected >= LEAST_EXPECTED)
-            letters, starts = _chosen(letters, starts, stays)
-            expected = np.maximum(expected[stays], LEAST_EXPECTED)
+            expected = _expected_counts(table, _build_trie(letters, starts), scores)
+            stays = (np.diff(starts) == 1) | (expected >= MINIMUM_EXPECTED)
+            letters, starts = _select_pieces(letters, starts, stays)
+            expected = np.maximum(expected[stays], MINIMUM_EXPECTED)
             scores = digamma(expected) - digamma(expected.sum())
-        wanted = max(int(size * SPARE), BYTE_ALPHABET)
+        wanted = max(int(size * SPARE_FACTOR), BYTE_ALPHABET)
         if len(scores) <= wanted:
             break
-        trie = _trie(letters, starts)
-        losses = _losses(letters, starts, trie, scores, _best(table, trie, scores, np.diff(starts)))
+        trie = _build_trie(letters, starts)
+        losses = _piece_losses(letters, starts, trie, scores, _viterbi_counts(table, trie, scores, np.diff(starts)))
         stays = np.zeros(len(scores), dtype=np.bool_)
         stays[np.argsort(-losses, kind="stable")[: max(wanted, int(len(scores) * KEPT_SHARE))]] = True
-        letters, starts = _chosen(letters, starts, stays)
+        letters, starts = _select_pieces(letters, starts, stays)
         scores = scores[stays]
     spelled = [letters[begin:end].tobytes() for begin, end in pairwise(starts.tolist())]
     ranked = sorted(zip(spelled, scores.tolist(), strict=True), key=lambda piece: (-piece[1], piece[0]))
@@ -197,21 +199,21 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
     return [(piece, score) for piece, score in ranked if piece in chosen]
 
 
-def _chosen(letters: Bytes, starts: Integers, stays: npt.NDArray[np.bool_]) -> tuple[Bytes, Integers]:
+def _select_pieces(letters: Bytes, starts: Integers, stays: npt.NDArray[np.bool_]) -> tuple[Bytes, Integers]:
     lengths = np.diff(starts)
     return letters[np.repeat(stays, lengths)], np.append(0, np.cumsum(lengths[stays]))
 
 
-def _trie(letters: Bytes, starts: Integers) -> _Trie:
+def _build_trie(letters: Bytes, starts: Integers) -> _Trie:
     slots = 1 << int(2 * len(letters)).bit_length()
     keys, children = np.full(slots, -1, dtype=np.int64), np.empty(slots, dtype=np.int64)
     trie = _Trie(keys, children, np.full(len(letters) + 1, -1, dtype=np.int64))
-    _build(letters, starts, trie)
+    _insert_pieces(letters, starts, trie)
     return trie
 
 
-@compiled
-def _slot(keys: Integers, key: Any) -> int:
+@cached_njit
+def _find_slot(keys: Integers, key: Any) -> int:
     """Return where an edge is in the hash table, or where it would be."""
     mask = len(keys) - 1
     slot: int = ((key * 0x9E3779B97F4A7C1) >> 17) & mask
@@ -220,14 +222,14 @@ def _slot(keys: Integers, key: Any) -> int:
     return slot
 
 
-@compiled
-def _build(letters: Bytes, starts: Integers, trie: _Trie) -> None:
+@cached_njit
+def _insert_pieces(letters: Bytes, starts: Integers, trie: _Trie) -> None:
     nodes = 1
     for piece in range(len(starts) - 1):
         node = 0
         for place in range(starts[piece], starts[piece + 1]):
             key = node * 256 + np.int64(letters[place])
-            slot = _slot(trie.keys, key)
+            slot = _find_slot(trie.keys, key)
             if trie.keys[slot] == -1:
                 trie.keys[slot], trie.children[slot] = key, nodes
                 nodes += 1
@@ -235,8 +237,8 @@ def _build(letters: Bytes, starts: Integers, trie: _Trie) -> None:
         trie.piece_at[node] = piece
 
 
-@compiled
-def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
+@cached_njit
+def _expected_counts(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
     """Return how often each piece is expected to occur, over all ways to cut the words: forward and backward sums."""
     expected = np.zeros(len(scores))
     longest = 0
@@ -254,7 +256,7 @@ def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
         for start in range(length):
             node = 0
             for place in range(start, length):
-                slot = _slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
+                slot = _find_slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
                 if trie.keys[slot] == -1:
                     break
                 node = trie.children[slot]
@@ -266,7 +268,7 @@ def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
         for start in range(length - 1, -1, -1):
             node = 0
             for place in range(start, length):
-                slot = _slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
+                slot = _find_slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
                 if trie.keys[slot] == -1:
                     break
                 node = trie.children[slot]
@@ -279,15 +281,15 @@ def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
     return expected
 
 
-@compiled
-def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
+@cached_njit
+def _viterbi(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
     """Cut letters in the likeliest way without one piece (Viterbi): scores and last pieces of all beginnings."""
     best[: len(letters) + 1] = -np.inf
     best[0] = 0.0
     for start in range(len(letters)):
         node = 0
         for place in range(start, len(letters)):
-            slot = _slot(trie.keys, node * 256 + np.int64(letters[place]))
+            slot = _find_slot(trie.keys, node * 256 + np.int64(letters[place]))
             if trie.keys[slot] == -1:
                 break
             node = trie.children[slot]
@@ -296,8 +298,8 @@ def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, 
                 best[place + 1], last[place + 1] = best[start] + scores[piece], piece
 
 
-@compiled
-def _best(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
+@cached_njit
+def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
     """Return how often each piece occurs in the words, each cut in the likeliest way."""
     found = np.zeros(len(scores))
     best = np.empty(len(words.letters) + 1)
@@ -305,7 +307,7 @@ def _best(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> R
     begin = 0
     for word in range(len(words.ends)):
         end = words.ends[word]
-        _cut(words.letters[begin:end], trie, scores, -1, best, last)
+        _viterbi(words.letters[begin:end], trie, scores, -1, best, last)
         place = end - begin
         while place > 0:
             found[last[place]] += words.counts[word]
@@ -314,8 +316,8 @@ def _best(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> R
     return found
 
 
-@compiled
-def _losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found: Reals) -> Reals:
+@cached_njit
+def _piece_losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found: Reals) -> Reals:
     """Return how much likelihood the training text loses without each piece, if its likeliest parts stand for it."""
     losses = np.empty(len(scores))
     total = found.sum()
@@ -326,9 +328,9 @@ def _losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found:
         if end - begin == 1:
             losses[piece] = np.inf
             continue
-        _cut(letters[begin:end], trie, scores, piece, best, last)
+        _viterbi(letters[begin:end], trie, scores, piece, best, last)
         if found[piece] == 0 or best[end - begin] >= scores[piece]:
-            losses[piece] = _GOES
+            losses[piece] = _LOSS_OF_UNUSED
             continue
         place, parts, log_parts = end - begin, 0, 0.0
         while place > 0:

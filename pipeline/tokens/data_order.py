@@ -43,9 +43,9 @@ class StreamShares:
         self._large = sorted(stream for _, stream in chosen[pooled:])
         pool = [(sum(weight for weight, _ in chosen[:pooled]))] if pooled else []
         self._sums = list(accumulate([self._weights[stream] for stream in self._large] + pool, initial=0))
-        self._splits = self._tree([stream for _, stream in chosen[:pooled]])
+        self._splits = self._build_tree([stream for _, stream in chosen[:pooled]])
 
-    def _tree(self, streams: list[int]) -> list[tuple[int, int, int]]:
+    def _build_tree(self, streams: list[int]) -> list[tuple[int, int, int]]:
         """The node, left and right child of every split from the root; nodes after the streams are the tree's own."""
         self._nodes = list(self._weights)
         heap = [(self._weights[stream], stream) for stream in streams]
@@ -117,7 +117,7 @@ class StreamOrder:
         spread: Integers = numbers[permute(every, np.full_like(every, step), len(every), self._batch_key)]
         return spread
 
-    def steps_of(self, sequence: int, steps: int) -> list[int]:
+    def find_steps(self, sequence: int, steps: int) -> list[int]:
         """The data steps below `steps` that hold a sequence, in order; one is named as often as it holds it."""
         stream = int(np.searchsorted(self.offsets, sequence, side="right")) - 1
         size, total = int(self.sizes[stream]), self.counts(steps)[stream]
@@ -144,7 +144,7 @@ Words = npt.NDArray[np.uint64]
 ROUNDS = 16
 
 
-def mix(values: Words) -> Words:
+def splitmix64(values: Words) -> Words:
     """SplitMix64: the next state's output for each 64-bit value; a bijection of 64-bit words."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -152,7 +152,7 @@ def mix(values: Words) -> Words:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-ROUND_KEYS = mix(np.arange(ROUNDS, dtype=np.uint64))
+ROUND_KEYS = splitmix64(np.arange(ROUNDS, dtype=np.uint64))
 
 
 def permute(
@@ -164,7 +164,9 @@ def permute(
     """
     sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), indices.shape).astype(np.uint64)
     keys = np.asarray(key % 2**64 if isinstance(key, int) else key, dtype=np.uint64)
-    key_N = mix(np.broadcast_to(mix(np.atleast_1d(keys)), indices.shape) ^ np.asarray(epochs).astype(np.uint64))
+    key_N = splitmix64(
+        np.broadcast_to(splitmix64(np.atleast_1d(keys)), indices.shape) ^ np.asarray(epochs).astype(np.uint64)
+    )
     # Any widths whose product is not below the size make a bijection; near the root few places lie outside the size.
     heights: Words = np.maximum(np.sqrt(sizes.astype(np.float64)).astype(np.uint64), np.uint64(1))
     widths = (sizes - np.uint64(1)) // heights + np.uint64(1)
@@ -178,7 +180,7 @@ def permute(
         for number in rounds:
             changed = number % 2
             # The mixer's upper half times the range, over 2**32: a number below the range, without a division.
-            mixed = mix(parts[1 - changed] ^ walking_keys ^ ROUND_KEYS[number]) >> np.uint64(32)
+            mixed = splitmix64(parts[1 - changed] ^ walking_keys ^ ROUND_KEYS[number]) >> np.uint64(32)
             shift = (mixed * ranges[changed]) >> np.uint64(32)
             moved = parts[changed] + (ranges[changed] - shift if backwards else shift)
             parts[changed] = moved - ranges[changed] * (moved >= ranges[changed])
@@ -211,7 +213,9 @@ def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
     return [amount / whole if whole else 0.0 for amount in wanted]
 
 
-def epochs(groups: Groups, sampling: Sampling, steps: int, batches: Batches, by: str = "source") -> dict[str, float]:
+def count_epochs(
+    groups: Groups, sampling: Sampling, steps: int, batches: Batches, by: str = "source"
+) -> dict[str, float]:
     """Return how many times the tokens of each source are read in so many steps, or of another key of the groups."""
     starts = [*sampling.mixtures(steps), (steps, Mixture())]
     read = dict.fromkeys((group[by] for group in groups), 0.0)
@@ -239,7 +243,7 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
     mixed = [mixture.by for _, mixture in sampling.mixtures(steps) if mixture.weights or mixture.epochs]
     rows = []
     for column in dict.fromkeys(["source", *mixed]):
-        times = epochs(held, sampling, steps, batches, column)
+        times = count_epochs(held, sampling, steps, batches, column)
         for name, read in times.items():
             tokens = sum(group["tokens"] for group in held if group[column] == name)
             rows.append({"column": column, "name": name, "tokens": tokens, "times": read})
@@ -252,7 +256,7 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
 _HASH_WORDS = 4
 
 
-def batch_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float64]:
+def batch_hash_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float64]:
     """Return what a part of a batch adds to its hash, (4,): whole numbers.
 
     `tokens_BT` are its sequences with the token after each, (B, T + 1), the first of which stands at `first_place` of

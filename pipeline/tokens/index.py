@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.corpus.documents import OF_SOURCE
-from pipeline.tokens.held_out import HeldOut
+from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
-from pipeline.tokens.shard_files import Group, MappedShard, encode_places, group_of
+from pipeline.tokens.shard_files import Group, MappedShard, encode_places, read_group
 from pipeline.tokens.token_reader import TokenReader
+from pipeline.tokens.validation_set import ValidationSet
 
 # They look whether the index suffices for training, and are no part of it.
-WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
+WATCHING = ("pipeline.tokens.validation_set", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
     *("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards", "grouped_by"),
 )
@@ -42,8 +42,8 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     for split, paths in (("train", train), ("validation", validation)):
         numbered: dict[int, dict[str, Any]] = {}
         for path in sorted(paths):
-            metadata, entry = _describe(path, index.parent, groups)
-            _check(path, split, settings.shards, metadata, shared)
+            metadata, entry = _describe_shard(path, index.parent, groups)
+            _check_shard(path, split, settings.shards, metadata, shared)
             if int(metadata["shard"]) in numbered:
                 raise InputError(f"{path} is shard {metadata['shard']} of {split}, which another file is too")
             numbered[int(metadata["shard"])] = entry
@@ -52,7 +52,7 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
             raise InputError(f"the {split} split lacks the shards {missing}: build them with tokens.shard")
         shards = [numbered[number] for number in sorted(numbered)]
         totals = {name: sum(entry[name] for entry in shards) for name in COUNTS}
-        splits[split] = {**totals, "groups": _totals(shards), "shards": shards}
+        splits[split] = {**totals, "groups": _sum_groups(shards), "shards": shards}
         print(f"tokens: {split} {totals}", flush=True)
     result = {
         "tokenizer_sha256": shared["tokenizer_sha256"],
@@ -76,13 +76,13 @@ def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
     try:
         Sampler(TokenReader(index, "train"), use.sequence_length, 1, 0, use.sampling, use.steps)
         if use.validates:
-            HeldOut(index)
+            ValidationSet(index)
     except InputError as error:
         counts = f"documents to train on: {documents['train']}, held out: {documents['validation']}"
         raise InputError(f"model {use.model} cannot be trained on these tokens ({counts}): {error}") from None
 
 
-def _describe(
+def _describe_shard(
     path: Path, folder: Path, groups: dict[str, dict[str, dict[str, int]]]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
@@ -92,14 +92,14 @@ def _describe(
     grouped_by = metadata["grouped_by"].split(",")
     for _, batch in batches:
         lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
-        group = group_of(batch)
+        group = read_group(batch)
         named = dict(zip(grouped_by, group, strict=True))
         counts = ranges.setdefault(group, {**named, **dict.fromkeys(COUNTS, 0)})
         for name, number in zip(COUNTS, (batch.num_rows, sum(lengths), pc.sum(batch["bytes"]).as_py()), strict=True):
             counts[name] += number
         for name, column in GROUPS.items():
             for value, length in zip(batch.column(column).to_pylist(), lengths, strict=True):
-                counted = groups[name].setdefault(value or OF_SOURCE, {"documents": 0, "tokens": 0})
+                counted = groups[name].setdefault(value or SOURCE_LICENSE, {"documents": 0, "tokens": 0})
                 counted["documents"] += 1
                 counted["tokens"] += length
     return metadata, {
@@ -112,7 +112,7 @@ def _describe(
     }
 
 
-def _totals(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sum_groups(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[Group, dict[str, Any]] = {}
     for found in (found for entry in shards for found in entry["groups"]):
         group = tuple(value for name, value in found.items() if name not in COUNTS)
@@ -122,7 +122,7 @@ def _totals(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def _check(path: Path, split: str, shards: int, metadata: dict[str, str], shared: dict[str, str]) -> None:
+def _check_shard(path: Path, split: str, shards: int, metadata: dict[str, str], shared: dict[str, str]) -> None:
     """Raises InputError when a shard is of another split, number of shards, tokenizer or type than the ones before."""
     expected = {"split": split, "shards": str(shards), **shared}
     for name, value in expected.items():

@@ -19,24 +19,24 @@ Integers = npt.NDArray[np.int64]
 COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
 PAIR_WEIGHT = 0.7  # of the frequency of the pair, beside that of the token alone (Jelinek-Mercer)
 
-Scored = tuple[Sequence[int], Sequence[int]]
+ScoredTokens = tuple[Sequence[int], Sequence[int]]
 """The tokens before, and the tokens whose probability is asked."""
 
 
-class Losses(NamedTuple):
+class NgramLosses(NamedTuple):
     """The mean losses in nats per token of both models on one text."""
 
     unigram: float
     bigram: float
 
 
-class WordModels:
+class NgramModels:
     """A unigram and a bigram model of the training split, of the pairs that will be asked, or of all (0.6 GB)."""
 
-    def __init__(self, index: Path, asked: Iterable[Scored] | None = None) -> None:
+    def __init__(self, index: Path, asked: Iterable[ScoredTokens] | None = None) -> None:
         reader = TokenReader(index, "train")
         size = self._size = reader.vocabulary_size
-        pairs = {pair for before, tokens in asked or () for pair in _pairs(before, tokens)}
+        pairs = {pair for before, tokens in asked or () for pair in _adjacent_pairs(before, tokens)}
         highest = max((max(pair) for pair in pairs), default=0)
         if highest >= size:
             raise InputError(f"{index} has a vocabulary of {size}, the model's tokens reach {highest}: it is another's")
@@ -47,7 +47,7 @@ class WordModels:
         share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
         found = [self._pairs]
         for _, view in reader.views:
-            tokens = reader.known(view[: math.ceil(share * len(view))]).astype(np.int64)
+            tokens = reader.check_vocabulary(view[: math.ceil(share * len(view))]).astype(np.int64)
             self._counts += np.bincount(tokens, minlength=size)
             self._followed += np.bincount(tokens[:-1], minlength=size)
             codes = tokens[:-1] * size + tokens[1:]
@@ -58,9 +58,9 @@ class WordModels:
                 self._pair_counts += np.bincount(place[is_known], minlength=len(self._pairs))
         if asked is None:
             self._pairs, self._pair_counts = np.unique(np.concatenate(found), return_counts=True)
-        self.tokens, self.of_tokens = int(self._counts.sum()), reader.tokens
+        self.tokens, self.training_tokens = int(self._counts.sum()), reader.tokens
 
-    def losses(self, text: Iterable[tuple[Integers, Integers]]) -> Losses:
+    def losses(self, text: Iterable[tuple[Integers, Integers]]) -> NgramLosses:
         """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows."""
         unigram, bigram, total = 0.0, 0.0, 0
         for before, tokens in text:
@@ -68,15 +68,15 @@ class WordModels:
             unigram -= float((times * np.log(self._probabilities(codes % self._size))).sum())
             bigram -= float((times * np.log(self._pair_probabilities(codes))).sum())
             total += len(tokens)
-        return Losses(unigram / total, bigram / total)
+        return NgramLosses(unigram / total, bigram / total)
 
-    def unigram(self, scored: Scored) -> float:
+    def unigram(self, scored: ScoredTokens) -> float:
         """Return the log-probability in nats of the tokens, each for itself; one more is counted of each token."""
         return float(np.log(self._probabilities(scored[1])).sum())
 
-    def bigram(self, scored: Scored) -> float:
+    def bigram(self, scored: ScoredTokens) -> float:
         """Return the log-probability in nats of the tokens, each after the one before it."""
-        codes = np.array([before * self._size + token for before, token in _pairs(*scored)], dtype=np.int64)
+        codes = np.array([before * self._size + token for before, token in _adjacent_pairs(*scored)], dtype=np.int64)
         return float(np.log(self._pair_probabilities(codes)).sum())
 
     def _probabilities(self, tokens: Sequence[int] | Integers) -> npt.NDArray[np.float64]:
@@ -100,7 +100,7 @@ class WordModels:
         return place, is_known
 
 
-def _pairs(before: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int]]:
+def _adjacent_pairs(before: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int]]:
     """Return each token with the one before it; the first one of all stands after itself."""
     row = [*(before[-1:] or tokens[:1]), *tokens]
     return list(pairwise(row))

@@ -23,11 +23,11 @@ from pipeline.tokens.settings import Mixture, Sampling
 from pipeline.tokens.shard_files import Group
 from pipeline.tokens.token_reader import TokenReader
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The target of a padded position, which torch's cross entropy leaves out of the loss."""
 
 
-def document_limits(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
+def document_boundaries(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
     """Where in the joined rows each document, or the rest of one, begins and the last one ends, (documents + 1,)."""
     begins_BT = tokens_BT == begin_of_text_id
     begins_BT[:, 0] = True
@@ -40,7 +40,7 @@ def data_step(step: int, skips: Sequence[int]) -> int:
     return step + bisect_left(kept_before, step + 1)
 
 
-def tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
+def count_tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
     """The tokens that a training has seen after so many steps, which left the data steps `skips` out."""
     end = data_step(steps - 1, skips) + 1 if steps else 0
     left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
@@ -75,9 +75,11 @@ class Sampler:
             _check_names(reader, mixture)
         for group in sorted(reader.groups):
             named = dict(zip(reader.grouped_by, group, strict=True))
-            alike.setdefault(tuple(_rate(mixture, named) for _, mixture in mixtures), []).append(group)
+            alike.setdefault(tuple(_mixture_rate(mixture, named) for _, mixture in mixtures), []).append(group)
         rates = list(alike)
-        rows = [reader] if len(alike) < 2 else [reader.row(set(groups).__contains__) for groups in alike.values()]
+        rows = (
+            [reader] if len(alike) < 2 else [reader.join_groups(set(groups).__contains__) for groups in alike.values()]
+        )
         sizes = [max(row.tokens - 1, 0) // sequence_length for row in rows]
         split = "training" if reader.split == "train" else reader.split
         for rate, row, size in zip(rates or [((split, Fraction(1)),)], rows, sizes, strict=True):
@@ -115,7 +117,7 @@ class Sampler:
         """The sequence numbers of a training step (from 0), (B,), counted through all streams."""
         return self.order.batch(self.data_step(step))
 
-    def place(self, sequence: int) -> tuple[int, int]:
+    def locate(self, sequence: int) -> tuple[int, int]:
         """The stream of a sequence and the position of its first token in the stream's row."""
         stream = int(np.searchsorted(self.order.offsets, sequence, side="right")) - 1
         return stream, (sequence - int(self.order.offsets[stream])) * self.sequence_length
@@ -132,12 +134,12 @@ class Sampler:
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
         """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
-        sequences = share_of(self.global_batch(step), rank, world_size)
-        tokens_BT = self.reader.known(self.read_rows(sequences)).astype(np.int64)
+        sequences = rank_share(self.global_batch(step), rank, world_size)
+        tokens_BT = self.reader.check_vocabulary(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
-def _rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Fraction]:
+def _mixture_rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Fraction]:
     """What a mixture calls a group and how much it wants of it: a weight of the name, or epochs."""
     if not (mixture.weights or mixture.epochs):
         return "the rest", Fraction(1)
@@ -162,7 +164,7 @@ def _check_names(reader: TokenReader, mixture: Mixture) -> None:
             raise InputError(f"sampling: the tokens hold no {mixture.by} {name}: {advice}")
 
 
-def share_of(numbers: Integers, rank: int, world_size: int) -> Integers:
+def rank_share(numbers: Integers, rank: int, world_size: int) -> Integers:
     """The share of one rank; joined in order they are the numbers, which the world size must divide."""
     if len(numbers) % world_size:
         raise InputError(

@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 """The stratum of a document of which it is not known."""
 
 
-def bins(bounds: Sequence[float]) -> list[str]:
+def bin_names(bounds: Sequence[float]) -> list[str]:
     """The names of the bins that ascending bounds divide numbers into, the lowest first; other bounds, other names."""
     below, *names = (np.format_float_positional(bound, trim="-") for bound in [bounds[0], *bounds])
     return [f"below {below}", *(f"from {name}" for name in names)]

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.document_streams import merge_documents, with_licenses
-from pipeline.corpus.documents import is_validation, read_batches
+from pipeline.corpus.document_streams import merge_documents, resolve_licenses
+from pipeline.corpus.documents import is_validation_cluster, read_batches
 from pipeline.tokenizer.encoder import Encoder, load_encoder
-from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bins
+from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bin_names
 
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
@@ -50,15 +50,20 @@ def run(
 
         def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
             for document, ids in zip(texts, encoded.result(), strict=True):
-                held_out = is_validation(document[4], settings.validation_fraction)
+                held_out = is_validation_cluster(document[4], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
 
-        for group, paths in _groups(documents, hash_range, settings):
+        for group, paths in _find_groups(documents, hash_range, settings):
             for writer in (train_writer, validation_writer):
                 writer.start(group)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            where, told_by = is_in(group, settings.strata, settings.licenses), columns_of(settings.strata)
-            for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where, told_by)):
+            where, told_by = (
+                group_condition(group, settings.strata, settings.licenses),
+                stratum_columns(settings.strata),
+            )
+            for texts in _batch_by_characters(
+                merge_documents(paths, ["text", "license", "cluster"], hash_range, where, told_by)
+            ):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
@@ -75,7 +80,7 @@ def shard_range(shard: int, shards: int) -> tuple[int, int]:
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
 
-def _groups(
+def _find_groups(
     paths: list[Path], hash_range: tuple[int, int], settings: ShardSettings
 ) -> list[tuple[dict[str, str], list[Path]]]:
     """The source, language and strata of the documents in a range, in order, each with the files that hold it."""
@@ -83,18 +88,18 @@ def _groups(
     names = [*GROUP, *settings.strata.names()]
     hashes = []
     for path in sorted(paths):
-        for batch in read_batches([path], hash_range, [*columns_of(settings.strata), "id_hash"]):
+        for batch in read_batches([path], hash_range, [*stratum_columns(settings.strata), "id_hash"]):
             hashes.append(batch.column("id_hash").to_numpy())
-            groups = with_strata(batch, settings.strata, settings.genres, settings.licenses).group_by(names)
+            groups = assign_strata(batch, settings.strata, settings.genres, settings.licenses).group_by(names)
             for row in groups.aggregate([]).to_pylist():
                 files = found.setdefault(tuple(row[name] for name in names), [])
                 if files[-1:] != [path]:
                     files.append(path)
-    _refuse_twins(paths, hash_range, hashes)
+    _check_unique_ids(paths, hash_range, hashes)
     return [(dict(zip(names, group, strict=True)), files) for group, files in sorted(found.items())]
 
 
-def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:
+def _check_unique_ids(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_counts=True)
     twins = pa.array(values[counts > 1])
     seen: set[str] = set()
@@ -105,7 +110,7 @@ def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[n
             seen.add(name)
 
 
-def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
+def _batch_by_characters(documents: Iterator[Document]) -> Iterator[list[Document]]:
     """Groups documents so that one call encodes enough text for all threads and not too much for memory."""
     group: list[Document] = []
     characters = 0
@@ -205,12 +210,12 @@ class _ShardWriter:
 # cluster: https://arxiv.org/abs/2506.20920.
 
 
-def columns_of(strata: Strata) -> list[str]:
+def stratum_columns(strata: Strata) -> list[str]:
     """The columns of the documents that tell their groups: source, language and what the strata need."""
     return [*GROUP, *(name for name in strata.names() if name != "genre")]
 
 
-def with_strata(
+def assign_strata(
     batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
 ) -> pa.Table:
     """The source, language and strata of each document of a batch with the columns of `columns_of`.
@@ -224,17 +229,17 @@ def with_strata(
         if name == "genre":
             told[name] = pa.array([genres.get(source, UNKNOWN) for source in told["source"].to_pylist()], pa.string())
         elif name == "license":
-            told[name] = with_licenses(batch, licenses)
+            told[name] = resolve_licenses(batch, licenses)
         else:
             bounds = strata.bounds(name)
-            names = np.array([*bins(bounds), UNKNOWN])
+            names = np.array([*bin_names(bounds), UNKNOWN])
             values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
             places = np.searchsorted(bounds, values, side="right")
             told[name] = pa.array(names[np.where(np.isnan(values), len(names) - 1, places)], pa.string())
     return pa.table(told)
 
 
-def is_in(group: Mapping[str, str], strata: Strata, licenses: Mapping[str, str]) -> pc.Expression:
+def group_condition(group: Mapping[str, str], strata: Strata, licenses: Mapping[str, str]) -> pc.Expression:
     """The condition on the columns of `columns_of` that the documents of a group meet."""
     condition = pc.scalar(True)
     for name, wanted in group.items():
@@ -243,15 +248,15 @@ def is_in(group: Mapping[str, str], strata: Strata, licenses: Mapping[str, str])
         elif name == "license":
             condition &= pc.coalesce(pc.field(name), pa.scalar(licenses.get(group["source"]), pa.string())) == wanted
         elif name != "genre":
-            condition &= _within(name, wanted, strata.bounds(name))
+            condition &= _bin_condition(name, wanted, strata.bounds(name))
     return condition
 
 
-def _within(name: str, wanted: str, bounds: Sequence[float]) -> pc.Expression:
+def _bin_condition(name: str, wanted: str, bounds: Sequence[float]) -> pc.Expression:
     value = pc.field(name)
     if wanted == UNKNOWN:
         return value.is_null()
-    place = bins(bounds).index(wanted)
+    place = bin_names(bounds).index(wanted)
     condition = pc.scalar(True)
     if place:
         condition &= value >= bounds[place - 1]

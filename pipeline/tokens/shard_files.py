@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipeline.core.errors import InputError
 
 Integers = npt.NDArray[np.int64]
-END = b"\xff\xff\xff\xff\0\0\0\0"
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 """Of a stream: the mark after the last record batch."""
 
 Group = tuple[str, ...]
@@ -45,12 +45,12 @@ class MappedShard:
                 self._schema = pa.ipc.read_schema(file)
                 self._first = file.tell()
         except (OSError, EOFError, pa.ArrowInvalid) as error:
-            raise self._broken(error) from error
+            raise self._broken_stream_error(error) from error
         self.metadata = {name.decode(): value.decode() for name, value in (self._schema.metadata or {}).items()}
         if "tokenizer_sha256" not in self.metadata:
             raise InputError(f"{path} was not written by tokens.shard: its schema names no tokenizer")
 
-    def _broken(self, error: Exception) -> InputError:
+    def _broken_stream_error(self, error: Exception) -> InputError:
         return InputError(f"{self.path} is no whole Arrow stream: build it again with tokens.shard ({error})")
 
     @cached_property
@@ -76,15 +76,15 @@ class MappedShard:
         stream.seek(self._first)
         found = []
         try:
-            while (position := stream.tell()) < self._buffer.size - len(END):
+            while (position := stream.tell()) < self._buffer.size - len(STREAM_END):
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(stream), self._schema)
                 tokens = batch.column("tokens").flatten()
                 at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
                 found.append((BatchPlace(position, at, len(tokens)), batch))
-            if self._buffer.slice(position).to_pybytes() != END:  # cut off between two record batches
+            if self._buffer.slice(position).to_pybytes() != STREAM_END:  # cut off between two record batches
                 raise EOFError("it has no end")
         except (OSError, EOFError, pa.ArrowInvalid) as error:
-            raise self._broken(error) from error
+            raise self._broken_stream_error(error) from error
         return found
 
 
@@ -94,7 +94,7 @@ def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
     return shard.metadata, [batch for _, batch in shard.batches()]
 
 
-def group_of(batch: pa.RecordBatch) -> Group:
+def read_group(batch: pa.RecordBatch) -> Group:
     """The source, language and strata of a record batch, which must not be empty."""
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
@@ -139,7 +139,7 @@ def copy_to_node(index: Path, folder: Path) -> Path:
                 entry["path"] = f"{split}/{number}.arrow"
             _check_free_space(target, sum(entry["bytes_on_disk"] for _, _, entry in missing))
             for source, path, entry in missing:
-                _copy(source, path, entry["sha256"])
+                _copy_shard(source, path, entry["sha256"])
             staged = target / "index.json"
             partial = target / ".partial-index.json"
             partial.write_text(json.dumps(described), encoding="utf-8")
@@ -160,7 +160,7 @@ def _check_free_space(target: Path, needed: int) -> None:
         )
 
 
-def _copy(source: Path, path: Path, sha256: str) -> None:
+def _copy_shard(source: Path, path: Path, sha256: str) -> None:
     """Copies a shard aside and renames it; raises InputError when it is missing or its bytes are not those indexed."""
     if not source.is_file():
         raise InputError(f"{source} is missing, which the index names: build it again with tokens.shard")

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 
-DEARER = 16  # a binary search takes as long as a look at so many suffixes in a row
+SEARCH_COST = 16  # a binary search takes as long as a look at so many suffixes in a row
 
 
 class TokenBytes(NamedTuple):
@@ -40,8 +40,8 @@ class SuffixArray(NamedTuple):
     vocabulary: TokenBytes
 
 
-@compiled
-def _place(shard: SuffixArray, suffix: int) -> int:
+@cached_njit
+def _token_place(shard: SuffixArray, suffix: int) -> int:
     """Return where in the file the first token of a suffix stands."""
     position = shard.order[suffix]
     if position < 1 or position >= shard.starts[-1]:
@@ -49,14 +49,14 @@ def _place(shard: SuffixArray, suffix: int) -> int:
     return int(position + shard.shifts[np.searchsorted(shard.starts, position, side="right") - 1])
 
 
-@compiled
-def _common(shard: SuffixArray, suffix: int, text: Bytes, start: int, end: int) -> tuple[int, bool]:
+@cached_njit
+def _common_prefix(shard: SuffixArray, suffix: int, text: Bytes, start: int, end: int) -> tuple[int, bool]:
     """Return how many bytes of `text[start:end]` the suffix begins with, and whether the text is the smaller one.
 
     A text that the suffix begins with is smaller. A special token ends every comparison.
     """
     letters, spelled, _ = shard.vocabulary
-    place, at = _place(shard, suffix), start
+    place, at = _token_place(shard, suffix), start
     while place < len(shard.tokens) and shard.tokens[place] < len(spelled) - 1:
         token = shard.tokens[place]
         for letter in range(spelled[token], spelled[token + 1]):
@@ -69,13 +69,13 @@ def _common(shard: SuffixArray, suffix: int, text: Bytes, start: int, end: int) 
     return at - start, True
 
 
-@compiled
-def _bound(shard: SuffixArray, text: Bytes, start: int, end: int, behind: bool) -> int:
+@cached_njit
+def _first_suffix(shard: SuffixArray, text: Bytes, start: int, end: int, behind: bool) -> int:
     """Return the first suffix that is not smaller than a text; `behind`: and that does not begin with it either."""
     low, high = 0, len(shard.order)
     while low < high:
         middle = (low + high) // 2
-        common, smaller = _common(shard, middle, text, start, end)
+        common, smaller = _common_prefix(shard, middle, text, start, end)
         if smaller and not (behind and common == end - start):
             high = middle
         else:
@@ -83,8 +83,8 @@ def _bound(shard: SuffixArray, text: Bytes, start: int, end: int, behind: bool) 
     return low
 
 
-@compiled
-def _end(vocabulary: TokenBytes, token: int, text: Bytes, end: int) -> tuple[int, int]:
+@cached_njit
+def _common_suffix(vocabulary: TokenBytes, token: int, text: Bytes, end: int) -> tuple[int, int]:
     """Return how many bytes of `text[:end]` a token ends with, and how many bytes it has."""
     if token >= len(vocabulary.spelled) - 1:
         return 0, 0
@@ -95,14 +95,14 @@ def _end(vocabulary: TokenBytes, token: int, text: Bytes, end: int) -> tuple[int
     return size, last - first
 
 
-@compiled
-def _before(shard: SuffixArray, suffix: int, text: Bytes, start: int) -> tuple[int, int]:
+@cached_njit
+def _preceding_bytes(shard: SuffixArray, suffix: int, text: Bytes, start: int) -> tuple[int, int]:
     """Return how many bytes before `start` the token before the suffix ends with, and how many bytes it has."""
-    return _end(shard.vocabulary, shard.tokens[_place(shard, suffix) - 1], text, start)
+    return _common_suffix(shard.vocabulary, shard.tokens[_token_place(shard, suffix) - 1], text, start)
 
 
-@compiled
-def _ending(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
+@cached_njit
+def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
     """Return between which places of `backwards` the tokens are that end with `text[start:end]`."""
     found = (0, 0)
     for behind in (False, True):
@@ -110,7 +110,7 @@ def _ending(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[
         while low < high:
             middle = (low + high) // 2
             token = vocabulary.backwards[middle]
-            same, size = _end(vocabulary, token, text, end)
+            same, size = _common_suffix(vocabulary, token, text, end)
             if same >= end - start:
                 smaller = behind
             elif same == size:
@@ -125,53 +125,53 @@ def _ending(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[
     return found
 
 
-@compiled
+@cached_njit
 def reachable_bytes(vocabulary: TokenBytes, text: Bytes) -> Integers:
     """Return how many bytes before each byte of a text, and before its end, are the end of some token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):
         while reach[end] < end:
-            first, last = _ending(vocabulary, text, end - reach[end] - 1, end)
+            first, last = _tokens_ending_with(vocabulary, text, end - reach[end] - 1, end)
             if first == last:
                 break
             reach[end] += 1
     return reach
 
 
-@compiled
-def _behind(vocabulary: TokenBytes, token: int, text: Bytes, start: int, end: int) -> Bytes:
+@cached_njit
+def _token_then_text(vocabulary: TokenBytes, token: int, text: Bytes, start: int, end: int) -> Bytes:
     """Return the bytes of a token and then `text[start:end]`."""
     return np.concatenate(
         (vocabulary.letters[vocabulary.spelled[token] : vocabulary.spelled[token + 1]], text[start:end])
     )
 
 
-@compiled
-def _longest(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, int, int]:
+@cached_njit
+def _longest_prefix(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, int, int]:
     """Return the first suffix that is not smaller than `text[start:]`, and what it and the one before it begin with."""
-    below, size = _bound(shard, text, start, len(text), False), len(text)
-    common_above = _common(shard, below - 1, text, start, size)[0] if below > 0 else 0
-    common_below = _common(shard, below, text, start, size)[0] if below < len(shard.order) else 0
+    below, size = _first_suffix(shard, text, start, len(text), False), len(text)
+    common_above = _common_prefix(shard, below - 1, text, start, size)[0] if below > 0 else 0
+    common_below = _common_prefix(shard, below, text, start, size)[0] if below < len(shard.order) else 0
     return below, common_above, common_below
 
 
-@compiled
-def _longest_behind_tokens(
+@cached_njit
+def _extend_through_tokens(
     shard: SuffixArray, text: Bytes, start: int, least: int, minimum: int, ends: Integers
 ) -> None:
     """Raise `ends` by the occurrences before whose first token, at `start`, a token ends with `least` bytes or more."""
-    first, last = _ending(shard.vocabulary, text, start - least, start)
+    first, last = _tokens_ending_with(shard.vocabulary, text, start - least, start)
     for token in shard.vocabulary.backwards[first:last]:
-        key = _behind(shard.vocabulary, token, text, start, len(text))
-        _, common_above, common_below = _longest(shard, key, 0)
-        before, size = _end(shard.vocabulary, token, text, start)
+        key = _token_then_text(shard.vocabulary, token, text, start, len(text))
+        _, common_above, common_below = _longest_prefix(shard, key, 0)
+        before, size = _common_suffix(shard.vocabulary, token, text, start)
         common = max(common_above, common_below) - size
         for back in range(max(least, minimum - common), before + 1 if common > 0 else 0):
             ends[start - back] = max(ends[start - back], start + common)
 
 
-@compiled
-def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends: Integers) -> None:
+@cached_njit
+def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends: Integers) -> None:
     """Raise `ends` to where the longest part from each byte of a text ends that stands in the shard.
 
     Parts of fewer than `minimum` bytes, and those within a single token, are left out.
@@ -181,7 +181,7 @@ def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends
     """
     size = len(text)
     for start in range(size):
-        below, common_above, common_below = _longest(shard, text, start)
+        below, common_above, common_below = _longest_prefix(shard, text, start)
         above, looks = below - 1, 0
         common = max(common_above, common_below)
         if common >= minimum:
@@ -194,25 +194,25 @@ def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends
             if least == 0:
                 break
             looks += 1
-            if looks % (DEARER * DEARER) == 0:
-                first, last = _ending(shard.vocabulary, text, start - least, start)
-                if looks > DEARER * (last - first):
-                    _longest_behind_tokens(shard, text, start, least, minimum, ends)
+            if looks % (SEARCH_COST * SEARCH_COST) == 0:
+                first, last = _tokens_ending_with(shard.vocabulary, text, start - least, start)
+                if looks > SEARCH_COST * (last - first):
+                    _extend_through_tokens(shard, text, start, least, minimum, ends)
                     break
             suffix = above if common_above >= common_below else below
-            for before in range(max(1, minimum - common), _before(shard, suffix, text, start)[0] + 1):
+            for before in range(max(1, minimum - common), _preceding_bytes(shard, suffix, text, start)[0] + 1):
                 ends[start - before] = max(ends[start - before], start + common)
             if suffix == above:
                 above -= 1
-                common_above = _common(shard, above, text, start, size)[0] if above >= 0 else 0
+                common_above = _common_prefix(shard, above, text, start, size)[0] if above >= 0 else 0
             else:
                 below += 1
-                common_below = _common(shard, below, text, start, size)[0] if below < len(shard.order) else 0
+                common_below = _common_prefix(shard, below, text, start, size)[0] if below < len(shard.order) else 0
             common = max(common_above, common_below)
 
 
-@compiled
-def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
+@cached_njit
+def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
     """Return how often `text[start:end]` stands in the shard, but for within a single token.
 
     As many as there is room for are written to `found`: the position of the first token that begins in each.
@@ -224,16 +224,18 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
     for at in range(start, end):
         if at - start > reach[at]:
             continue
-        below, above = _bound(shard, text, at, end, False), _bound(shard, text, at, end, True)
-        first, last = _ending(shard.vocabulary, text, start, at) if at > start else (0, 0)
-        if at > start and above - below > DEARER * (last - first):
+        below, above = _first_suffix(shard, text, at, end, False), _first_suffix(shard, text, at, end, True)
+        first, last = _tokens_ending_with(shard.vocabulary, text, start, at) if at > start else (0, 0)
+        if at > start and above - below > SEARCH_COST * (last - first):
             for token in shard.vocabulary.backwards[first:last]:
                 # A token that is no longer than the bytes before is found from its own first byte.
-                if _end(shard.vocabulary, token, text, at)[1] == at - start:
+                if _common_suffix(shard.vocabulary, token, text, at)[1] == at - start:
                     continue
-                key = _behind(shard.vocabulary, token, text, at, end)
-                for suffix in range(_bound(shard, key, 0, len(key), False), _bound(shard, key, 0, len(key), True)):
-                    place = _place(shard, suffix)
+                key = _token_then_text(shard.vocabulary, token, text, at, end)
+                for suffix in range(
+                    _first_suffix(shard, key, 0, len(key), False), _first_suffix(shard, key, 0, len(key), True)
+                ):
+                    place = _token_place(shard, suffix)
                     if shard.tokens[place] == token:
                         if count < len(found):
                             found[count] = shard.order[suffix] + 1
@@ -241,7 +243,7 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
             continue
         for suffix in range(below, above):
             if at > start:
-                before, size = _before(shard, suffix, text, at)
+                before, size = _preceding_bytes(shard, suffix, text, at)
                 # A token that begins with the text itself is found from there.
                 if before < at - start or size == at - start:
                     continue
@@ -251,17 +253,17 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
     return count
 
 
-@compiled
-def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
+@cached_njit
+def find_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
     """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
 
     Raises:
         ValueError: the suffix array does not fit its shard.
     """
     count = 0
-    last = _bound(shard, text, 0, len(text), True)
-    for suffix in range(_bound(shard, text, 0, len(text), False), last):
-        if shard.tokens[_place(shard, suffix)] == token:
+    last = _first_suffix(shard, text, 0, len(text), True)
+    for suffix in range(_first_suffix(shard, text, 0, len(text), False), last):
+        if shard.tokens[_token_place(shard, suffix)] == token:
             if count < len(found):
                 found[count] = shard.order[suffix]
             count += 1

@@ -21,11 +21,11 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.settings import Settings
-from pipeline.corpus.text.numba_cache import compiled
-from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
+from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
 from pipeline.tokens.shard_files import open_shard
 
-BLOCK = 64  # bytes of text whose tokens are counted together
+BLOCK_SIZE = 64  # bytes of text whose tokens are counted together
 
 
 def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     metadata, batches = open_shard(train)
     if metadata["tokenizer_sha256"] != encoder.sha256:
         raise InputError(f"{train} was made with another tokenizer than {tokenizer}: build it again with tokens.shard")
-    letters, starts = spelling(encoder)
+    letters, starts = token_spellings(encoder)
     values = [batch.column("tokens").flatten().to_numpy(zero_copy_only=True) for batch in batches]
     tokens = sum(map(len, values))
     sizes = np.diff(starts)
@@ -45,11 +45,11 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     begins = np.zeros(len(text), dtype=np.bool_)
     at = 0
     for view in values:
-        at = _spell(view, letters, starts, text, begins, at)
+        at = _write_spellings(view, letters, starts, text, begins, at)
     kind = np.int32 if tokens < 2**31 else np.int64
     order = divsufsort(text) if len(text) else np.empty(0, np.int32)
-    blocks = np.append(0, np.cumsum(np.add.reduceat(begins, np.arange(0, len(text), BLOCK), dtype=np.int64)))
-    found = _begun(order, text, begins, blocks, np.empty(tokens, dtype=kind))
+    blocks = np.append(0, np.cumsum(np.add.reduceat(begins, np.arange(0, len(text), BLOCK_SIZE), dtype=np.int64)))
+    found = _keep_token_starts(order, text, begins, blocks, np.empty(tokens, dtype=kind))
     described = {"shard": metadata["shard"], "shard_sha256": sha256_of(train), "tokens": str(tokens)}
     schema = pa.schema([("position", pa.from_numpy_dtype(kind))], metadata=described)
     with pa.ipc.new_stream(os.fspath(suffixes), schema) as stream:
@@ -82,8 +82,8 @@ def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.
     return positions
 
 
-@compiled
-def _spell(
+@cached_njit
+def _write_spellings(
     tokens: npt.NDArray[np.uint16],
     letters: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
@@ -100,8 +100,8 @@ def _spell(
     return at
 
 
-@compiled
-def _begun(
+@cached_njit
+def _keep_token_starts(
     order: npt.NDArray[np.int32],
     text: npt.NDArray[np.uint8],
     begins: npt.NDArray[np.bool_],
@@ -111,9 +111,9 @@ def _begun(
     """Return the token of each suffix that begins with one that is not special, in their order."""
     size = 0
     for place in order:
-        if begins[place] and text[place] != SPECIAL:
-            token = blocks[place // BLOCK]
-            for before in range(place // BLOCK * BLOCK, place):
+        if begins[place] and text[place] != SPECIAL_TOKEN_BYTE:
+            token = blocks[place // BLOCK_SIZE]
+            for before in range(place // BLOCK_SIZE * BLOCK_SIZE, place):
                 token += begins[before]
             positions[size] = token
             size += 1

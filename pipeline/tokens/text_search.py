@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
 from pipeline.tokens import suffix_search
 from pipeline.tokens.suffixes import open_suffixes
 from pipeline.tokens.token_reader import TokenReader, TokenRow
@@ -43,7 +43,7 @@ class TextMatch:
         return sum(map(len, self.positions))
 
 
-def count_covered(parts: list[TextMatch]) -> int:
+def count_covered_characters(parts: list[TextMatch]) -> int:
     """Return how many characters of a text stand in its parts, each counted once."""
     return len({place for part in parts for place in range(part.start, part.end)})
 
@@ -60,7 +60,7 @@ class TextSearch:
         encoder = load_encoder(tokenizer)
         if encoder.sha256 != self.reader.tokenizer_sha256:
             raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
-        letters, spelled = spelling(encoder)
+        letters, spelled = token_spellings(encoder)
         self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
         backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
         self._vocabulary = suffix_search.TokenBytes(letters, spelled, np.array(backwards, dtype=np.int64))
@@ -72,9 +72,9 @@ class TextSearch:
             path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
             order = open_suffixes(path, entry["sha256"], row.tokens)
             self.rows.append(row)
-            self._shards.append(self._shard(row, order))
+            self._shards.append(self._make_suffix_array(row, order))
 
-    def _shard(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
+    def _make_suffix_array(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
         """One array over all record batches of a shard, which lie in one mapped file, and where each is in it."""
         views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
         size, first = views[0].itemsize, views[0].ctypes.data
@@ -95,7 +95,7 @@ class TextSearch:
     def _longest_first(self) -> list[tuple[int, bytes]]:
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
-    def parts(self, text: str, minimum: int) -> list[TextMatch]:
+    def find_parts(self, text: str, minimum: int) -> list[TextMatch]:
         """The longest parts of a text of at least so many characters, in their order; parts may overlap.
 
         Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
@@ -108,7 +108,7 @@ class TextSearch:
         if searched != text:
             lengths = [len(composed(text[:end])) for end in range(len(text) + 1)]
             place = [bisect(lengths, at) - 1 for at in range(len(searched) + 1)]
-            parts = self.parts(searched, minimum)
+            parts = self.find_parts(searched, minimum)
             return [replace(part, start=place[part.start], end=place[part.end]) for part in parts]
         try:
             content = text.encode()
@@ -116,10 +116,10 @@ class TextSearch:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
         reach, ends = suffix_search.reachable_bytes(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
-        with _fitting():
+        with _altered_array_as_error():
             for shard in self._shards:
-                suffix_search.longest(shard, letters, reach, minimum, ends)
-            self._within_tokens(content, minimum, ends)
+                suffix_search.find_longest_matches(shard, letters, reach, minimum, ends)
+            self._match_within_tokens(content, minimum, ends)
         borders = [at for at, letter in enumerate(content) if letter & 0xC0 != 0x80] + [len(content)]
         found: list[TextMatch] = []
         before = 0
@@ -131,11 +131,11 @@ class TextSearch:
                 found.append(TextMatch(first, last, positions))
         return found
 
-    def _within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
+    def _match_within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
         """Raise `ends` to where the parts end that stand within a single token of the shards."""
         for number, word in self._long_tokens(minimum):
             wanted = [at for at in range(len(text) - minimum + 1) if text[at : at + minimum] in word]
-            if wanted and any(len(self._of_token(shard, number)) for shard in self._shards):
+            if wanted and any(len(self._token_positions(shard, number)) for shard in self._shards):
                 for at in wanted:
                     end = at + minimum
                     while end < len(text) and text[at : end + 1] in word:
@@ -145,10 +145,10 @@ class TextSearch:
     def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
         return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
 
-    def _of_token(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
+    def _token_positions(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
         word = np.frombuffer(self._words[number], dtype=np.uint8)
-        found = np.empty(suffix_search.of_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
-        suffix_search.of_token(shard, word, number, found)
+        found = np.empty(suffix_search.find_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
+        suffix_search.find_token(shard, word, number, found)
         return found
 
     def _positions(
@@ -156,14 +156,14 @@ class TextSearch:
     ) -> Integers:
         """The token of each occurrence of a part of a text in a shard, in order."""
         letters = np.frombuffer(text, dtype=np.uint8)
-        count = suffix_search.occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
+        count = suffix_search.find_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
         found = [np.empty(count, dtype=np.int64)]
-        suffix_search.occurrences(shard, letters, start, end, reach, found[0])
+        suffix_search.find_occurrences(shard, letters, start, end, reach, found[0])
         part = text[start:end]
         for number, word in self._long_tokens(len(part)):
             # At the first byte of a token the part is found by the suffix of that token.
             times = sum(word.startswith(part, at) for at in range(1, len(word)))
-            found += [self._of_token(shard, number)] * times
+            found += [self._token_positions(shard, number)] * times
         return np.sort(np.concatenate(found))
 
     def count_documents(self, part: TextMatch) -> int:
@@ -178,32 +178,32 @@ class TextSearch:
         for row, positions in zip(self.rows, part.positions, strict=True):
             at = 0
             while at < len(positions):
-                document = row.document_rows(int(positions[at]), 1)[0]
+                document = row.documents_in(int(positions[at]), 1)[0]
                 past = int(np.searchsorted(positions, document["end"], side="left"))
                 told = {key: document[key] for key in ("id", "source", "language", "license")}
                 yield {**told, "occurrences": past - at}
                 at = past
 
-    def text(self, row: TokenRow, start: int, end: int) -> str:
+    def decode_row(self, row: TokenRow, start: int, end: int) -> str:
         """Return the text of the tokens start … end-1 of a row, without its special tokens."""
-        spelled = self._spelled(row.read(start, end - start).tolist())
-        return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
+        spelled = self._spell(row.read(start, end - start).tolist())
+        return spelled.replace(bytes([SPECIAL_TOKEN_BYTE]), b"").decode(errors="replace")
 
-    def whole_text(self, tokens: list[int]) -> str:
+    def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens that may be cut anywhere; U+FFFD, which no document has, stands for others."""
-        return self._spelled(tokens).decode(errors="replace").strip("\ufffd")
+        return self._spell(tokens).decode(errors="replace").strip("\ufffd")
 
-    def holds(self, text: str) -> bool:
+    def contains(self, text: str) -> bool:
         """Return whether a text stands, as a whole, in a training document; an empty one does not."""
         text = composed(text)
-        return bool(text) and bool(self.parts(text, len(text)))
+        return bool(text) and bool(self.find_parts(text, len(text)))
 
-    def _spelled(self, tokens: list[int]) -> bytes:
+    def _spell(self, tokens: list[int]) -> bytes:
         return b"".join(self._words[token] for token in tokens)
 
 
 @contextmanager
-def _fitting() -> Iterator[None]:
+def _altered_array_as_error() -> Iterator[None]:
     """Tell of a suffix array that does not fit its shard in one sentence."""
     try:
         yield

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of_each
-from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_places, group_of
+from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_places, read_group
 
 
 class TokenRow:
@@ -30,7 +30,7 @@ class TokenRow:
         self._starts: Integers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(table[:, 4])])
         self.tokens = int(self._starts[-1])
 
-    def _at(self, position: int) -> int:
+    def _batch_at(self, position: int) -> int:
         return int(np.searchsorted(self._starts, position, side="right")) - 1
 
     def _values(self, number: int) -> npt.NDArray[np.unsignedinteger[Any]]:
@@ -52,17 +52,17 @@ class TokenRow:
         found = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
-    def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def map_documents(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """What a function of a record batch and its group tells of each of its documents, of all documents in order."""
         batches = map(self._batch, range(len(self._table)))
-        return np.concatenate([values(batch, group_of(batch)) for batch in batches])
+        return np.concatenate([values(batch, read_group(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
         """The tokens start … start+length-1 as read-only views, one for each record batch they touch."""
         if start < 0 or length < 0 or start + length > self.tokens:
             raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
         views = []
-        batch = self._at(start)
+        batch = self._batch_at(start)
         while length > 0:
             offset = start - int(self._starts[batch])
             view = self._values(batch)[offset : offset + length]
@@ -88,12 +88,12 @@ class TokenRow:
             else:
                 tokens_BT[row] = np.concatenate(self.slices(start, length))
 
-    def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
+    def documents_in(self, start: int, length: int) -> list[dict[str, Any]]:
         """The documents that start … start+length-1 touch: id, source, language, own license (None: that of the
         source), and the positions of their first token as `start` and of one past their last as `end`."""
         found: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
-        number = self._at(start)
+        number = self._batch_at(start)
         while number < len(self._table) and (origin := int(self._starts[number])) < end:
             batch = self._batch(number)
             borders = batch.column("tokens").offsets.to_numpy() + origin
@@ -105,7 +105,7 @@ class TokenRow:
             number += 1
         return found
 
-    def find(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
+    def find_document(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
         """The first position of a document and one past the last, or None; batches are in the order of id_hash."""
         for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
             batch, origin = self._batch(number), int(self._starts[number])
@@ -141,18 +141,19 @@ class TokenReader(TokenRow):
             self.bytes: int = described["bytes"]
             numbers: dict[Group, int] = {}
             tables = [
-                _table(number, entry, self.grouped_by, numbers) for number, entry in enumerate(described["shards"])
+                _batch_table(number, entry, self.grouped_by, numbers)
+                for number, entry in enumerate(described["shards"])
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             told = f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again"
             raise InputError(told) from error
-        shards = [_open_indexed(index_path, index, entry) for entry in described["shards"]]
+        shards = [_open_indexed_shard(index_path, index, entry) for entry in described["shards"]]
         table = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables])
         super().__init__(f"the {split} split", shards, dtype, table)
         of_groups = np.bincount(table[:, 1], weights=table[:, 4], minlength=len(numbers))
         self.groups: dict[Group, int] = {group: int(of_groups[number]) for group, number in numbers.items()}
 
-    def known(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def check_vocabulary(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The same tokens; InputError where one is outside the vocabulary: a shard was altered and kept its size."""
         if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
             raise InputError(
@@ -163,18 +164,18 @@ class TokenReader(TokenRow):
 
     def shard_row(self, shard: int) -> TokenRow:
         """The tokens of one shard."""
-        return self._part(f"shard {shard}", self._table[:, 0] == shard)
+        return self._select_batches(f"shard {shard}", self._table[:, 0] == shard)
 
-    def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
+    def join_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """One row of the tokens of some groups, over all shards in their order."""
         is_wanted = np.array([wanted(group) for group in self.groups], dtype=bool)  # in the order of their numbers
-        return self._part(self.name, is_wanted[self._table[:, 1]])
+        return self._select_batches(self.name, is_wanted[self._table[:, 1]])
 
-    def _part(self, name: str, chosen: npt.NDArray[np.bool_]) -> TokenRow:
+    def _select_batches(self, name: str, chosen: npt.NDArray[np.bool_]) -> TokenRow:
         return TokenRow(name, self._shards, self.dtype, self._table[chosen])
 
 
-def refuse_altered(index_path: Path) -> None:
+def check_altered_shards(index_path: Path) -> None:
     """Raises InputError when a shard that is younger than the index has other bytes than the index says."""
     index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
@@ -187,7 +188,7 @@ def refuse_altered(index_path: Path) -> None:
             )
 
 
-def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
+def _batch_table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
     """The table of a shard's record batches, as `TokenRow` has it; `numbers` are those of the groups, and grow."""
     places = decode_places(entry["batches"])
     groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
@@ -199,7 +200,7 @@ def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: d
     )
 
 
-def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> MappedShard:
+def _open_indexed_shard(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> MappedShard:
     """A shard; raises InputError when it is not the one that the index describes."""
     path = index_path.parent / entry["path"]
     size = path.stat().st_size if path.is_file() else None

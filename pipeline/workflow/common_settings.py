@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.core.hashing import folder_sha256, sha256_of
 from pipeline.core.settings import Pretrained, Settings
-from pipeline.corpus.settings import PersonalData, Signatures
+from pipeline.corpus.settings import PersonalData, SignatureSettings
 
 
 def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     }
 
 
-def signatures(config: Config, corpus: str) -> Signatures:
-    return Signatures(**shared(Signatures, config.corpus[corpus].deduplication))
+def signatures(config: Config, corpus: str) -> SignatureSettings:
+    return SignatureSettings(**shared(SignatureSettings, config.corpus[corpus].deduplication))
 
 
 def with_hash(kinds: PersonalData) -> PersonalData:

@@ -220,7 +220,7 @@ def _missing_files(config: Config) -> Iterator[str]:
     Raw files and tasks of evaluation are looked for when the rules are read.
     """
     for source in config.sources:
-        if source.opt_out and not Path(config.source_units(source.name).place(source.opt_out)).is_file():
+        if source.opt_out and not Path(config.source_units(source.name).resolve(source.opt_out)).is_file():
             yield f"source {source.name}: there is no opt_out list {source.opt_out}: correct its path or leave it out"
     for name, corpus in config.corpus.items():
         if corpus.language_model is not None:

@@ -77,7 +77,7 @@ def personal_path_problems(config: Config, file: Path = NAMES_FILE) -> Iterator[
     with suppress(OSError, ValueError):
         if file.read_text(encoding="utf-8") == searched:
             return
-    words = [sys.executable, "-m", "pipeline.corpus.personal_data.fields"]
+    words = [sys.executable, "-m", "pipeline.corpus.personal_data.metadata_masking"]
     done = subprocess.run(words, input=given, capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     for (source_name, _, _), shown in zip(asked, json.loads(done.stdout), strict=True):
         if shown is not None:

@@ -14,7 +14,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.audit.document_lineage import why
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import id_hash, is_validation, write_removed
+from pipeline.corpus.documents import id_hash, is_validation_cluster, write_removed
 from pipeline.corpus.settings import Corpus, FindDuplicatesSettings
 from tests.corpus.conftest import TEXTS, Chain, json_lines
 
@@ -108,7 +108,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: licence, holder: someone"]
     assert lines[2].startswith("file x.jsonl (") and lines[2].endswith("unit 0")
-    shard, split = id_hash(name) >> 63, "validation" if is_validation(name, 0.5) else "train"
+    shard, split = id_hash(name) >> 63, "validation" if is_validation_cluster(name, 0.5) else "train"
     assert lines[3:] == [
         "corpus main",
         "  filter: kept (nl 1.0000)",

@@ -26,7 +26,7 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
         text = capsys.readouterr().out
         row, tokens, place = audit.token(3, 1, token)
         # By a second way: the batch that the training read has this very token there.
-        stream, start = audit.sampler.place(int(audit.sampler.global_batch(2)[1]))
+        stream, start = audit.sampler.locate(int(audit.sampler.global_batch(2)[1]))
         assert audit.sampler.rows[stream].read(start + token, 1)[0] == tokens[place]
         assert f"  token {place} of the {len(tokens)} of document {row['id']}" in text
         assert "proven: the bytes of the index" in text and "its text gives these tokens again" in text

@@ -83,7 +83,7 @@ def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None
     assert len(visits) >= len(found) > 3
     reader = TokenReader(run_directory / "tokens/main/index.json", "train")
     [(start, end)] = [
-        (row["start"], row["end"]) for row in reader.document_rows(0, reader.tokens) if row["id"] == wanted
+        (row["start"], row["end"]) for row in reader.documents_in(0, reader.tokens) if row["id"] == wanted
     ]
     epochs = STEPS * 4 / audit.sampler.sequences
     assert abs(sum(found.values()) - epochs * (end - start)) <= 1.5 * (end - start)
@@ -93,7 +93,7 @@ def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) ->
     audit = Audit(run_directory, "tiny")
     reader = audit.sampler.reader
     sequence = int(audit.sampler.order.batch(SKIPS[0])[0])
-    wanted = reader.document_rows(sequence * audit.length, 1)[0]["id"]
+    wanted = reader.documents_in(sequence * audit.length, 1)[0]["id"]
     skipped = [visit for visit in audit.visits(wanted) if visit["step"] is None]
     assert (SKIPS[0], 0) in [(visit["data_step"], visit["sample"]) for visit in skipped]
     assert {visit["data_step"] for visit in skipped} <= set(SKIPS)
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) ->
             audit.sample(step, sample)
     ids = pq.read_table(run_directory / "corpus/main/filtered/words.0.parquet", columns=["id"])["id"].to_pylist()
     reader = audit.sampler.reader
-    held_out = sorted(set(ids) - {row["id"] for row in reader.document_rows(0, reader.tokens)})
+    held_out = sorted(set(ids) - {row["id"] for row in reader.documents_in(0, reader.tokens)})
     with pytest.raises(InputError, match=f"hold no document {held_out[0]}: it was held out for validation"):
         audit.visits(held_out[0])
     with pytest.raises(InputError, match="hold no document words/all/x: ask corpus why"):

@@ -28,13 +28,13 @@ from pipeline.corpus import (
     statistics,
 )
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
-from pipeline.corpus.items.settings import Decisive, NgramSelection, NgramsSettings
+from pipeline.corpus.items.settings import ContaminationThresholds, NgramSelection, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
     FilterSettings,
     FindDuplicatesSettings,
-    Signatures,
+    SignatureSettings,
     StatisticsSettings,
 )
 from pipeline.sources import manifest
@@ -160,8 +160,8 @@ class Chain:
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
-            keys = set(Signatures.model_fields)
-            settings = Signatures(**self.corpus.deduplication.model_dump(include=keys))
+            keys = set(SignatureSettings.model_fields)
+            settings = SignatureSettings(**self.corpus.deduplication.model_dump(include=keys))
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
         shutil.rmtree(duplicates, ignore_errors=True)
@@ -213,7 +213,7 @@ class Chain:
             )
         shutil.rmtree(self.folder / "contaminated", ignore_errors=True)
         find_items.run(
-            Decisive(**section.model_dump(include=set(Decisive.model_fields))),
+            ContaminationThresholds(**section.model_dump(include=set(ContaminationThresholds.model_fields))),
             ngrams=self.folder / "ngrams",
             matches=[self.folder / f"{source}.matches" for source in sources],
             hits=self.folder / "contaminated",

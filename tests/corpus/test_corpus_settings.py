@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
-from pipeline.sources.spdx_licenses import canonical
+from pipeline.sources.spdx_licenses import canonical_license
 
 
 def test_defaults_are_dutch_and_english() -> None:
@@ -24,7 +24,7 @@ def test_one_key_changes_one_value() -> None:
 
 @pytest.mark.parametrize("name", SAMPLE_LICENSES)
 def test_a_licence_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: str) -> None:
-    assert canonical(name) == name and not {"NC", "ND"} & {*name.split("-")}
+    assert canonical_license(name) == name and not {"NC", "ND"} & {*name.split("-")}
 
 
 def test_settings_survive_json() -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, document_streams, documents, statistics
-from pipeline.corpus.copies.duplicate_groups import Groups
-from pipeline.corpus.copies.signature_files import content_hash
-from pipeline.corpus.copies.similarity import MinhashSignature
+from pipeline.corpus.duplicates.key_groups import DisjointSets
+from pipeline.corpus.duplicates.minhash import MinhashSigner
+from pipeline.corpus.duplicates.signature_files import content_hash
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
-from tests.corpus.copies.datatrove_minhash import datatrove_block
+from tests.corpus.duplicates.datatrove_minhash import datatrove_block
 
 
 def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:
@@ -120,12 +120,12 @@ def test_each_kind_can_be_switched_off(
 
 
 def test_signatures_are_those_of_datatrove(texts: dict[str, str], tmp_path: Any) -> None:
-    ours, theirs = MinhashSignature(Deduplication()), datatrove_block(str(tmp_path / "theirs"), Deduplication())
+    ours, theirs = MinhashSigner(Deduplication()), datatrove_block(str(tmp_path / "theirs"), Deduplication())
     for text in texts.values():
         shingles = theirs.get_shingles(text)
-        assert np.array_equal(ours.shingles.of(text), shingles[:, 0])
-        assert ours.smallest(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
-        assert ours.smallest(shingles[:, 0]).shape == (14, 8)
+        assert np.array_equal(ours.shingles.hash_text(text), shingles[:, 0])
+        assert ours.minhash(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
+        assert ours.minhash(shingles[:, 0]).shape == (14, 8)
 
 
 def test_duplicates_of_other_documents_are_refused(
@@ -146,7 +146,7 @@ def test_duplicates_of_other_documents_are_refused(
 
 
 def test_groups_join_transitively() -> None:
-    groups = Groups(7)
+    groups = DisjointSets(7)
     groups.join(np.array([0, 3, 1]), np.array([1, 4, 4]))
     groups.join(np.array([6, 6, 6]), np.array([5, 2, 2]))
     assert groups.roots().tolist() == [0, 0, 2, 0, 0, 2, 2]

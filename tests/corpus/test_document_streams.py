@@ -22,11 +22,11 @@ from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, document_streams, documents
 from pipeline.corpus.document_streams import (
     KEPT_SCHEMA,
-    cut_paragraphs,
-    kept_schema,
+    kept_documents_schema,
     merge_documents,
-    read_beside,
-    read_kept,
+    read_aligned,
+    read_kept_documents,
+    remove_paragraphs,
 )
 from pipeline.corpus.documents import (
     DEDUPLICATED_SCHEMA,
@@ -96,7 +96,7 @@ def test_what_is_read_is_what_was_told_of_each_document(
     expected, gone, cut_bytes = [], {}, 0
     for place, row in enumerate(write_unit(folder, number, told)):
         one = told.get(place, {})
-        text = cut_paragraphs(TEXT, one["cut"]) if one.get("cut") else TEXT
+        text = remove_paragraphs(TEXT, one["cut"]) if one.get("cut") else TEXT
         reason = one.get("reason") if text else "duplicate_paragraphs"
         if reason is not None:
             gone[row["id"]] = reason
@@ -105,10 +105,10 @@ def test_what_is_read_is_what_was_told_of_each_document(
         added = {"cluster": one.get("cluster", row["id"]), "cluster_size": one.get("cluster_size", 1)}
         expected.append({**dict.fromkeys(DEDUPLICATED_SCHEMA.names), **row, **added, "text": text})
     counts = keep(folder)
-    tables = list(read_kept(folder / "filtered", folder / "deduplicated"))
+    tables = list(read_kept_documents(folder / "filtered", folder / "deduplicated"))
     assert pa.concat_tables(tables).to_pylist() == expected
-    assert {table.schema for table in tables} == {kept_schema(folder / "filtered")}
-    texts = pa.concat_tables(read_kept(folder / "filtered", folder / "deduplicated", ["text", "cluster"]))
+    assert {table.schema for table in tables} == {kept_documents_schema(folder / "filtered")}
+    texts = pa.concat_tables(read_kept_documents(folder / "filtered", folder / "deduplicated", ["text", "cluster"]))
     assert texts.to_pylist() == [{key: row[key] for key in ("text", "cluster")} for row in expected]
     assert {row["id"]: row["reason"] for row in pq.read_table(folder / "removed").to_pylist()} == gone
     assert counts["documents_out"] == len(expected) and counts["bytes_cut"] == cut_bytes
@@ -153,10 +153,10 @@ def test_files_of_other_documents_are_refused(tmp_path: Path) -> None:
         write_unit(tmp_path / name, number, {})
         keep(tmp_path / name)
     with pytest.raises(InputError, match=r"some/deduplicated is not made from .*others/filtered: rerun corpus\.dedup"):
-        list(read_kept(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
+        list(read_kept_documents(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
     told = pa.table({"id": ["s/x/0", "elsewhere"]})
     with pytest.raises(InputError, match="is told of others: rerun"):
-        list(read_beside(tmp_path / "some/filtered", told))
+        list(read_aligned(tmp_path / "some/filtered", told))
 
 
 def test_the_last_step_writes_a_group_of_rows_for_each_that_was_filtered(
@@ -194,7 +194,7 @@ def test_the_order_is_that_of_the_hash_for_any_number_of_files_that_are_open(
     (tmp_path / "temporary").mkdir()
     half = LAST_HASH // 2
     for files_open in (2, 7, 39, 40):
-        monkeypatch.setattr(document_streams, "FILES_OPEN", files_open)
+        monkeypatch.setattr(document_streams, "MAXIMUM_OPEN_FILES", files_open)
         found = list(merge_documents(reversed(paths), ["text", "language"]))
         expected = [(row["id_hash"], row["id"], row["text"], row["language"]) for row in rows]
         assert found == sorted(expected)
@@ -218,7 +218,7 @@ def test_temporary_files_hold_what_is_wanted_and_go_when_they_are_read(
     paths, rows = written(tmp_path, 200)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(document_streams, "FILES_OPEN", 2)
+    monkeypatch.setattr(document_streams, "MAXIMUM_OPEN_FILES", 2)
     wanted = sorted(row["id_hash"] for row in rows)[:10]
     for _ in merge_documents(paths, ["text"], (0, wanted[-1])):
         held = [pq.read_metadata(path).num_rows for path in (tmp_path / "temporary").rglob("*.parquet")]

@@ -15,7 +15,7 @@ from pipeline.corpus.documents import (
     DOCUMENT_SCHEMA,
     DocumentCollector,
     id_hash,
-    is_validation,
+    is_validation_cluster,
     read_documents,
     write_removed,
 )
@@ -36,14 +36,14 @@ def test_the_hash_is_the_beginning_of_the_sha256() -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_validation_grows_with_its_fraction(document_id: str) -> None:
-    assert not is_validation(document_id, 0.0)
-    assert is_validation(document_id, 1.0)
-    if is_validation(document_id, 0.1):
-        assert is_validation(document_id, 0.2)
+    assert not is_validation_cluster(document_id, 0.0)
+    assert is_validation_cluster(document_id, 1.0)
+    if is_validation_cluster(document_id, 0.1):
+        assert is_validation_cluster(document_id, 0.2)
 
 
 def test_about_the_fraction_is_validation() -> None:
-    assert 80 <= sum(is_validation(str(number), 0.1) for number in range(1000)) <= 120
+    assert 80 <= sum(is_validation_cluster(str(number), 0.1) for number in range(1000)) <= 120
 
 
 def test_rows_are_sorted_and_the_file_is_the_same_for_any_order(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_unit_that_does_not_fit_into_memory_makes_the_same_file(tmp_path: Path
     ids = [f"s/f/{number}" for number in range(2500)]
     one = collected(ids, tmp_path / "one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "BYTES_HELD", 3000)
+        patch.setattr(documents, "MAXIMUM_BUFFERED_CHARACTERS", 3000)
         assert collected(ids[::-1], tmp_path / "other").read_bytes() == one.read_bytes()
 
 

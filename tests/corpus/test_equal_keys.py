@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import equal_keys, find_duplicates
-from pipeline.corpus.copies.signature_files import SignatureWriter
-from pipeline.corpus.settings import Copies, Deduplication, EqualKeysSettings, FindDuplicatesSettings, KeyComparison
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.settings import (
+    Deduplication,
+    DuplicateSelection,
+    EqualKeysSettings,
+    FindDuplicatesSettings,
+    KeyComparison,
+)
 
 SECTION = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0, paragraphs=True)
 Unit = tuple[str, int]
@@ -48,7 +54,7 @@ def divided(
 
 
 def found(
-    section: Copies, signatures: list[Path], reserved: list[Path], pairs: Sequence[Path], duplicates: Path
+    section: DuplicateSelection, signatures: list[Path], reserved: list[Path], pairs: Sequence[Path], duplicates: Path
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the files of the copies that are found, and what was counted."""
     step = FindDuplicatesSettings(deduplication=section)

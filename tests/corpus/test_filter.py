@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
-from pipeline.corpus.filter import blocks
+from pipeline.corpus.filter import filter_blocks
 from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.rules.presets import DUTCH
-from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
-from pipeline.corpus.text.language_identification import IdentifyLanguage
-from pipeline.corpus.text.normalise import Normalise
+from pipeline.corpus.settings import Corpus, FilterSettings, Normalization
+from pipeline.corpus.text.language_identification import LanguageFilter
+from pipeline.corpus.text.text_normalizer import TextNormalizer
 
 
 def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:
@@ -54,7 +54,7 @@ def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str]
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     assert [row["language"] for row in chain.rows("s.filtered")] == ["fy"]
     with pytest.raises(InputError, match=r"corpus\.languages: qq cannot be identified"):
-        IdentifyLanguage({"qq": 0.5}).filter(Document(text="tekst", id="1"))
+        LanguageFilter({"qq": 0.5}).filter(Document(text="tekst", id="1"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str]
     ],
 )
 def test_normalise(text: str, repaired: str) -> None:
-    assert Normalise().format(text) == repaired
+    assert TextNormalizer().format(text) == repaired
 
 
 PIECES = [
@@ -103,12 +103,12 @@ PIECES = [
 def test_normalise_repairs_each_line(text: str) -> None:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, unescape_html="<" not in text)
     lines = [ftfy.fix_text(line, config) for line in text.split("\n")]
-    assert Normalise(Normalisation(white_space="keep")).format(text) == "\n".join(lines)
+    assert TextNormalizer(Normalization(white_space="keep")).format(text) == "\n".join(lines)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="&<\x0b\x1c\x1d\x1e\x1f"), max_size=60))
 def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
-    assert Normalise(Normalisation(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
+    assert TextNormalizer(Normalization(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
 
 
 LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
@@ -181,13 +181,13 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
 
 def test_a_letter_keeps_thirty_marks() -> None:
     text = "Een a" + "\u0301\u0316" * 200_000 + " en een é."
-    repaired = Normalise().format(text)
+    repaired = TextNormalizer().format(text)
     assert (
         repaired.startswith("Een á")
         and repaired.endswith(" en een é.")
         and len(repaired) == len("Een á en een é.") + 29
     )
-    assert Normalise().format(repaired) == repaired
+    assert TextNormalizer().format(repaired) == repaired
 
 
 def test_personal_data_is_masked_and_counted(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
@@ -212,7 +212,7 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
         )
         writer = JsonlWriter(f"{folder}/out", compression=None)
         LocalPipelineExecutor(
-            [*blocks(unit, RawFiles("s", [("x.jsonl", raw)])), writer], logging_dir=f"{folder}/logs", workers=1
+            [*filter_blocks(unit, RawFiles("s", [("x.jsonl", raw)])), writer], logging_dir=f"{folder}/logs", workers=1
         ).run()
         lines = Path(folder, "out/00000.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import perplexity
-from pipeline.corpus.document_streams import read_scores, with_scores
+from pipeline.corpus.document_streams import add_scores, read_scores
 from pipeline.corpus.documents import DocumentCollector, read_documents
 from pipeline.corpus.settings import PerplexitySettings
 
@@ -68,7 +68,7 @@ def test_it_is_that_of_an_own_forward_pass_of_the_first_tokens(
     path, rows = documents(tmp_path, [*texts, "boot"])
     files = {"documents": path, "final": model}
     for tokens, logits in ((5, 1 << 24), (5, 7 * 12), (5, 1), (64, 1 << 24)):
-        monkeypatch.setattr(perplexity, "LOGITS", logits)
+        monkeypatch.setattr(perplexity, "MAXIMUM_LOGITS", logits)
         counts = perplexity.run(PerplexitySettings(tokens=tokens), **files, perplexity=tmp_path / "found")
         assert counts == {"documents": 13}
         found = pq.read_table(tmp_path / "found")
@@ -80,8 +80,8 @@ def test_it_is_that_of_an_own_forward_pass_of_the_first_tokens(
 
 
 def test_a_text_without_tokens_has_none_and_a_special_token_in_a_text_is_text(model: Path) -> None:
-    surprise = perplexity.Surprise(model, 9)
-    found = surprise.perplexities(["\n", "de boot", "<bos> de"])
+    surprise = perplexity.PerplexityModel(model, 9)
+    found = surprise.compute(["\n", "de boot", "<bos> de"])
     assert math.isnan(found[0]) and not math.isnan(found[1])
     assert found[2] == pytest.approx(by_hand(model, "? ? ? de", 9), rel=1e-4)
 
@@ -92,7 +92,7 @@ def test_both_scores_become_columns(model: Path, tmp_path: Path) -> None:
     table = pq.read_table(path)
     table = table.append_column("cluster", table["id"]).append_column("cluster_size", [[1, 1, 1]])
     quality = pq.read_table(path, columns=["id"]).append_column("quality", [[0.25, 0.5, None]])
-    joined = with_scores(table, [*read_scores([tmp_path / "found"]), quality])
+    joined = add_scores(table, [*read_scores([tmp_path / "found"]), quality])
     assert joined["quality"].to_pylist() == [0.25, 0.5, None]
     assert joined["perplexity"].to_pylist() == pq.read_table(tmp_path / "found")["perplexity"].to_pylist()
     assert joined["perplexity"].null_count == 1 == sum(row["text"] == "\n" for row in rows)

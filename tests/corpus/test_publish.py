@@ -25,8 +25,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_hidden
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
-from pipeline.corpus.data_set.description import Counts
-from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
+from pipeline.corpus.data_set.description import DocumentCounts
+from pipeline.corpus.removed_documents import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings, PublishSettings
 from pipeline.workflow.steps import step_settings
 
@@ -365,11 +365,11 @@ def test_domains_are_counted_by_source_and_the_largest_tenth_is_named() -> None:
     texts = [f"{'x' * (number + 1)}" for number in range(11)] + ["y" * 20, "z", "z"]
     rows = {"text": texts, "url": addresses, "source": ["web"] * 12 + ["web", "laws"]}
     columns = {"language": ["nl"] * 14, "language_score": [1.0] * 14, "license": ["CC0-1.0"] * 14}
-    counts, halves = Counts({}), pa.RecordBatch.from_pydict({**rows, **columns})
+    counts, halves = DocumentCounts({}), pa.RecordBatch.from_pydict({**rows, **columns})
     for batch in (halves.slice(0, 5), halves.slice(5)):
         counts.add(batch)
     # Eleven domains, of which a tenth rounded up is two: d3.nl with 4 + 20 bytes in two documents, d10.nl with 11.
     assert counts.largest_domains() == {"web": {"domains": 11, "largest": [("d3.nl", 2, 24), ("d10.nl", 1, 11)]}}
-    counts = Counts({})
+    counts = DocumentCounts({})
     counts.add(halves.drop_columns(["url"]))
     assert counts.largest_domains() == {}

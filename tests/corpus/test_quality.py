@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.corpus import quality
 from pipeline.corpus.classifier.linear_classifier import LinearClassifier, load_classifiers
-from pipeline.corpus.settings import Normalisation, QualitySettings
+from pipeline.corpus.settings import Normalization, QualitySettings
 from tests.corpus.classifier.conftest import menus, seeds, sentences
 
 Write = Callable[..., Any]
@@ -25,7 +25,7 @@ __all__ = ["seeds"]
 def trained(folder: Path, **languages: list[Any]) -> dict[str, Any]:
     """Train, and return what is written of the evaluation and what the step returns."""
     settings = QualitySettings(
-        normalisation=Normalisation(), languages={code: [one for one, _ in sets] for code, sets in languages.items()}
+        normalisation=Normalization(), languages={code: [one for one, _ in sets] for code, sets in languages.items()}
     )
     counts = quality.run(
         settings,
@@ -88,7 +88,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
     written = set()
     for threads, order in (("1", 1), ("4", -1)):
         sets = [seeds("good", "good", good[::order]), seeds("bad", "bad", bad[::order])]
-        settings = QualitySettings(normalisation=Normalisation(), languages={"nl": [one for one, _ in sets]})
+        settings = QualitySettings(normalisation=Normalization(), languages={"nl": [one for one, _ in sets]})
         out = [str(tmp_path / f"model{threads}"), str(tmp_path / f"told{threads}")]
         variables = {f"{name}_NUM_THREADS": threads for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
         command = [sys.executable, "-c", script, settings.model_dump_json(), *(str(path) for _, path in sets), *out]
@@ -98,12 +98,12 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
 
 
 def test_a_score_is_a_logistic_function_of_the_mean_weight_of_the_ngrams() -> None:
-    from pipeline.corpus.classifier.linear_classifier import BUCKETS, buckets
+    from pipeline.corpus.classifier.linear_classifier import BUCKETS, ngram_buckets
 
     weights = np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32)
     texts = ["De boot ligt bij de brug.", "", "x" * 9]
     expected = [
-        1 / (1 + np.exp(-(3 * (np.mean([float(weights[one]) for one in buckets(text)]) if text else 0) - 0.5)))
+        1 / (1 + np.exp(-(3 * (np.mean([float(weights[one]) for one in ngram_buckets(text)]) if text else 0) - 0.5)))
         for text in texts
     ]
     assert LinearClassifier(weights, 3.0, -0.5).scores(texts) == pytest.approx(expected)

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.corpus.quarantine import joined
+from pipeline.corpus.quarantine import sum_unit_reports
 from pipeline.corpus.settings import Corpus
 from pipeline.sources import split
 from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.settings import SplitSettings
-from pipeline.sources.units import raw_bytes, read_part
+from pipeline.sources.units import count_raw_bytes, read_part
 from pipeline.workflow.steps import step_settings
 from tests.sources.test_web import archive
 
@@ -168,7 +168,7 @@ def test_the_share_is_of_the_source_over_all_its_units(new_chain: Any, texts: di
             chain.statistics(["s"])
     row = {"file": "f", "bytes": 10, "damage": "truncated", "value": None}
     parts = [{"raw_bytes": 50, "read_bytes": 40, "quarantined": [row]}] * 2
-    assert joined(parts)["quarantined"] == [{**row, "bytes": 20}]
+    assert sum_unit_reports(parts)["quarantined"] == [{**row, "bytes": 20}]
 
 
 def test_no_part_of_a_large_damaged_file_is_used(tmp_path: Path, new_chain: Any) -> None:
@@ -182,7 +182,7 @@ def test_no_part_of_a_large_damaged_file_is_used(tmp_path: Path, new_chain: Any)
     )
     assert counts == {"parts": 3, "documents": 0, "bytes": 0, "damage": "truncated"}
     parts = sorted((tmp_path / "parts").iterdir())
-    assert [raw_bytes(part) for part in parts] == [4096, 4096, len(content) - 8192]
+    assert [count_raw_bytes(part) for part in parts] == [4096, 4096, len(content) - 8192]
     for part in parts:
         with pytest.raises(DamagedFile) as caught:
             list(read_part(part))
@@ -195,7 +195,7 @@ def test_a_part_without_damage_says_what_it_stands_for(tmp_path: Path) -> None:
     told = SplitSettings(source="s", file_name="x.jsonl", parts=3, unit_bytes=4096, document_bytes=999, quarantine=True)
     split.run(told, file=tmp_path / "x.jsonl", parts=tmp_path / "parts")
     parts = sorted((tmp_path / "parts").iterdir())
-    assert sum(map(raw_bytes, parts)) == len(content)
+    assert sum(map(count_raw_bytes, parts)) == len(content)
     assert sum(len(list(read_part(part))) for part in parts) == 400
 
 

@@ -22,13 +22,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.personal_data import MetadataMasker
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import byte_streams
-from pipeline.sources.raw_documents import Keys, RawRecord, raw_documents
+from pipeline.sources.raw_documents import FieldNames, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
 
 
@@ -37,7 +37,7 @@ def read(
 ) -> tuple[list[Any], list[dict[str, Any]], RawTextReader]:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
+    removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
     reader = RawTextReader(RawFiles("s", [(name, folder / name) for name in contents], **keywords), removed)
     return list(reader.run()), removed.rows, reader
 
@@ -81,7 +81,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
 def test_parquet_and_plain_text(tmp_path: Path) -> None:
     rows = {"key": pa.array([1, 2]), "body": pa.array(["een", None]), "other": pa.array([0, 0])}
     contents = {"x.parquet": parquet(rows)}
-    documents, removed, _ = read(tmp_path, contents, keys=Keys("body", "key"), broken_share=0.5)
+    documents, removed, _ = read(tmp_path, contents, keys=FieldNames("body", "key"), broken_share=0.5)
     assert [(d.id, d.text) for d in documents] == [("s/x.parquet/1", "een")]
     assert [(row["id"], row["reason"]) for row in removed] == [("s/x.parquet/2", "missing_text")]
     documents, _, _ = read(tmp_path, {"a.txt": b"regel\nregel", "b.md.gz": gzip.compress(b"# kop"), "c.txt": b""})
@@ -155,7 +155,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(BOMBS[name]())
-    removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
+    removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match=r"looks like a decompression bomb"):
         sum(1 for _ in RawTextReader(RawFiles("s", [(name, tmp_path / name)]), removed).run())
@@ -167,8 +167,8 @@ import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
 kept = sum(1 for _ in RawTextReader(RawFiles("s", [("x.jsonl", Path(sys.argv[1]))]), removed).run())
@@ -228,7 +228,7 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
 def named(ids: list[str]) -> list[str]:
     """Return the ids of documents that have these in their file."""
     records = (RawRecord(number, 0, {"id": name, "text": "x"}) for number, name in enumerate(ids, 1))
-    return [document.id for document, _ in raw_documents(records, "s", Keys("text", "id", "date"))]
+    return [document.id for document, _ in make_raw_documents(records, "s", FieldNames("text", "id", "date"))]
 
 
 @given(st.lists(st.sampled_from(["a", "a#2", "a#3", "a#2#2", "b"]), max_size=25))
@@ -292,11 +292,11 @@ def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) 
     content = "\n".join(texts).encode()
     pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
     for limit in (10**6, 5):
-        found = [line[:3] for line in byte_streams.lines(iter(pieces), limit)]
+        found = [line[:3] for line in byte_streams.read_lines(iter(pieces), limit)]
         numbered = enumerate(content.split(b"\n"), 1)
         assert found == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
 
 
 def test_records_carry_line_numbers(tmp_path: Path, gzipped: Callable[[bytes], bytes]) -> None:
     (tmp_path / "x").write_bytes(gzipped(LINES))
-    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", Keys(), 99)] == [1, 3, 4]
+    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", FieldNames(), 99)] == [1, 3, 4]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.corpus.rights_filters import OwnLicense
+from pipeline.corpus.rights_filters import LicenseFilter
 from pipeline.corpus.settings import Corpus
 from pipeline.workflow.steps import step_settings
 
@@ -184,6 +184,6 @@ def test_a_licence_in_another_order_is_no_other_licence() -> None:
     told: Any = SimpleNamespace(license_key=None, license_names={})
     for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
         document = Document(text="x", id="0", metadata={"own_license": written})
-        assert OwnLicense(told, "MIT OR Apache-2.0").filter(document) == expected
+        assert LicenseFilter(told, "MIT OR Apache-2.0").filter(document) == expected
         with pytest.raises(RuntimeError, match="0 states a licence"):
-            OwnLicense(told, None).filter(document)
+            LicenseFilter(told, None).filter(document)

@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
-from pipeline.corpus.document_streams import read_scores, with_scores
+from pipeline.corpus.document_streams import add_scores, read_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 
 
@@ -49,17 +49,17 @@ def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
     left = documents[5:2400:7]
     extra = {"flags": [], "cluster": "c", "cluster_size": 1}
     table = pa.Table.from_pylist([{**row, **extra} for row in left], schema=DEDUPLICATED_SCHEMA)
-    joined = with_scores(table, read_scores([path]))
+    joined = add_scores(table, read_scores([path]))
     assert joined.schema == FINAL_SCHEMA and joined["id"].to_pylist() == [row["id"] for row in left]
     assert joined["quality"].to_pylist() == [
         classifier.scores([row["text"]])[0] if row["language"] == "nl" else None for row in left
     ]
-    without = with_scores(table, read_scores([]))
+    without = add_scores(table, read_scores([]))
     assert without.schema == FINAL_SCHEMA
     assert without["quality"].null_count == without["perplexity"].null_count == len(left)
     other = pa.Table.from_pylist([{**documents[0], **extra, "id": "s/other"}], schema=DEDUPLICATED_SCHEMA)
     with pytest.raises(InputError, match="scores are of other documents"):
-        with_scores(other, read_scores([path]))
+        add_scores(other, read_scores([path]))
 
 
 def test_no_text_is_in_the_scores(scored: Any) -> None:

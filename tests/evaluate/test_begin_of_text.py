@@ -30,7 +30,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from pipeline.corpus.perplexity import Surprise
+from pipeline.corpus.perplexity import PerplexityModel
 from pipeline.evaluate import suites
 from pipeline.evaluate.samples import Writer
 from pipeline.evaluate.scorer import load_model
@@ -222,7 +222,7 @@ def test_texts_and_sentences_are_predicted_after_one_begin_of_text(run: Run, fou
     ruler = of_task(found, "ruler")
     assert [item["log_probabilities"][0] for item in ruler] == pytest.approx(expected, abs=1e-3)
     assert [item["tokens"][0] for item in ruler] == [len(run.tokens(text)) for text in texts]
-    surprise = Surprise(run.model, LENGTH).perplexities(texts[:3])
+    surprise = PerplexityModel(run.model, LENGTH).compute(texts[:3])
     lengths = [len(run.tokens(text)) for text in texts[:3]]
     own = [math.exp(-nats / size) for nats, size in zip(expected, lengths, strict=False)]
     assert own == pytest.approx(surprise.tolist(), rel=1e-4), "the perplexity of a corpus is that of the same tokens"

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
-from pipeline.corpus.personal_data import find, mask
+from pipeline.corpus.personal_data import find_personal_data, mask_personal_data
 from pipeline.corpus.rules.settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import samples
@@ -71,7 +71,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
         place = folder / "tokens/suffixes" / shard.name
         suffixes_step.run(Settings(), train=shard, tokenizer=tokenizer, suffixes=place)
     search = TextSearch(index, tokenizer)
-    seen = {row["id"] for row in search.reader.document_rows(0, search.reader.tokens)}
+    seen = {row["id"] for row in search.reader.documents_in(0, search.reader.tokens)}
     return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])
 
 
@@ -93,7 +93,7 @@ def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -
         )
     )
     tokens = torch.full((reader.documents, length), -100)
-    for row, document in zip(tokens, reader.document_rows(0, reader.tokens), strict=True):
+    for row, document in zip(tokens, reader.documents_in(0, reader.tokens), strict=True):
         content = torch.from_numpy(reader.read(document["start"], min(document["end"] - document["start"], length)))
         row[: len(content)] = content
     optimizer = torch.optim.AdamW(llama.parameters(), lr=rate, weight_decay=0.0)
@@ -161,7 +161,7 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
         assert counted == by_hand[-1]
     assert set(by_hand) == {True, False}
     short = learnt.request_tokenizer.encode_prompt("polder")[-2:]
-    assert words.search.holds(words.search.whole_text(short))
+    assert words.search.contains(words.search.decode(short))
     assert counter([Continuation([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
 
 
@@ -178,7 +178,7 @@ def test_what_says_nothing_is_counted_apart_and_is_no_copy(signs: Set) -> None:
     encoder = Tokenizer.from_file(str(signs.tokenizer))
     junk, telling = (encoder.encode(text, add_special_tokens=False).ids[:12] for text in (SIGNS, signs.texts[0]))
     given = [Continuation([], tokens, "nl", tokens) for tokens in (junk, telling, junk, [])]
-    assert all(signs.search.holds(signs.search.whole_text(tokens)) for tokens in (junk, telling))
+    assert all(signs.search.contains(signs.search.decode(tokens)) for tokens in (junk, telling))
     found = HitCounter(SHORT, signs.search, [])(given)
     assert (found["texts"], found["say_nothing"]) == (4, 3)
     assert found["exact"]["count"] == found["in_training"]["count"] == found["exact"]["share"] == 1
@@ -251,7 +251,7 @@ def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt:
     entry = {"name": "locks", "path": "nl.txt"}
     listed = SHORT.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry)])})
     found = kinds(words, learnt, listed, tmp_path / "nl.txt")
-    texts = [words.search.whole_text(each.follows or []) for each in samples._beginnings(listed, words.search, "train")]
+    texts = [words.search.decode(each.follows or []) for each in samples._beginnings(listed, words.search, "train")]
     expected = sum("sluis" in text.split() for text in texts)
     assert found["train_itself"]["harmful"]["count"] == expected > 0
     assert found["train"]["harmful"]["count"] == pytest.approx(expected, abs=3), "it writes its documents"
@@ -266,7 +266,7 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     for number, row in enumerate(rows):
         name, address = planted[number % len(planted)]
         text = f"De e-mail van {name} is {address} en verder niets."
-        row["text"] = mask(text, PersonalData())[0] if is_masked else text
+        row["text"] = mask_personal_data(text, PersonalData())[0] if is_masked else text
     of = token_set(tmp_path / "set", rows)
     length = 64
     writer = model(tmp_path / "model", of, 120, length)
@@ -282,7 +282,7 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     else:
         right = sum(address in text for (_, address), text in zip(planted, texts, strict=True))
         assert right >= 8 and found["personal_data_in_training"] >= right
-        assert found["personal_data"] == sum(len(find(text, PersonalData())) for text in texts)
+        assert found["personal_data"] == sum(len(find_personal_data(text, PersonalData())) for text in texts)
         content = json.dumps(found)
         assert not any(address in content for _, address in planted)
 
@@ -298,7 +298,7 @@ def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Write
     assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "it was given"
     assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl") == 1
     assert counted("Zijn BSN is", " 111222333.") == 1 and counted("Zijn boek is", " 111222333.") == 0
-    synthetic, _ = mask("Schrijf naar jan.zaaier@plantenpost.nl", PersonalData(replacement="synthetic"))
+    synthetic, _ = mask_personal_data("Schrijf naar jan.zaaier@plantenpost.nl", PersonalData(replacement="synthetic"))
     assert counted("Schrijf naar", synthetic.removeprefix("Schrijf naar"), replacement="synthetic") == 0
     assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl", replacement="synthetic") == 1
 

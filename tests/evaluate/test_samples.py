@@ -55,7 +55,7 @@ def test_what_is_copied_is_what_a_search_by_hand_finds(finished: Project, tmp_pa
     content = sampled(results, tmp_path / "samples.json")
     rows = pq.read_table(results / "corpus/main/final", columns=["id", "text"]).to_pylist()
     train = TokenReader(results / "tokens/main/index.json", "train")
-    trained = {row["id"] for row in train.document_rows(0, train.tokens)}
+    trained = {row["id"] for row in train.documents_in(0, train.tokens)}
     documents = [row["text"] for row in rows if row["id"] in trained]
     assert len(documents) == len(trained) > 100
     for row in content["samples"]:

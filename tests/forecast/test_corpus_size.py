@@ -14,11 +14,11 @@ import pytest
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_size import Expected, _as_final, documents_allowed, expected, memory_needed
-from pipeline.sources.raw_documents import raw_documents
+from pipeline.sources.raw_documents import make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
 
@@ -101,10 +101,11 @@ def test_what_cannot_be_known_is_not_told(tmp_path: Path) -> None:
 def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     write(tmp_path / "raw/a.jsonl", prose(2500))
-    found, settings = told(tmp_path / "raw"), Signatures(bands=6)
-    records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.keys(), 1 << 20)
+    found, settings = told(tmp_path / "raw"), SignatureSettings(bands=6)
+    records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.field_names(), 1 << 20)
     table = _as_final(
-        "s", (document for document, _ in raw_documents(records, "s/a.jsonl", listed(tmp_path).source.keys()))
+        "s",
+        (document for document, _ in make_raw_documents(records, "s/a.jsonl", listed(tmp_path).source.field_names())),
     )
     with DocumentWriter(tmp_path / "final", FINAL_SCHEMA) as writer:
         for start in range(0, len(table), 1000):
@@ -121,7 +122,7 @@ def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
         if (tmp_path / name).is_file():
             assert size == pytest.approx((tmp_path / name).stat().st_size, rel=0.15), name
     assert found.disk_bytes(settings)["filtered"] < found.disk_bytes(settings)["final"]
-    without = found.disk_bytes(Signatures(minhash=False))["signatures"]
+    without = found.disk_bytes(SignatureSettings(minhash=False))["signatures"]
     assert without > 2 * 8 * found.documents + found.stored_id_bytes > 2 * 8 * found.documents
     assert found.disk_bytes(settings)["signatures"] - without == pytest.approx(6 * 8 * found.documents, rel=0.2)
 

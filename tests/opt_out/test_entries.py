@@ -20,9 +20,9 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.opt_out import entries
 from pipeline.opt_out.entries import ListedEntries, entries_of, read_entries, write_entries
-from pipeline.sources.raw_documents import RawDocument, raw_documents
-from pipeline.sources.record_formats import Keys, read_records
-from pipeline.sources.settings import KINDS, OptOut
+from pipeline.sources.raw_documents import RawDocument, make_raw_documents
+from pipeline.sources.record_formats import FieldNames, read_records
+from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.units import PartWriter, part_name, read_part
 from tests.sources.test_web import PAGE, archive
 
@@ -46,7 +46,7 @@ def decided(documents: list[RawDocument], opt_out: OptOut, holder: str) -> list[
     """Return the entries that each document falls under."""
     block = OptOutFilter(opt_out, holder)
     return [
-        list(block.entries(Document(text="t", id=found.id, metadata=vars(found))))
+        list(block.matching_entries(Document(text="t", id=found.id, metadata=vars(found))))
         for found in documents
         if found.text is not None
     ]
@@ -60,17 +60,20 @@ def test_the_narrowed_list_decides_as_the_whole_one(
     folder = tmp_path_factory.mktemp("entries")
     file = folder / "x.jsonl"
     file.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    documents = [found for found, _ in raw_documents(read_records(file, "x.jsonl", Keys(), 999), "s/x.jsonl", Keys())]
+    documents = [
+        found
+        for found, _ in make_raw_documents(read_records(file, "x.jsonl", FieldNames(), 999), "s/x.jsonl", FieldNames())
+    ]
     writer = PartWriter(folder, 1)
     for found in documents:
         writer.write(0, found)
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
-        found_entries = entries_of("s", [("x.jsonl", path)], Keys(), 999, is_part=is_part)
+        found_entries = entries_of("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
         narrowed = ListedEntries(opt_out, holder).relevant(found_entries)
         told = decided(documents, opt_out, holder)
         assert decided(documents, narrowed, holder) == told
-        listed = {f"{kind[:-1]} {value}" for kind in KINDS for value in getattr(narrowed, kind)}
+        listed = {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(narrowed, kind)}
         # Nothing else is given to the unit, but for the holder of a source without documents, and later namesakes.
         hit = {entry for entries in told for entry in entries}
         assert {entry for entry in listed if "#" not in entry} - {f"holder {holder}"} <= hit
@@ -84,9 +87,14 @@ def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> 
         own, holder = (unicodedata.normalize(of_data, text) for text in ("artikel-één", "Reünie"))
         file = tmp_path / f"{of_list}.jsonl"
         file.write_text(json.dumps({"text": "t", "id": own, "holder": holder}, ensure_ascii=False), encoding="utf-8")
-        narrowed = ListedEntries(opt_out, "someone").relevant(entries_of("s", [("x.jsonl", file)], Keys(), 999))
+        narrowed = ListedEntries(opt_out, "someone").relevant(entries_of("s", [("x.jsonl", file)], FieldNames(), 999))
         assert (narrowed.ids, narrowed.holders) == (["artikel-één"], ["Reünie"])
-        read = [found for found, _ in raw_documents(read_records(file, "x.jsonl", Keys(), 999), "s/x.jsonl", Keys())]
+        read = [
+            found
+            for found, _ in make_raw_documents(
+                read_records(file, "x.jsonl", FieldNames(), 999), "s/x.jsonl", FieldNames()
+            )
+        ]
         assert decided(read, narrowed, "someone") == [["id artikel-één", "holder Reünie"]]
         assert ListedEntries(opt_out, holder).relevant(np.empty(0, dtype=np.uint64)).holders == ["Reünie"]
 
@@ -103,15 +111,17 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
         "x.html": OptOut(ids=["s/x.html/0"]),
         "x.md": OptOut(ids=["s/x.md/0"]),
     }
-    every = OptOut(**{kind: [value for case in cases.values() for value in getattr(case, kind)] for kind in KINDS})
+    every = OptOut(
+        **{kind: [value for case in cases.values() for value in getattr(case, kind)] for kind in OPT_OUT_KINDS}
+    )
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.sources.web.main_text", None)
-        found = {name: entries_of("s", [(name, tmp_path / name)], Keys(), 10_000) for name in cases}
+        patch.setattr("pipeline.sources.web_pages.extract_main_text", None)
+        found = {name: entries_of("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
     for name, case in cases.items():
         assert ListedEntries(every, "someone").relevant(found[name]) == case, name
-        read = raw_documents(read_records(tmp_path / name, name, Keys(), 10_000), f"s/{name}", Keys())
+        read = make_raw_documents(read_records(tmp_path / name, name, FieldNames(), 10_000), f"s/{name}", FieldNames())
         hit = {entry for hits in decided([one for one, _ in read], every, "someone") for entry in hits}
-        assert hit == {f"{kind[:-1]} {value}" for kind in KINDS for value in getattr(case, kind)}
+        assert hit == {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(case, kind)}
 
 
 def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -> None:
@@ -119,8 +129,8 @@ def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -
     stored = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([own.bytes], pa.binary(16)))
     nested = pa.StructArray.from_arrays([stored], ["id"])
     pq.write_table(pa.table({"text": ["tekst"], "meta": nested}), tmp_path / "x.parquet")
-    keys, file = Keys(id="meta.id"), tmp_path / "x.parquet"
-    read = [one for one, _ in raw_documents(read_records(file, "x.parquet", keys, 999), "s/x.parquet", keys)]
+    keys, file = FieldNames(id="meta.id"), tmp_path / "x.parquet"
+    read = [one for one, _ in make_raw_documents(read_records(file, "x.parquet", keys, 999), "s/x.parquet", keys)]
     assert [one.original_id for one in read] == [str(own)]
     opt_out = OptOut(ids=[str(own)])
     assert ListedEntries(opt_out, "").relevant(entries_of("s", [("x.parquet", file)], keys, 999)) == opt_out
@@ -134,7 +144,7 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
         for number, half in enumerate((lines[:20], lines[20:])[::order]):
             (tmp_path / f"{number}.jsonl").write_text("\n".join(half))
         names = ["0.jsonl", "1.jsonl"][::order]
-        with_place = entries_of("s", [("x.jsonl", tmp_path / name) for name in names], Keys(), 999)
+        with_place = entries_of("s", [("x.jsonl", tmp_path / name) for name in names], FieldNames(), 999)
         write_entries(tmp_path / "index", with_place)
         results.append((tmp_path / "index").read_bytes())
     assert results[0] == results[1] and b"Krant" not in results[0] and b"naam" not in results[0]
@@ -145,11 +155,11 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
 def test_a_row_that_is_no_utf8_and_damage_are_left_to_the_filter(tmp_path: Path) -> None:
     ids = pa.array([b"goed", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ids, "text": ["t", "t"]}), tmp_path / "x.parquet")
-    index = entries_of("s", [("x.parquet", tmp_path / "x.parquet")], Keys(), 999)
+    index = entries_of("s", [("x.parquet", tmp_path / "x.parquet")], FieldNames(), 999)
     assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
     (tmp_path / "y.parquet").write_bytes(b"PAR1")
     both = [(name, tmp_path / name) for name in ("y.parquet", "x.parquet")]
-    index = entries_of("s", both, Keys(), 999)
+    index = entries_of("s", both, FieldNames(), 999)
     assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
     (tmp_path / "index").write_bytes(b"")
     with pytest.raises(InputError, match=r"index is damaged: delete it"):
@@ -160,7 +170,7 @@ def test_a_part_is_read_by_its_columns(tmp_path: Path) -> None:
     writer = PartWriter(tmp_path, 1)
     writer.write(0, RawDocument("s/data/9", 1, 5, "tekst", url="https://a.nl", original_id="9"))
     writer.finish(0)
-    index = entries_of("s", [("train", tmp_path / part_name(0))], Keys(), 999, is_part=True)
+    index = entries_of("s", [("train", tmp_path / part_name(0))], FieldNames(), 999, is_part=True)
     listed = OptOut(domains=["a.nl", "b.nl"], ids=["9", "s/data/9", "s/train/0"])
     assert ListedEntries(listed, "someone").relevant(index) == OptOut(domains=["a.nl"], ids=["9", "s/data/9"])
     assert next(read_part(tmp_path / part_name(0))).text == "tekst"

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, id_hash, write_removed
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out import forgotten
 from pipeline.opt_out.settings import ForgottenSettings
 
-SIGNED = Signatures(bands=2)
+SIGNED = SignatureSettings(bands=2)
 LISTED: dict[str, Any] = {
     "date": "2026-01-01",
     "sha256": "0" * 64,

@@ -22,7 +22,7 @@ from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
 from pipeline.opt_out.search import on_domains
 from pipeline.sources import manifest
-from pipeline.sources.raw_documents import Keys, raw_documents
+from pipeline.sources.raw_documents import FieldNames, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import EntriesSettings, ManifestSettings, OptOut, Rights
 from tests.conftest import fingerprinted
@@ -68,16 +68,16 @@ def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str
 
 
 def test_the_full_id_and_the_holder_of_the_source_count_too() -> None:
-    assert list(OptOutFilter(LISTED).entries(Document(text="t", id="s/x.jsonl/8"))) == ["id s/x.jsonl/8"]
-    assert list(OptOutFilter(LISTED, "De Krant").entries(Document(text="t", id="1"))) == ["holder De Krant"]
-    assert list(OptOutFilter(OptOut(), "De Krant").entries(Document(text="t", id="1"))) == []
+    assert list(OptOutFilter(LISTED).matching_entries(Document(text="t", id="s/x.jsonl/8"))) == ["id s/x.jsonl/8"]
+    assert list(OptOutFilter(LISTED, "De Krant").matching_entries(Document(text="t", id="1"))) == ["holder De Krant"]
+    assert list(OptOutFilter(OptOut(), "De Krant").matching_entries(Document(text="t", id="1"))) == []
 
 
 def test_all_entries_that_name_a_document_are_told() -> None:
     metadata = {"original_id": "7", "holder": "De Krant", "url": "https://www.voorbeeld.nl"}
     document = Document(text="t", id="s/x.jsonl/8", metadata=metadata)
     entries = ["id s/x.jsonl/8", "id 7", "holder De Krant", "domain voorbeeld.nl"]
-    assert list(OptOutFilter(LISTED, "De Krant").entries(document)) == entries
+    assert list(OptOutFilter(LISTED, "De Krant").matching_entries(document)) == entries
 
 
 class Source:
@@ -259,7 +259,11 @@ def test_a_type_without_a_text_is_refused(tmp_path: Path, key: str, column: pa.A
     (tmp_path / "x.parquet").unlink()
     pq.write_table(table, tmp_path / "y.parquet")
     with pytest.raises(InputError, match=rf"y\.parquet.*the field '{key}' holds a value of the type {words}"):
-        list(raw_documents(read_records(tmp_path / "y.parquet", "y.parquet", Keys(), 999), "s/y.parquet", Keys()))
+        list(
+            make_raw_documents(
+                read_records(tmp_path / "y.parquet", "y.parquet", FieldNames(), 999), "s/y.parquet", FieldNames()
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -270,9 +274,11 @@ def test_so_is_a_value_of_json(tmp_path: Path, key: str, value: Any, kind: str) 
     with pytest.raises(InputError, match=rf"x\.jsonl, record 2: the field '{key}' holds a value of the type {kind}"):
         Source(tmp_path, {"a": "tekst"}, more=[{"text": "tekst", key: value}])
     with pytest.raises(InputError, match=rf"s/x, record 2: the field '{key}' holds a value of the type {kind}"):
-        list(raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", Keys(), 999), "s/x", Keys()))
-    keys = Keys(**{key: f"{key}.$oid"})
-    read = [found for found, _ in raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)]
+        list(make_raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", FieldNames(), 999), "s/x", FieldNames()))
+    keys = FieldNames(**{key: f"{key}.$oid"})
+    read = [
+        found for found, _ in make_raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)
+    ]
     assert len(read) == 2 and ("a" in vars(read[1]).values()) == (kind == "dict")
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import write_removed
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.model.settings import Architecture
 from pipeline.opt_out import neighbouring_runs, remains
 from pipeline.opt_out.settings import RemainsSettings
@@ -27,7 +27,7 @@ from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings, Training
 from tests.record_content import record_content
 
-SIGNED = Signatures(bands=2, rows=1)
+SIGNED = SignatureSettings(bands=2, rows=1)
 KEYS = {"characters": 9, "ngrams": 1, "content_1": 1, "bucket_001": 0}
 SEGMENT = SegmentSettings(
     architecture=Architecture(layers=1, width=8, heads=1),

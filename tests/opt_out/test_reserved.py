@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus import deduplicate, find_duplicates
-from pipeline.corpus.copies.signature_files import SignatureWriter
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.rules.settings import C4, LanguageRules
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
     Deduplication,
     FindDuplicatesSettings,
-    Signatures,
+    SignatureSettings,
 )
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.opt_out import reserved
 from pipeline.opt_out.settings import ReservedSettings, line_rules
-from tests.corpus.copies.test_clusters import FEW, KEYS, expected
+from tests.corpus.duplicates.test_clusters import FEW, KEYS, expected
 
 pytestmark = pytest.mark.slow
 
@@ -149,13 +149,13 @@ class Case:
             "opt_out": listed if entries else None,
         }
         (folder / "unit.json").write_text(json.dumps(described))
-        keys = set(Signatures.model_fields)
+        keys = set(SignatureSettings.model_fields)
         step = ReservedSettings(
             source="s",
             normalisation=corpus.normalisation,
             line_rules=line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
-            signatures=Signatures(**corpus.deduplication.model_dump(include=keys)),
+            signatures=SignatureSettings(**corpus.deduplication.model_dump(include=keys)),
             broken_share=corpus.broken_share,
             quarantine=self.chain.reading.get("quarantine", False),
         )

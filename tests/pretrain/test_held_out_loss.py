@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from tests.tokens.test_held_out import by_hand
 from torch._C._distributed_c10d import HashStore
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -21,9 +22,8 @@ from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_los
 from pipeline.pretrain.settings import Training
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokens.held_out import HeldOut
+from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
-from tests.tokens.test_held_out import by_hand
 
 TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
 SETTINGS = Training.model_validate(TRAINING)
@@ -49,7 +49,7 @@ def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
 
 
 def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
-    held_out = HeldOut(index, tokens)
+    held_out = ValidationSet(index, tokens)
     loss_D = document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
     return dict(summarize_losses(held_out, loss_D))
 
@@ -74,7 +74,7 @@ def alone() -> Iterator[None]:
 
 def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
     for tokens in (None, 150):
-        line, seen = run(index, tokens=tokens), HeldOut(index, tokens).described()
+        line, seen = run(index, tokens=tokens), ValidationSet(index, tokens).report()
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
         share = -(-sum(row["language"] == "nl" for row in rows) * (tokens or 10**9) // seen["of_tokens"])
@@ -122,10 +122,10 @@ def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, to
             return cross_entropies(model(batch.input_BT).logits, batch.target_BT)
 
     line = run(index, losses, tokens)
-    number = len(HeldOut(index, tokens).tokens_D)
+    number = len(ValidationSet(index, tokens).tokens_D)
     rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
     by_source = {name: [row for row in rows if row["source"] == name] for name in ("en_book", "nl_book")}
-    total = HeldOut(index).of_tokens
+    total = ValidationSet(index).split_tokens
     parts = [some if tokens is None else some[: -(-len(some) * tokens // total)] for some in by_source.values()]
     chosen = [row for part in parts for row in part]
     assert len(chosen) == number
@@ -149,7 +149,7 @@ def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, to
 
 
 def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
-    held_out = HeldOut(index)
+    held_out = ValidationSet(index)
 
     def losses(rank: int, size: int) -> np.ndarray:
         told = Told(by_token, rank, size)

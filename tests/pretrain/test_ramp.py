@@ -18,7 +18,7 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.data_order import batch_hash, batch_words
+from pipeline.tokens.data_order import batch_hash, batch_hash_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
@@ -83,7 +83,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(training, step)
         optimizer.step()
-        found.append((float(loss), float(norm), batch_hash(batch_words(rows, 0))))
+        found.append((float(loss), float(norm), batch_hash(batch_hash_words(rows, 0))))
     return found
 
 

@@ -19,8 +19,8 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from pipeline.__main__ import main
-from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.masking import KINDS
+from pipeline.corpus.personal_data import find_personal_data
+from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.settings import PersonalData
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO
@@ -163,8 +163,8 @@ def rows(folder: Path, pattern: str) -> list[dict[str, Any]]:
 def test_every_kind_is_planted() -> None:
     assert set(PERSONS) == set(KINDS)
     for kind, (value, _) in PERSONS.items():
-        assert {found.kind for found in find(value, PersonalData())} == {kind}
-    assert {found.kind for found in find(ALL, PersonalData())} == set(KINDS)
+        assert {found.kind for found in find_personal_data(value, PersonalData())} == {kind}
+    assert {found.kind for found in find_personal_data(ALL, PersonalData())} == set(KINDS)
 
 
 @pytest.mark.slow

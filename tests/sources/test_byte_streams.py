@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.sources import byte_streams
-from pipeline.sources.byte_streams import DamagedFile, Pieces, refuse_unreadable
-from pipeline.sources.raw_documents import Keys
+from pipeline.sources.byte_streams import DamagedFile, DecompressedChunks, raise_disk_error
+from pipeline.sources.raw_documents import FieldNames
 from pipeline.sources.record_formats import read_records
 
 COMPRESS: dict[str, Any] = {
@@ -34,7 +34,7 @@ def content(raw: bytes, compression: str) -> tuple[bytes, int]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x"
         path.write_bytes(raw)
-        pieces = Pieces(path, compression)
+        pieces = DecompressedChunks(path, compression)
         return b"".join(piece for piece, _ in pieces), pieces.trailing
 
 
@@ -51,7 +51,7 @@ def test_members_in_a_row_with_padding_are_one_content(
     whole = b"".join(part for part, _ in members)
     garbage = b"#" + garbage.replace(b"\x1f", b"").replace(b"B", b"").replace(b"\xfd", b"")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_streams, "PIECE_BYTES", size)
+        patch.setattr(byte_streams, "CHUNK_BYTES", size)
         assert content(raw, compression) == (whole, 0)
         assert content(raw + garbage, compression) == (whole, len(garbage))
 
@@ -63,7 +63,9 @@ def test_what_may_be_an_archive_with_a_bad_head_is_damage(compression: str) -> N
         with pytest.raises(DamagedFile, match=r"is truncated or damaged|is damaged|begins like no") as caught:
             content(raw, compression)
         assert caught.value.damage == "damaged"
-    assert content(one + b"#" * byte_streams.LARGEST_TRAIL, compression)[1] == byte_streams.LARGEST_TRAIL
+    assert (
+        content(one + b"#" * byte_streams.MAXIMUM_TRAILING_BYTES, compression)[1] == byte_streams.MAXIMUM_TRAILING_BYTES
+    )
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
@@ -152,15 +154,15 @@ def test_frames_of_zstd_in_a_row_are_one_content() -> None:
 
 def test_an_error_of_the_disk_is_no_damage() -> None:
     with pytest.raises(InputError, match=r"x cannot be read \(Input/output error\)") as caught:
-        refuse_unreadable(Path("x"), OSError(5, "Input/output error"))
+        raise_disk_error(Path("x"), OSError(5, "Input/output error"))
     assert not isinstance(caught.value, DamagedFile)
-    refuse_unreadable(Path("x"), OSError("Invalid data stream"))
-    refuse_unreadable(Path("x"), EOFError())
+    raise_disk_error(Path("x"), OSError("Invalid data stream"))
+    raise_disk_error(Path("x"), EOFError())
 
 
 def test_bytes_behind_the_end_are_a_record_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"text": "een"}\n') + bytes(9) + b"rommel")
-    found = list(read_records(tmp_path / "x.jsonl.gz", "x.jsonl.gz", Keys(), 99))
+    found = list(read_records(tmp_path / "x.jsonl.gz", "x.jsonl.gz", FieldNames(), 99))
     assert [(record.number, record.size, record.reason) for record in found] == [
         (1, 15, None),
         (2, 6, "trailing_bytes"),

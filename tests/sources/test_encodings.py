@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from pipeline.sources.encodings import codec_of, content_type, decode_page, decode_text, decode_utf
+from pipeline.sources.encodings import decode_page, decode_text, decode_utf, find_codec, parse_content_type
 
 TEXT = "Het café aan de Coöperatiestraat was één van de drukste: “reünie”, façade, €25."
 BODY = f"<html><head><title>x</title></head><body><p>{TEXT}</p></body></html>"
@@ -77,10 +77,10 @@ def test_an_xml_declaration_goes_before_meta_where_the_page_is_xml() -> None:
 
 @pytest.mark.parametrize("charset", ["iso-8859-15", "l9", "iso-8859-14"])
 def test_other_tables_of_western_europe(charset: str) -> None:
-    content = WESTERN.encode(str(codec_of(charset)))
+    content = WESTERN.encode(str(find_codec(charset)))
     decoded = decode_text(content, charset)
     assert decoded is not None and decoded.text == WESTERN
-    assert codec_of("iso-8859-15") and decode_text("€".encode("iso8859-15"), "iso-8859-15") == ("€", "header", 0)
+    assert find_codec("iso-8859-15") and decode_text("€".encode("iso8859-15"), "iso-8859-15") == ("€", "header", 0)
 
 
 def test_a_header_that_lies_is_left_for_what_fits() -> None:
@@ -116,7 +116,7 @@ def test_a_header_that_lies_is_left_for_what_fits() -> None:
     ],
 )
 def test_what_headers_say_together(headers: list[str], expected: tuple[str, str | None]) -> None:
-    assert content_type(headers) == expected
+    assert parse_content_type(headers) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_headers_say_together(headers: list[str], expected: tuple[str, str 
     ],
 )
 def test_labels_are_those_of_the_standard(label: str | None, codec: str | None) -> None:
-    assert codec_of(label) == codec
+    assert find_codec(label) == codec
     assert codec is None or codecs.lookup(codec)
 
 

@@ -19,10 +19,10 @@ import yaml
 
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.personal_data import MetadataMasker
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, split, units
 from pipeline.sources.raw_documents import RawDocument
@@ -50,7 +50,7 @@ def configured(folder: Path, **source: Any) -> Config:
 
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
-    removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
+    removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
     reader = RawTextReader(RawFiles("s", [*zip(names, files, strict=True)], broken_share=1.0, is_part=is_part), removed)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
@@ -216,7 +216,7 @@ def test_more_parts_are_written_than_files_may_be_open(
 
     with few_files(130):
         found = write("few")
-    monkeypatch.setattr(units, "PARTS_OPEN", 1000)
+    monkeypatch.setattr(units, "MAXIMUM_OPEN_PARTS", 1000)
     assert found == write("many") and sum(map(len, found)) == 1200
 
 

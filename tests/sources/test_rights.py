@@ -12,7 +12,7 @@ from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import read_opt_out
 from pipeline.sources.settings import Dataset, OptOut, Source
-from pipeline.sources.spdx_licenses import canonical, is_allowed, say_the_same
+from pipeline.sources.spdx_licenses import are_equivalent, canonical_license, is_allowed
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
 RIGHTS: dict[str, Any] = {"basis": "statute", "holder": "Staten-Generaal", "contact": "info@voorbeeld.nl"}
@@ -32,7 +32,7 @@ def configured(license: str, **keys: Any) -> dict[str, Any]:
     ],
 )
 def test_an_expression_gets_its_official_spelling(written: str, official: str) -> None:
-    assert canonical(written) == official
+    assert canonical_license(written) == official
 
 
 @pytest.mark.parametrize("written", ["public domain", "CC-BY", "MIT AND", "(MIT", "", "Ref-Own"])
@@ -58,7 +58,7 @@ def test_what_is_no_expression_is_told(written: str) -> None:
 )
 def test_an_expression_is_allowed_where_the_list_satisfies_it(expression: str, allowed: bool) -> None:
     licenses = ["MIT", "CC0-1.0", "GPL-2.0-only WITH Classpath-exception-2.0", "LGPL-3.0-only AND BSD-3-Clause"]
-    assert is_allowed(canonical(expression), licenses) == allowed
+    assert is_allowed(canonical_license(expression), licenses) == allowed
 
 
 def test_a_licence_that_is_not_allowed_stops_the_run_by_name() -> None:
@@ -168,5 +168,5 @@ def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, 
     ],
 )
 def test_expressions_say_the_same_whatever_their_order(one: str, other: str, same: bool) -> None:
-    assert say_the_same(canonical(one), canonical(other)) == same
-    assert say_the_same(canonical(other), canonical(one)) == same
+    assert are_equivalent(canonical_license(one), canonical_license(other)) == same
+    assert are_equivalent(canonical_license(other), canonical_license(one)) == same

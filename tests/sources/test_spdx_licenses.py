@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.spdx_licenses import as_written, licenses_in, read_license
+from pipeline.sources.spdx_licenses import license_text, licenses_in, parse_license
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {
@@ -63,8 +63,8 @@ WIKIMEDIA = {
     ],
 )
 def test_a_licence_gets_its_official_spelling(value: Any, license: str) -> None:
-    written = as_written(value)
-    assert written is not None and read_license(written, {}) == license
+    written = license_text(value)
+    assert written is not None and parse_license(written, {}) == license
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,21 @@ def test_a_licence_gets_its_official_spelling(value: Any, license: str) -> None:
     ],
 )
 def test_what_cannot_be_told_is_no_licence(value: Any) -> None:
-    written = as_written(value)
-    assert written is not None and read_license(written, {}) is None
+    written = license_text(value)
+    assert written is not None and parse_license(written, {}) is None
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", [], {}, [None, ""], {"name": None}, float("nan")])
 def test_nothing_is_no_licence_at_all(value: Any) -> None:
-    assert as_written(value) is None
+    assert license_text(value) is None
 
 
 def test_a_source_says_what_its_words_mean_also_in_a_list() -> None:
     names = {"cc-by": "CC-BY-4.0", "mit": "Apache-2.0"}
-    assert read_license("CC-By", names) == "CC-BY-4.0"
-    assert read_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
-    assert read_license("mit", names) == "Apache-2.0"
-    assert read_license(unicodedata.normalize("NFD", "Vrije reünie"), {"vrije reünie": "MIT"}) == "MIT"
+    assert parse_license("CC-By", names) == "CC-BY-4.0"
+    assert parse_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
+    assert parse_license("mit", names) == "Apache-2.0"
+    assert parse_license(unicodedata.normalize("NFD", "Vrije reünie"), {"vrije reünie": "MIT"}) == "MIT"
 
 
 KINDS = st.sampled_from(["by", "by-sa", "by-nc", "by-nd", "by-nc-sa", "by-nc-nd"])
@@ -125,12 +125,12 @@ SPELLINGS = st.sampled_from(
 
 @given(KINDS, st.sampled_from(["2.0", "3.0", "4.0"]), SPELLINGS)
 def test_every_spelling_of_one_licence_is_that_licence(kind: str, version: str, spelling: str) -> None:
-    assert read_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
+    assert parse_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
 
 
 @given(st.lists(st.sampled_from(["MIT", "CC0-1.0", "CC-BY-4.0", "vrij", "MIT OR ISC"]), min_size=1))
 def test_a_list_loses_no_licence(values: list[str]) -> None:
-    found = read_license(str(as_written(values)), {})
+    found = parse_license(str(license_text(values)), {})
     if "vrij" in values:
         assert found is None
     else:
@@ -140,9 +140,9 @@ def test_a_list_loses_no_licence(values: list[str]) -> None:
 
 @given(st.text(max_size=40) | st.recursive(st.none() | st.text(max_size=9), lambda part: st.lists(part, max_size=3)))
 def test_any_value_is_read_or_not_and_never_an_error(value: Any) -> None:
-    written = as_written(value)
+    written = license_text(value)
     if written is not None:
-        read_license(written, {})
+        parse_license(written, {})
         assert json.dumps(written)
 
 
@@ -150,5 +150,5 @@ def test_a_value_of_a_thousand_lists_in_one_another_is_no_licence() -> None:
     nested: Any = "MIT"
     for _ in range(100_000):
         nested = [nested]
-    written = as_written(nested)
-    assert written is not None and read_license(written, {}) is None
+    written = license_text(nested)
+    assert written is not None and parse_license(written, {}) is None

@@ -15,8 +15,8 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.text.normalise import Normalise
-from pipeline.sources.raw_documents import Keys, RawRecord
+from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_records
 
 SENTENCES = [
@@ -185,7 +185,7 @@ def test_white_space_in_a_page_separates_words(tmp_path: Path) -> None:
         page = html("utf-8").replace(b"de drukste", f"de{white}drukste".encode())
         (record,) = records(tmp_path, "x.html", page)
         assert record.fields is not None
-        assert Normalise().format(record.fields["text"]).split()[8:10] == ["de", "drukste"], white
+        assert TextNormalizer().format(record.fields["text"]).split()[8:10] == ["de", "drukste"], white
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
@@ -197,7 +197,7 @@ def test_a_text_with_its_byte_order_mark(tmp_path: Path, encoding: str) -> None:
 
 def records(folder: Path, name: str, content: bytes) -> list[RawRecord]:
     (folder / name).write_bytes(content)
-    return list(read_records(folder / name, name, Keys(), 10_000))
+    return list(read_records(folder / name, name, FieldNames(), 10_000))
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.html", PAGE), ("x.htm.gz", gzip.compress(PAGE))])

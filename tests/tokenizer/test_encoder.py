@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain.adopt import transfer
-from pipeline.tokenizer.encoder import token_bytes
+from pipeline.tokenizer.encoder import read_token_bytes
 
 TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]
 
@@ -40,7 +40,7 @@ def sentence_piece(folder: Path) -> Path:
 @pytest.mark.parametrize("kind", ["byte-level", "unigram", "SentencePiece"])
 def test_the_bytes_of_tokens_joined_are_the_text(kind: str, tmp_path: Path) -> None:
     path = sentence_piece(tmp_path) if kind == "SentencePiece" else byte_level(tmp_path, unigram=kind == "unigram")
-    tokenizer, found = Tokenizer.from_file(str(path)), token_bytes(path)
+    tokenizer, found = Tokenizer.from_file(str(path)), read_token_bytes(path)
     assert len(found) == tokenizer.get_vocab_size()
     for text in TEXTS:
         parts = [found[number] for number in tokenizer.encode(text, add_special_tokens=False).ids]
@@ -55,7 +55,7 @@ def test_the_bytes_of_tokens_joined_are_the_text(kind: str, tmp_path: Path) -> N
 
 def test_a_piece_comes_before_the_byte_that_stands_in_for_unknown_letters(tmp_path: Path) -> None:
     path = sentence_piece(tmp_path)
-    found, tokenizer = token_bytes(path), Tokenizer.from_file(str(path))
+    found, tokenizer = read_token_bytes(path), Tokenizer.from_file(str(path))
     assert [number for number, text in enumerate(found) if text == b"d"] == [102, tokenizer.token_to_id("d")]
     assert transfer([b"d", b"de", b"x"], found, {}, 3).rows == [
         [tokenizer.token_to_id("d")],
@@ -68,7 +68,7 @@ def test_a_tokenizer_whose_text_is_not_known_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     Tokenizer(models.WordPiece({"[UNK]": 0, "##de": 1}, unk_token="[UNK]")).save(str(path))
     with pytest.raises(InputError, match="neither byte-level nor SentencePiece's"):
-        token_bytes(path)
+        read_token_bytes(path)
     path.write_text("{}")
     with pytest.raises(InputError, match=r"is no tokenizer\.json that can be read"):
-        token_bytes(path)
+        read_token_bytes(path)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import is_validation
+from pipeline.corpus.documents import is_validation_cluster
 from pipeline.tokenizer import fertility, train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
@@ -58,7 +58,7 @@ def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: 
     assert result["tokenizer_sha256"] == sha256(tokenizer.read_bytes()).hexdigest()
     for path, language in zip(documents, ("nl", "en"), strict=True):
         rows = pq.read_table(path).to_pylist()
-        texts = [row["text"] for row in rows if is_validation(row["id"], FRACTION)]
+        texts = [row["text"] for row in rows if is_validation_cluster(row["id"], FRACTION)]
         measured = result["languages"][language]
         assert 0 < len(texts) < len(rows)
         assert measured["documents"] == len(texts)
@@ -97,8 +97,8 @@ def test_no_more_is_measured_of_a_language_than_asked(tokenizer: Path, documents
 def test_a_rare_language_is_not_looked_for_in_all_documents(
     tokenizer: Path, documents: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fertility, "MOST_HELD_OUT", 4)
-    monkeypatch.setattr("pipeline.tokenizer.sample.FIRST_DOCUMENTS", 10)
+    monkeypatch.setattr(fertility, "MAXIMUM_HELD_OUT", 4)
+    monkeypatch.setattr("pipeline.tokenizer.document_sample.FIRST_DOCUMENTS", 10)
     found = measure(tokenizer, documents)["languages"]
     assert 0 < sum(one["documents"] for one in found.values()) < 50, "about 4 ÷ 0.1 of the 240 are looked at"
 
@@ -134,7 +134,9 @@ def test_sentences_that_are_not_parallel_are_refused(
 def test_a_language_without_held_out_documents_is_measured_whole_and_marked(
     tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
-    rows = [row for row in pq.read_table(documents[0]).to_pylist() if not is_validation(row["id"], FRACTION)][:20]
+    rows = [row for row in pq.read_table(documents[0]).to_pylist() if not is_validation_cluster(row["id"], FRACTION)][
+        :20
+    ]
     frisian = write_documents("fy", [{**row, "language": "fy"} for row in rows])
     measured = measure(tokenizer, [*documents, frisian])["languages"]
     assert (measured["fy"]["held_out"], measured["fy"]["documents"]) == (False, 20)
@@ -145,7 +147,7 @@ def test_what_is_near_a_held_out_document_is_held_out(
     tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     rows = pq.read_table(documents[0]).to_pylist()
-    held_out = next(row["id"] for row in rows if is_validation(row["id"], FRACTION))
+    held_out = next(row["id"] for row in rows if is_validation_cluster(row["id"], FRACTION))
     near = write_documents("near", [{**row, "cluster": held_out} for row in rows])
     measured = measure(tokenizer, [near])["languages"]["nl"]
     assert (measured["held_out"], measured["documents"]) == (True, len(rows))

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation_cluster
 from pipeline.tokenizer import settings, train
-from pipeline.tokenizer.encoder import Encoder, load_encoder, spelling
+from pipeline.tokenizer.encoder import Encoder, load_encoder, token_spellings
 from pipeline.tokenizer.settings import TrainSettings
 
 SMALL = TrainSettings(vocabulary_size=450, validation_fraction=0.1)
@@ -81,11 +81,11 @@ def test_what_is_near_a_held_out_document_is_not_trained_on(
     tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
-    held_out = [row for row in rows if is_validation(str(row["id"]), SMALL.validation_fraction)]
+    held_out = [row for row in rows if is_validation_cluster(str(row["id"]), SMALL.validation_fraction)]
     for row in rows[:100]:
         row["cluster"] = held_out[0]["id"]
     near = train_in(tmp_path / "near", [write_documents("near", rows)])
-    rest = [row for row in rows[100:] if not is_validation(str(row["id"]), SMALL.validation_fraction)]
+    rest = [row for row in rows[100:] if not is_validation_cluster(str(row["id"]), SMALL.validation_fraction)]
     assert near.read_bytes() == train_in(tmp_path / "rest", [write_documents("rest", rest)]).read_bytes()
 
 
@@ -105,7 +105,7 @@ def test_more_files_are_read_than_may_be_open(
 def test_held_out_documents_do_not_shape_the_vocabulary(
     tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
-    name = next(f"x/{n}" for n in range(1000) if is_validation(f"x/{n}", SMALL.validation_fraction))
+    name = next(f"x/{n}" for n in range(1000) if is_validation_cluster(f"x/{n}", SMALL.validation_fraction))
     row = {"id": name, "text": "zwetsgrondel " * 500, "language": "nl", "language_score": 1.0, "source": "x"}
     extra = write_documents("extra", [{**row, "license": "CC0-1.0", "id_hash": id_hash(name)}])
     without, with_held_out = train_in(tmp_path / "a", documents), train_in(tmp_path / "b", [*documents, extra])
@@ -142,7 +142,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_every_text_comes_back(encoder: Encoder, text: str) -> None:
     ids = encoder.encode([text])[0]
     assert encoder.tokenizer.decode(ids, skip_special_tokens=False) == text
-    spelled, starts = spelling(encoder)
+    spelled, starts = token_spellings(encoder)
     assert b"".join(spelled[starts[n] : starts[n + 1]].tobytes() for n in ids) == text.encode()
 
 
@@ -177,7 +177,7 @@ def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, p
 
 @given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(train.DIGITS)))
 def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str) -> None:
-    text, cutter = "".join(parts), train.pretokenizer(digits)
+    text, cutter = "".join(parts), train.new_pretokenizer(digits)
 
     def pieces(part: str) -> list[str]:
         return [piece for piece, _ in cutter.pre_tokenize_str(part)]
@@ -185,13 +185,13 @@ def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "TEXT_CHARACTERS", 3)
         whole = [piece for part in text.split("<EMAIL>") for piece in pieces(part)]
-        assert [piece for part in train.split_lines(text, MARKERS) for piece in pieces(part)] == whole
-        assert "".join(train.split_lines(text, [])) == text
+        assert [piece for part in train.split_training_text(text, MARKERS) for piece in pieces(part)] == whole
+        assert "".join(train.split_training_text(text, [])) == text
 
 
 def test_long_texts_are_cut_at_line_ends() -> None:
     text = "regel één.\n" * 20_000
-    parts = list(train.split_lines(text, []))
+    parts = list(train.split_training_text(text, []))
     assert "".join(parts) == text and len(parts) == 4
     assert all(train.TEXT_CHARACTERS <= len(part) <= train.TEXT_CHARACTERS + 11 for part in parts[:-1])
 
@@ -232,20 +232,20 @@ def test_words_are_cut_as_documented(text: str, pieces: list[str]) -> None:
     ],
 )
 def test_digits_are_grouped_as_asked(digits: str, pieces: list[str]) -> None:
-    cut = train.pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
+    cut = train.new_pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
     assert ["1234567 1.234,56"[start:end] for _, (start, end) in cut] == pieces
 
 
 @given(st.text("0123456789٣", max_size=20))
 def test_groups_from_the_right_are_of_three_digits_but_the_first(number: str) -> None:
-    cut = train.pretokenizer("right").pre_tokenize_str(f"x{number}.")
+    cut = train.new_pretokenizer("right").pre_tokenize_str(f"x{number}.")
     groups = [end - start for _, (start, end) in cut][1:-1]
     assert sum(groups) == len(number) and all(group == 3 for group in groups[1:]) and all(0 < g <= 3 for g in groups)
 
 
 def test_long_numbers_are_cut_in_time_that_grows_with_their_length() -> None:
     began = time.process_time()
-    train.pretokenizer("right").pre_tokenize_str("7" * 200_000)
+    train.new_pretokenizer("right").pre_tokenize_str("7" * 200_000)
     assert time.process_time() - began < 10
 
 
@@ -254,7 +254,7 @@ def test_no_token_is_longer_than_asked(tmp_path: Path, documents: list[Path], ch
     short = chosen.model_copy(update={"longest_token_bytes": 5, "vocabulary_size": 330})
     for settings_of, longest in ((chosen, 6), (short, 5)):
         encoder = load_encoder(train_in(tmp_path / str(longest), documents, settings_of))
-        lengths = np.diff(spelling(encoder)[1])
+        lengths = np.diff(token_spellings(encoder)[1])
         assert lengths.max() >= 6 if longest == 6 else lengths.max() == 5
 
 

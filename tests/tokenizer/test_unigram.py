@@ -11,7 +11,7 @@ from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from pipeline.tokenizer import unigram
-from pipeline.tokenizer.train import pretokenizer
+from pipeline.tokenizer.train import new_pretokenizer
 from pipeline.tokenizer.unigram import Bytes, Integers, Reals, WordCounts, find_seed_pieces
 
 WORDS = {b"banaan": 5, b"bananen": 3, b"anna": 2, b"kanaal": 4, b"a": 9, "één".encode(): 1}
@@ -92,7 +92,7 @@ def test_expected_occurrences_are_those_of_all_cuts() -> None:
         for way, likelihood in zip(cuts(word, known), likely, strict=True):
             for piece in way:
                 wanted[piece] += count * likelihood / sum(likely)
-    found = unigram._expected(table(WORDS), unigram._trie(letters, starts), scores)
+    found = unigram._expected_counts(table(WORDS), unigram._build_trie(letters, starts), scores)
     assert found == pytest.approx(np.array([wanted[name] for name in names]))
 
 
@@ -108,10 +108,10 @@ def test_best_occurrences_and_losses_are_those_of_the_likeliest_cut() -> None:
     for word, count in WORDS.items():
         for piece in likeliest(word):
             wanted[piece] += count
-    trie = unigram._trie(letters, starts)
-    best = unigram._best(table(WORDS), trie, scores, np.diff(starts))
+    trie = unigram._build_trie(letters, starts)
+    best = unigram._viterbi_counts(table(WORDS), trie, scores, np.diff(starts))
     assert best.tolist() == [wanted[name] for name in names]
-    losses = unigram._losses(letters, starts, trie, scores, best)
+    losses = unigram._piece_losses(letters, starts, trie, scores, best)
     total = sum(wanted.values())
     for name, loss in zip(names, losses.tolist(), strict=True):
         if len(name) == 1:
@@ -128,17 +128,17 @@ def test_best_occurrences_and_losses_are_those_of_the_likeliest_cut() -> None:
 
 def test_pieces_hold_all_bytes_and_what_is_frequent() -> None:
     words = {b" polder": 50, b" polders": 20, b" dijk": 40, b" dijken": 20, b" zee": 30}
-    found = unigram.pieces(words, 259, 2, 64)
+    found = unigram.train_pieces(words, 259, 2, 64)
     assert len(found) == 259 and {bytes([byte]) for byte in range(256)} <= {piece for piece, _ in found}
     assert {b" polder", b" dijk", b" zee"} <= {piece for piece, _ in found}
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-    assert found == unigram.pieces(dict(reversed(words.items())), 259, 2, 64)
-    assert max(len(piece) for piece, _ in unigram.pieces(words, 300, 2, 3)) == 3
-    assert all(len(piece) == 1 for piece, _ in unigram.pieces(words, 300, 51 + 40 + 20 + 20 + 30, 64))
+    assert found == unigram.train_pieces(dict(reversed(words.items())), 259, 2, 64)
+    assert max(len(piece) for piece, _ in unigram.train_pieces(words, 300, 2, 3)) == 3
+    assert all(len(piece) == 1 for piece, _ in unigram.train_pieces(words, 300, 51 + 40 + 20 + 20 + 30, 64))
 
 
 def test_words_are_counted() -> None:
     texts = ["'t huis, 't huis", "huis é"]
-    counted = unigram.count_words(pretokenizer("left"), iter(texts), iter(texts))
+    counted = unigram.count_words(new_pretokenizer("left"), iter(texts), iter(texts))
     assert counted == {"'t": 1, "Ġ't": 1, "Ġhuis": 2, ",": 1, "huis": 1, "ĠÃ©": 1}
     assert list(counted) == sorted(counted)

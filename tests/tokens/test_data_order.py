@@ -16,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.ramp import Batches, RampStage
-from pipeline.tokens.data_order import StreamOrder, StreamShares, batch_hash, batch_words, count_reads, epochs, permute
+from pipeline.tokens.data_order import (
+    StreamOrder,
+    StreamShares,
+    batch_hash,
+    batch_hash_words,
+    count_epochs,
+    count_reads,
+    permute,
+)
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling
 from pipeline.tokens.token_reader import TokenReader
@@ -118,7 +126,7 @@ def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> N
     assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
     read = np.concatenate([mixed.batch(step) for step in range(8)])
     assert len({*read.tolist()}) == len(read) == 72, "no sequence twice"
-    assert [mixed.steps_of(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
+    assert [mixed.find_steps(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
 
 
 def test_a_batch_spreads_its_streams_over_its_places() -> None:
@@ -133,7 +141,7 @@ def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch
     mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
     sequence = int(mixed.batch(step)[at % batch_size])
     expected = [s for s in range(step + 1) for found in mixed.batch(s).tolist() if found == sequence]
-    assert mixed.steps_of(sequence, step + 1) == expected
+    assert mixed.find_steps(sequence, step + 1) == expected
 
 
 def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_million_samples() -> None:
@@ -146,7 +154,7 @@ def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_millio
         batch = mixed.batch(step)
     assert (time.process_time() - started) / 5 < 0.05
     started = time.process_time()
-    steps = mixed.steps_of(int(batch[7]), 30_000)
+    steps = mixed.find_steps(int(batch[7]), 30_000)
     assert time.process_time() - started < 1
     assert steps and all(batch[7] in mixed.batch(step) for step in steps)
 
@@ -169,17 +177,17 @@ def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> 
     chosen = Sampling.model_validate(sampling)
     sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
     read: Counter[tuple[str, ...]] = Counter()
-    sizes = {group: reader.row({group}.__contains__).tokens for group in reader.groups}
+    sizes = {group: reader.join_groups({group}.__contains__).tokens for group in reader.groups}
     for step in range(STEPS):
         for sequence in sampler.global_batch(step).tolist():
-            stream, _ = sampler.place(sequence)
+            stream, _ = sampler.locate(sequence)
             alike = sampler.groups[stream] or [*sizes]
             whole = sum(sizes[group] for group in alike)
             for group in alike:  # those of one stream are read alike
                 read[group] += T * sizes[group] / whole
     groups = json.loads(built.read_text())["train"]["groups"]
     assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
-    expected = epochs(groups, chosen, STEPS, Batches(T, BATCH))
+    expected = count_epochs(groups, chosen, STEPS, Batches(T, BATCH))
     assert expected.keys() == {source for source, _ in sizes}
     for source, times in expected.items():
         held = sum(size for (name, _), size in sizes.items() if name == source)
@@ -232,19 +240,19 @@ def test_it_is_the_sum_of_what_its_definition_says() -> None:
             b"".join([place.to_bytes(8, "little"), *(t.to_bytes(4, "little") for t in row)])
         ).digest()
         sums = [total + int.from_bytes(digest[4 * n : 4 * n + 4], "little") for n, total in enumerate(sums)]
-    assert batch_hash(batch_words(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
+    assert batch_hash(batch_hash_words(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 6, 12]))
 def test_the_parts_of_any_number_of_processes_add_up_to_it(seed: int, processes: int) -> None:
     tokens_BT = np.random.default_rng(seed).integers(0, 2**17, (12, 5))
     size = 12 // processes
-    parts = [batch_words(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
-    assert batch_hash(np.sum(parts, axis=0)) == batch_hash(batch_words(tokens_BT, 0))
+    parts = [batch_hash_words(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
+    assert batch_hash(np.sum(parts, axis=0)) == batch_hash(batch_hash_words(tokens_BT, 0))
 
 
 def test_another_order_another_token_and_a_place_too_far_are_seen() -> None:
     tokens_BT = np.arange(20).reshape(4, 5)
     others = [tokens_BT[::-1], tokens_BT + (tokens_BT == 19), tokens_BT[:3], tokens_BT[[0, 0, 2, 3]]]
-    hashes = [batch_hash(batch_words(rows, 0)) for rows in (tokens_BT, *others)]
-    assert len({*hashes, batch_hash(batch_words(tokens_BT, 1))}) == 6
+    hashes = [batch_hash(batch_hash_words(rows, 0)) for rows in (tokens_BT, *others)]
+    assert len({*hashes, batch_hash(batch_hash_words(tokens_BT, 1))}) == 6

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import OF_SOURCE
+from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens import index
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
 from pipeline.tokens.shard_files import MappedShard, decode_places, open_shard
@@ -69,7 +69,7 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
         assert sum(group["tokens"] for group in described[groups].values()) == (
             described["train"]["tokens"] + described["validation"]["tokens"]
         )
-    assert set(described["licenses"]) == {"CC0-1.0", OF_SOURCE}
+    assert set(described["licenses"]) == {"CC0-1.0", SOURCE_LICENSE}
 
 
 def test_index_does_not_depend_on_where_the_run_lies(built: Path, copied: Path) -> None:

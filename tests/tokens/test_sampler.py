@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.data_order import mix, permute
-from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.sampler import Sampler, document_limits, share_of
+from pipeline.tokens.data_order import permute, splitmix64
+from pipeline.tokens.sampler import Sampler, document_boundaries, rank_share
 from pipeline.tokens.settings import Sampling
 from pipeline.tokens.token_reader import TokenReader
+from pipeline.tokens.validation_set import ValidationSet
 
 T = 16
 
@@ -68,7 +68,7 @@ def test_each_place_is_equally_likely_over_epochs(size: int) -> None:
 def test_mixer_gives_the_published_outputs_of_splitmix64() -> None:
     golden = 0x9E3779B97F4A7C15
     states = np.array([(1234567 + number * golden) % 2**64 for number in range(3)], dtype=np.uint64)
-    assert mix(states).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert splitmix64(states).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
@@ -84,7 +84,7 @@ def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
 @given(step=st.integers(0, 10**6), world_size=st.sampled_from([1, 2, 4, 8]))
 def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader, step: int, world_size: int) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
-    shares = [share_of(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
+    shares = [rank_share(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
     assert {len(share) for share in shares} == {8 // world_size}
     assert np.concatenate(shares).tolist() == sampler.global_batch(step).tolist()
     tokens = [sampler.batch_tokens(step, rank, world_size) for rank in range(world_size)]
@@ -123,7 +123,7 @@ def test_the_longest_possible_sequence_works_and_one_more_is_refused(reader: Tok
 
 def test_a_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenReader) -> None:
     with pytest.raises(InputError, match="global_batch_size 8 cannot be shared by 3 ranks"):
-        share_of(Sampler(reader, T, 8, seed=1).global_batch(0), 0, 3)
+        rank_share(Sampler(reader, T, 8, seed=1).global_batch(0), 0, 3)
 
 
 def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> Sampler:
@@ -136,7 +136,7 @@ def sources_of(sampler: Sampler, step: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for tokens_T, (stream, start) in rows:
         assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))
-        found.update({row["source"] for row in sampler.rows[stream].document_rows(start, T)})
+        found.update({row["source"] for row in sampler.rows[stream].documents_in(start, T)})
     return found
 
 
@@ -158,7 +158,7 @@ def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader
 def test_a_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
     sampler = mixed(reader, **keys)
     for step in (0, 10**6):
-        shares = [share_of(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
+        shares = [rank_share(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
         assert np.concatenate(shares).tolist() == sampler.global_batch(step).tolist()
 
 
@@ -214,9 +214,9 @@ def test_documents_begin_where_they_do_and_with_their_row(reader: TokenReader) -
     input_BT, _ = sampler.batch_tokens(0)
     expected = []
     for row, number in enumerate(sampler.global_batch(0).tolist()):
-        documents = reader.document_rows(number * 200, 200)
+        documents = reader.documents_in(number * 200, 200)
         expected += [row * 200 + max(document["start"] - number * 200, 0) for document in documents]
-    limits = document_limits(input_BT, reader.begin_of_text_id)
+    limits = document_boundaries(input_BT, reader.begin_of_text_id)
     assert limits.dtype == np.int32 and limits.tolist() == [*expected, 800] and len(expected) > 4
 
 
@@ -232,4 +232,4 @@ def test_tokens_outside_the_vocabulary_are_refused(built: Path, tmp_path: Path) 
     with pytest.raises(InputError, match="holds the token 65535 of a vocabulary of 320: it was altered"):
         Sampler(reader, 16, reader.tokens // 16 - 1, seed=1).batch_tokens(0)
     with pytest.raises(InputError, match="was altered"):
-        list(HeldOut(index).batches(16, 8))
+        list(ValidationSet(index).batches(16, 8))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.documents import id_hash, is_validation_cluster
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.settings import ShardSettings
@@ -59,7 +59,7 @@ def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
                 assert [row[name] for name in ("source", "language", "license")] == [
                     source[name] for name in ("source", "language", "license")
                 ]
-                assert is_validation(row["id"], 0.2) == (split == "validation")
+                assert is_validation_cluster(row["id"], 0.2) == (split == "validation")
                 assert id_hash(row["id"]) * 3 >> 64 == number
                 seen.append(row["id"])
     assert sorted(seen) == sorted(expected)
@@ -105,7 +105,7 @@ def test_removing_a_document_changes_one_shard_only(
     built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     rows = pq.read_table(documents[0]).to_pylist()
-    removed = next(row["id"] for row in rows if not is_validation(row["id"], 0.2))
+    removed = next(row["id"] for row in rows if not is_validation_cluster(row["id"], 0.2))
     changed = write(tmp_path / "nl.parquet", [row for row in rows if row["id"] != removed])
     before = bytes_of(built)
     after = bytes_of(build_tokens(tmp_path / "tokens", [changed, documents[1]], tokenizer))
@@ -129,7 +129,7 @@ def test_what_is_near_a_document_is_on_its_side_of_the_split(
     }
     clusters = {split: {row["cluster"] for row in rows if row["id"] in found} for split, found in ids.items()}
     assert not clusters["train"] & clusters["validation"]
-    assert ids["validation"] == {row["id"] for row in rows if is_validation(row["cluster"], 0.2)}
+    assert ids["validation"] == {row["id"] for row in rows if is_validation_cluster(row["cluster"], 0.2)}
     assert 30 < len(ids["validation"]) < 90
 
 

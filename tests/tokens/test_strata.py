@@ -23,10 +23,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.ramp import Batches
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
-from pipeline.tokens.data_order import epochs
+from pipeline.tokens.data_order import count_epochs
 from pipeline.tokens.sampler import Sampler
-from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bins
-from pipeline.tokens.shard import columns_of, is_in, with_strata
+from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bin_names
+from pipeline.tokens.shard import assign_strata, group_condition, stratum_columns
 from pipeline.tokens.shard_files import open_shard
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.workflow.steps import step_settings
@@ -137,9 +137,9 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
     read: Counter[str] = Counter()
     for step in range(STEPS):
         for sequence in sampler.global_batch(step).tolist():
-            stream, position = sampler.place(sequence)
+            stream, position = sampler.locate(sequence)
             names = {group[place] for group in sampler.groups[stream]}
-            of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].document_rows(position, T)}
+            of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].documents_in(position, T)}
             assert of_text <= names, "the tokens that are read are of the groups that the stream is for"
             sizes = Counter({group[place]: reader.groups[group] for group in sampler.groups[stream]})
             for name, size in sizes.items():
@@ -148,7 +148,7 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
     held = Counter({name: 0 for name in {group[chosen.by] for group in groups}})
     for group in groups:
         held[group[chosen.by]] += group["tokens"]
-    for name, times in epochs(groups, chosen, STEPS, Batches(T, BATCH), chosen.by).items():
+    for name, times in count_epochs(groups, chosen, STEPS, Batches(T, BATCH), chosen.by).items():
         assert times == pytest.approx(read[name] / held[name], rel=0.2, abs=0.05)
     if chosen.by == "cluster_size":
         of_one = read["below 2"] / held["below 2"]
@@ -182,24 +182,24 @@ def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | Non
     strata = Strata(quality=bounds)
     columns = {"source": ["s"] * len(values), "language": ["nl"] * len(values)}
     batch = pa.record_batch({**columns, "quality": pa.array([*values], pa.float64())})
-    assert columns_of(strata) == ["source", "language", "quality"]
-    told = with_strata(batch, strata, {}, {}).to_pylist()
+    assert stratum_columns(strata) == ["source", "language", "quality"]
+    told = assign_strata(batch, strata, {}, {}).to_pylist()
     for number, (value, group) in enumerate(zip(values, told, strict=True)):
         least = [bound for bound in bounds if value is not None and bound <= value]
         expected = "unknown" if value is None else f"from {least[-1]}" if least else f"below {bounds[0]}"
         assert group["quality"] == expected
         inside = [row for row, of in enumerate(told) if of == group]
-        assert batch.filter(is_in(group, strata, {})).num_rows == len(inside), f"number {number}"
-    assert len({*bins(bounds)}) == len(bounds) + 1
+        assert batch.filter(group_condition(group, strata, {})).num_rows == len(inside), f"number {number}"
+    assert len({*bin_names(bounds)}) == len(bounds) + 1
 
 
 def test_a_document_without_a_licence_of_its_own_is_in_the_stratum_of_that_of_its_source() -> None:
     strata = Strata(license=True)
     columns = {"source": ["s", "s", "s", "t"], "language": ["nl"] * 4, "license": [None, "MIT", "CC0-1.0", "MIT"]}
     batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has documents with their own licence alone
-    told = with_strata(batch, strata, {}, licenses).to_pylist()
+    told = assign_strata(batch, strata, {}, licenses).to_pylist()
     assert [row["license"] for row in told] == ["MIT", "MIT", "CC0-1.0", "MIT"]
-    assert [batch.filter(is_in(group, strata, licenses)).num_rows for group in told] == [2, 2, 1, 1]
+    assert [batch.filter(group_condition(group, strata, licenses)).num_rows for group in told] == [2, 2, 1, 1]
 
 
 def test_bounds_must_ascend() -> None:

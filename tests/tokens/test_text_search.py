@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
-from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.documents import id_hash, is_validation_cluster
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens import suffix_search
 from pipeline.tokens import suffixes as suffixes_step
@@ -35,7 +35,7 @@ def sort_suffixes(index: Path, tokenizer: Path) -> None:
 def texts(documents: list[Path]) -> dict[str, str]:
     """Return the training documents: id to text."""
     rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
-    return {row["id"]: row["text"] for row in rows if not is_validation(row["id"], FRACTION)}
+    return {row["id"]: row["text"] for row in rows if not is_validation_cluster(row["id"], FRACTION)}
 
 
 @pytest.fixture(scope="module", params=["uint16", "uint32"])
@@ -88,10 +88,10 @@ def test_a_decomposed_text_is_found_where_the_composed_one_stands(search: TextSe
     """Places are those of the text as it is given: letters that are two characters there are one in the documents."""
     held = next(text for text in texts.values() if "é" in text[10:60])[10:60]
     apart = unicodedata.normalize("NFD", held)
-    (whole,), (found,) = search.parts(f"@@ {held} @@", 30), search.parts(f"@@ {apart} @@", 30)
+    (whole,), (found,) = search.find_parts(f"@@ {held} @@", 30), search.find_parts(f"@@ {apart} @@", 30)
     assert len(apart) > len(held) and apart.startswith(f"@@ {apart} @@"[found.start : found.end].strip())
     assert described(search, [found])[0][2] == described(search, [whole])[0][2]
-    assert search.holds(apart) and search.holds(held) and not search.holds(f"{apart}@@")
+    assert search.contains(apart) and search.contains(held) and not search.contains(f"{apart}@@")
 
 
 PIECES = [
@@ -122,7 +122,7 @@ def test_the_parts_are_those_of_brute_force(
     cut = [held[document % len(held)] for document, _, _ in numbers]
     quotes = [text[at % max(len(text), 1) :][:size] for text, (_, at, size) in zip(cut, numbers, strict=True)]
     text = "".join(piece + quote for piece, quote in zip(pieces, [*quotes, "", "", ""], strict=False))
-    assert described(search, search.parts(text, minimum)) == brute(text, minimum, texts)
+    assert described(search, search.find_parts(text, minimum)) == brute(text, minimum, texts)
 
 
 WORDS = ["de polder ", "gemalen ", "gemaal ", "het gemaal ", "een dijk ", "dijken ", "polders ", "één ", "sluis\n"]
@@ -144,7 +144,7 @@ def monotonous(
     ]
     index = build_tokens(folder / "main", [write(folder / "documents.parquet", rows)], tokenizer)
     sort_suffixes(index, tokenizer)
-    held = {str(row["id"]): str(row["text"]) for row in rows if not is_validation(str(row["id"]), FRACTION)}
+    held = {str(row["id"]): str(row["text"]) for row in rows if not is_validation_cluster(str(row["id"]), FRACTION)}
     return TextSearch(index, tokenizer), held
 
 
@@ -159,7 +159,7 @@ def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
 ) -> None:
     search, texts = monotonous
     text = "".join(word[cut:] for word, cut in words)
-    parts = search.parts(text, minimum)
+    parts = search.find_parts(text, minimum)
     assert described(search, parts) == brute(text, minimum, texts)
     longest = max(map(len, WORDS))
     for part in parts:
@@ -173,20 +173,20 @@ def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
     search: TextSearch, texts: dict[str, str]
 ) -> None:
     row = search.rows[0]
-    (first, second) = [row["id"] for row in row.document_rows(0, row.tokens) if len(texts[row["id"]]) > 60][:2]
+    (first, second) = [row["id"] for row in row.documents_in(0, row.tokens) if len(texts[row["id"]]) > 60][:2]
     for part in (texts[first], texts[first][:40], texts[first][-40:], texts[first][3:-3]):
-        (found,) = search.parts(part, 40)
+        (found,) = search.find_parts(part, 40)
         assert (found.start, found.end) == (0, len(part))
         assert first in {row["id"] for row in search.documents(found)}
     end, start = texts[first][-30:], texts[second][:30]
-    assert [end, start] == [(end + start)[p.start : p.end] for p in search.parts(end + start, 30)]
+    assert [end, start] == [(end + start)[p.start : p.end] for p in search.find_parts(end + start, 30)]
 
 
 def test_one_changed_word_parts_a_quote_in_two(search: TextSearch, texts: dict[str, str]) -> None:
     text = next(text for text in texts.values() if len(text) > 200)
     changed = f"{text[:100]}#{text[101:]}"
-    assert [(part.start, part.end) for part in search.parts(changed, 60)] == [(0, 100), (101, len(text))]
-    assert search.parts("nothing of this was ever written by anybody at all", 20) == []
+    assert [(part.start, part.end) for part in search.find_parts(changed, 60)] == [(0, 100), (101, len(text))]
+    assert search.find_parts("nothing of this was ever written by anybody at all", 20) == []
 
 
 def test_documents_of_two_licences_are_both_named(
@@ -203,8 +203,8 @@ def test_documents_of_two_licences_are_both_named(
     index = build_tokens(tmp_path / "main", [write(tmp_path / "documents.parquet", rows)], tokenizer)
     sort_suffixes(index, tokenizer)
     search = TextSearch(index, tokenizer)
-    (part,) = search.parts(quote, 40)
-    held = {row["id"]: row["license"] for row in rows if not is_validation(str(row["id"]), FRACTION)}
+    (part,) = search.find_parts(quote, 40)
+    held = {row["id"]: row["license"] for row in rows if not is_validation_cluster(str(row["id"]), FRACTION)}
     assert {row["id"]: row["license"] for row in search.documents(part)} == held
     assert set(held.values()) == {"CC0-1.0", "CC-BY-4.0"}
     (index.parent / "train/0.arrow").replace(index.parent / "train/other.arrow")
@@ -230,7 +230,7 @@ def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
     search = TextSearch(folder / "index.json", tokenizer)
     with pytest.raises(InputError, match="a suffix array was altered"):
         for word in TEXT_WORDS:
-            search.parts(word, 1)
+            search.find_parts(word, 1)
 
 
 TEXT_WORDS = ["de polder", "gemalen", "the miller", "zee en", "café", "opent elke morgen", "counted", "sluis", "'s"]
@@ -240,7 +240,7 @@ def test_where_there_is_no_room_for_a_position_none_is_written(search: TextSearc
     shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
     word = np.frombuffer(search._words[number], dtype=np.uint8)
     places = np.full(3, -7, dtype=np.int64)
-    assert suffix_search.of_token(shard, word, number, places[1:1]) > 1, "they are counted all the same"
+    assert suffix_search.find_token(shard, word, number, places[1:1]) > 1, "they are counted all the same"
     reach = suffix_search.reachable_bytes(search._vocabulary, word)
-    assert suffix_search.occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
+    assert suffix_search.find_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
     assert places[0] == places[2] == -7 != places[1]

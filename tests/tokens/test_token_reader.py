@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens.shard_files import MappedShard, open_shard
-from pipeline.tokens.token_reader import TokenReader, refuse_altered
+from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple
     position = 0
     for name, tokens in rows:
         for at in {position, position + len(tokens) // 2, position + len(tokens) - 1}:
-            assert reader.document_rows(at, 1)[0]["id"] == name
+            assert reader.documents_in(at, 1)[0]["id"] == name
         position += len(tokens)
 
 
@@ -66,7 +66,7 @@ def test_spans_are_the_documents_that_a_stretch_touches(
     ends = np.cumsum([len(tokens) for _, tokens in rows]).tolist()
     spans = [(name, end - len(tokens), end) for (name, tokens), end in zip(rows, ends, strict=True)]
     touched = [span for span in spans if span[1] < start + length and span[2] > start]
-    found = [(row["id"], row["start"], row["end"]) for row in reader.document_rows(start, length)]
+    found = [(row["id"], row["start"], row["end"]) for row in reader.documents_in(start, length)]
     assert found == touched
 
 
@@ -113,14 +113,14 @@ def test_a_shard_that_was_written_after_its_index_is_read_and_refused_where_it_d
     path = copied.parent / "train/1.arrow"
     whole = path.read_bytes()
     path.write_bytes(whole)
-    refuse_altered(copied)
+    check_altered_shards(copied)
     place = whole.index(b"nl/")  # the identifier of a document: of the same size, and no token
     path.write_bytes(whole[:place] + b"en" + whole[place + 2 :])
     TokenReader(copied, "train")
     with pytest.raises(InputError, match=r"train/1\.arrow has other bytes than .*index\.json says: it was altered"):
-        refuse_altered(copied)
+        check_altered_shards(copied)
     os.utime(path, ns=(0, 0))
-    refuse_altered(copied)
+    check_altered_shards(copied)
 
 
 def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: Path) -> None:
@@ -133,21 +133,21 @@ def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: 
     assert set(reader.groups) == {("nl_book", "nl"), ("en_book", "en")}
     for group, tokens in reader.groups.items():
         expected = [token for row in rows if (row["source"], row["language"]) == group for token in row["tokens"]]
-        found = reader.row({group}.__contains__)
+        found = reader.join_groups({group}.__contains__)
         assert found.read(0, found.tokens).tolist() == expected
         assert tokens == found.tokens == len(expected)
-    assert reader.row(lambda group: True).tokens == reader.tokens
+    assert reader.join_groups(lambda group: True).tokens == reader.tokens
 
 
 def test_every_document_is_found_and_no_other(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
     position = 0
     for name, tokens in rows:
         shard = id_hash(name) * 3 >> 64
-        assert reader.find(name, id_hash(name), shard) == (position, position + len(tokens))
-        assert reader.find(name, id_hash(name), (shard + 1) % 3) is None
-        assert reader.find(f"{name}?", id_hash(name), shard) is None
+        assert reader.find_document(name, id_hash(name), shard) == (position, position + len(tokens))
+        assert reader.find_document(name, id_hash(name), (shard + 1) % 3) is None
+        assert reader.find_document(f"{name}?", id_hash(name), shard) is None
         position += len(tokens)
-    assert reader.find("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
+    assert reader.find_document("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
 
 
 def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeyp
     reader = TokenReader(built, "train")
     assert np.array_equal(reader.read(0, reader.tokens), expected)
     assert len(reader.views) > 3  # the stretch was joined from several
-    assert sum(reader.row({group}.__contains__).tokens for group in reader.groups) == reader.tokens
+    assert sum(reader.join_groups({group}.__contains__).tokens for group in reader.groups) == reader.tokens
     with pytest.raises(AssertionError, match="is read in full"):
-        reader.document_rows(int(borders[1]), 1)
+        reader.documents_in(int(borders[1]), 1)
 
 
 @given(data=st.data())

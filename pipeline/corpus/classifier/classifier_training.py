@@ -17,25 +17,25 @@ from scipy.special import ndtri
 
 from pipeline.core.confidence_intervals import CONFIDENCE, Ratio, share
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, buckets
-from pipeline.corpus.copies.similarity import MinhashSignature
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, ngram_buckets
+from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
-from pipeline.corpus.settings import Normalisation, Seeds, Signatures
-from pipeline.corpus.text.normalise import Normalise
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.settings import Normalization, SeedFile, SignatureSettings
+from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.text_normalizer import TextNormalizer
 from pipeline.corpus.text.word_hashes import hash_texts
-from pipeline.sources.raw_documents import Keys, raw_documents
+from pipeline.sources.raw_documents import FieldNames, make_raw_documents
 from pipeline.sources.record_formats import read_records
 
 Booleans = npt.NDArray[np.bool_]
 
-REGULARISATION = 1e-5
-LARGEST_GAP = 1e-3  # nats of a text
-MOST_ROUNDS = 200
+REGULARIZATION = 1e-5
+MAXIMUM_GAP = 1e-3  # nats of a text
+MAXIMUM_ROUNDS = 200
 THRESHOLD = 0.5  # of the score from which on a text is told to be good
 
 
-class Shares(NamedTuple):
+class NgramShares(NamedTuple):
     """Of each text which share of its n-grams is in which bucket: N texts, M shares that are not 0.
 
     Attributes:
@@ -47,37 +47,37 @@ class Shares(NamedTuple):
     shares_M: npt.NDArray[np.float32]
     bounds: npt.NDArray[np.int64]
 
-    def of(self, texts: npt.NDArray[np.int64]) -> Shares:
+    def select(self, texts: npt.NDArray[np.int64]) -> NgramShares:
         """Return the shares of some of the texts, which are given by their places."""
         sizes = np.diff(self.bounds)[texts]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         places = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][texts] - bounds[:-1], sizes)
-        return Shares(self.buckets_M[places], self.shares_M[places], bounds)
+        return NgramShares(self.buckets_M[places], self.shares_M[places], bounds)
 
 
-def shares(texts: Iterable[str]) -> Shares:
+def ngram_shares(texts: Iterable[str]) -> NgramShares:
     """Return the shares of the n-grams of texts, none of which is held."""
     found, parts, sizes = [], [], [0]
     for text in texts:
-        all_of_text = buckets(text)
+        all_of_text = ngram_buckets(text)
         different, counts = np.unique(all_of_text, return_counts=True)
         found.append(different)
         parts.append((counts / max(len(all_of_text), 1)).astype(np.float32))
         sizes.append(len(different))
-    return Shares(
+    return NgramShares(
         np.concatenate([np.empty(0, np.int32), *found]),
         np.concatenate([np.empty(0, np.float32), *parts]),
         np.cumsum(sizes),
     )
 
 
-def balanced(good: Booleans) -> Floats:
+def class_weights(good: Booleans) -> Floats:
     """Return the weight of each text, (N,): good ones and bad ones together weigh half each."""
     return np.asarray(np.where(good, 0.5 / max(good.sum(), 1), 0.5 / max((~good).sum(), 1)))
 
 
-@compiled
-def _round(
+@cached_njit
+def _update_duals(
     buckets_M: npt.NDArray[np.int32],
     shares_M: npt.NDArray[np.float32],
     bounds: npt.NDArray[np.int64],
@@ -94,15 +94,15 @@ def _round(
             value += shares_M[place] * model_B[buckets_M[place]]
             norm += shares_M[place] * shares_M[place]
         wanted = 1.0 / (1.0 + np.exp(signs_N[text] * value))
-        step = (wanted - duals_N[text]) / (1.0 + weights_N[text] * norm / (4.0 * REGULARISATION))
+        step = (wanted - duals_N[text]) / (1.0 + weights_N[text] * norm / (4.0 * REGULARIZATION))
         duals_N[text] += step
-        change = step * signs_N[text] * weights_N[text] / REGULARISATION
+        change = step * signs_N[text] * weights_N[text] / REGULARIZATION
         for place in range(bounds[text], bounds[text + 1]):
             model_B[buckets_M[place]] += change * shares_M[place]
 
 
-@compiled
-def means(
+@cached_njit
+def mean_weights(
     buckets_M: npt.NDArray[np.int32],
     shares_M: npt.NDArray[np.float32],
     bounds: npt.NDArray[np.int64],
@@ -121,7 +121,7 @@ def _entropy(duals: Floats) -> Floats:
     return -(inside * np.log(inside) + (1 - inside) * np.log1p(-inside))
 
 
-def train(seeds: Shares, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
+def train(seeds: NgramShares, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
     """Return the weight of each bucket, (BUCKETS,), by which a text's mean weight tells whether it is good.
 
     Least is the mean of log(1 + exp(-mean weight)) of good texts, with + of bad ones, both classes weighing half, plus
@@ -132,15 +132,15 @@ def train(seeds: Shares, good: Booleans) -> tuple[npt.NDArray[np.float32], float
     Returns:
         The weights, and by how much the sum can still be above the least one: the gap between primal and dual.
     """
-    signs, weights = np.where(good, 1.0, -1.0), balanced(good)
+    signs, weights = np.where(good, 1.0, -1.0), class_weights(good)
     duals, model = np.zeros(len(good)), np.zeros(BUCKETS)
     generator = np.random.Generator(np.random.PCG64(1))
     gap = np.inf
-    for _ in range(MOST_ROUNDS):
-        _round(*seeds, generator.permutation(len(good)), signs, weights, duals, model)
-        losses = np.logaddexp(0, -signs * means(*seeds, model))
-        gap = float((weights * (losses - _entropy(duals))).sum() + REGULARISATION * (model * model).sum())
-        if gap < LARGEST_GAP:
+    for _ in range(MAXIMUM_ROUNDS):
+        _update_duals(*seeds, generator.permutation(len(good)), signs, weights, duals, model)
+        losses = np.logaddexp(0, -signs * mean_weights(*seeds, model))
+        gap = float((weights * (losses - _entropy(duals))).sum() + REGULARIZATION * (model * model).sum())
+        if gap < MAXIMUM_GAP:
             break
     return model.astype(np.float32), gap
 
@@ -153,7 +153,7 @@ def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
     """
     number_good, number_bad = int(good.sum()), int((~good).sum())
     wanted = np.where(good, (number_good + 1) / (number_good + 2), 1 / (number_bad + 2))
-    weights = balanced(good)
+    weights = class_weights(good)
     centre, scale = float(values.mean()), float(values.std()) or 1.0
     rows = np.stack([(values - centre) / scale, np.ones(len(values))])
     found = np.zeros(2)
@@ -194,7 +194,7 @@ def area_under_curve(scores: Floats, good: Booleans) -> Ratio:
     return Ratio(value, low, high)
 
 
-def _share(hits: Booleans) -> dict[str, Any] | None:
+def _share_with_interval(hits: Booleans) -> dict[str, Any] | None:
     return share(hits, np.ones(len(hits)))._asdict() if len(hits) else None
 
 
@@ -207,21 +207,21 @@ def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
     either = told | good
     overlap = share((told & good)[either], np.ones(int(either.sum())))
     return {
-        "precision": _share(good[told]),
-        "recall": _share(told[good]),
+        "precision": _share_with_interval(good[told]),
+        "recall": _share_with_interval(told[good]),
         "f1": overlap.of(lambda shared: 2 * shared / (1 + shared))._asdict(),
         "auc": area_under_curve(scores, good)._asdict(),
     }
 
 
-LEAST_TEXTS = 50
+MINIMUM_TEXTS = 50
 HELD_OUT, CALIBRATION = 0.2, 0.1
-LARGEST_BYTES = 20_000_000
+MAXIMUM_RECORD_BYTES = 20_000_000
 
 Places = npt.NDArray[np.int64]
 
 
-class Texts(NamedTuple):
+class SeedTexts(NamedTuple):
     """What is kept of N texts, no two of which are near copies, in the order of their hashes.
 
     Attributes:
@@ -229,7 +229,7 @@ class Texts(NamedTuple):
         stop_words_N: the share of stop words; all 0 where none are known for the language.
     """
 
-    shares: Shares
+    shares: NgramShares
     good_N: Booleans
     held_out_N: Booleans
     sets_N: Places
@@ -237,7 +237,7 @@ class Texts(NamedTuple):
     stop_words_N: Floats
 
 
-class Parts(NamedTuple):
+class TextSplits(NamedTuple):
     """The places of the texts that are trained on, calibrated with, held out of the same files, and of other files."""
 
     training: Places
@@ -246,15 +246,17 @@ class Parts(NamedTuple):
     other_files: Places
 
 
-def _texts(seeds: Seeds, path: Path, normalise: Normalise) -> Iterator[str]:
+def _read_texts(seeds: SeedFile, path: Path, normalise: TextNormalizer) -> Iterator[str]:
     """Yield the texts of a file as documents are written; records without one are left out."""
-    keys = Keys(text=seeds.text_key, id="", url="", holder="")  # they are not read
-    for found, _ in raw_documents(read_records(path, path.name, keys, LARGEST_BYTES), path.name, keys):
+    keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # they are not read
+    for found, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
         if found.text is not None and (text := normalise.format(found.text)):
             yield text
 
 
-def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisation: Normalisation) -> Texts:
+def read_seed_texts(
+    language: str, sets: Sequence[SeedFile], files: Sequence[Path], normalisation: Normalization
+) -> SeedTexts:
     """Return what the texts of some files are known by; near copies are one text.
 
     Of near copies the one with the least hash stays, but one of a file with `held_out` before all others, so that
@@ -263,7 +265,7 @@ def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisat
     Raises:
         InputError: a file has no text, a text is good and bad, or a class has too few different texts.
     """
-    normalise, stop_words = Normalise(normalisation), hash_texts(FUNCTION_WORDS.get(language, []))[0]
+    normalise, stop_words = TextNormalizer(normalisation), hash_texts(FUNCTION_WORDS.get(language, []))[0]
     seen: dict[bytes, int] = {}
     signatures: list[list[int]] = []
     numbers: list[int] = []
@@ -271,10 +273,10 @@ def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisat
     common: list[float] = []
 
     def new_texts() -> Iterator[str]:
-        minhash = MinhashSignature(Signatures())
+        minhash = MinhashSigner(SignatureSettings())
         for number, (seeds, path) in enumerate(zip(sets, files, strict=True)):
             is_empty = True
-            for text in _texts(seeds, path, normalise):
+            for text in _read_texts(seeds, path, normalise):
                 is_empty = False
                 place = seen.setdefault(hashlib.sha256(text.encode()).digest(), len(numbers))
                 if place < len(numbers):
@@ -288,7 +290,7 @@ def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisat
                         numbers[place] = number
                     continue
                 numbers.append(number)
-                signatures.append(minhash.keys(text)[1])
+                signatures.append(minhash.band_keys(text)[1])
                 characters.append(len(text))
                 words = hash_texts([text])[0]
                 common.append(float(np.isin(words, stop_words).sum()) / max(len(words), 1))
@@ -299,26 +301,26 @@ def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisat
                     "leave the file out"
                 )
 
-    found = shares(new_texts())
+    found = ngram_shares(new_texts())
     sets_N = np.array(numbers)
     held_out = np.array([seeds.held_out for seeds in sets])
     ranks = np.empty(len(seen), dtype=np.int64)
     ranks[np.array(sorted(range(len(seen)), key=[*seen].__getitem__))] = np.arange(len(seen))
     order = np.lexsort((ranks, ~held_out[sets_N]))
-    clusters = _clusters(np.array(signatures, dtype=np.uint64))
+    clusters = _cluster_near_duplicates(np.array(signatures, dtype=np.uint64))
     _, first = np.unique(clusters[order], return_index=True)
     kept = order[first]
     kept = kept[np.argsort(ranks[kept])]
     good = np.array([seeds.label == "good" for seeds in sets])
     for label, wanted in (("good", good), ("bad", ~good)):
         number = int((wanted & ~held_out)[sets_N[kept]].sum())
-        if number < LEAST_TEXTS:
+        if number < MINIMUM_TEXTS:
             raise InputError(
                 f"quality.{language}: there are {number} different {label} texts to train on (near copies count "
-                f"once) and {LEAST_TEXTS} are needed: add files to {label}"
+                f"once) and {MINIMUM_TEXTS} are needed: add files to {label}"
             )
-    return Texts(
-        found.of(kept),
+    return SeedTexts(
+        found.select(kept),
         good[sets_N[kept]],
         held_out[sets_N[kept]],
         sets_N[kept],
@@ -327,7 +329,7 @@ def read(language: str, sets: Sequence[Seeds], files: Sequence[Path], normalisat
     )
 
 
-def _clusters(keys_NB: npt.NDArray[np.uint64]) -> Places:
+def _cluster_near_duplicates(keys_NB: npt.NDArray[np.uint64]) -> Places:
     """Return for each text the number of its cluster: texts that agree in a band are in one, as in deduplication."""
     pairs = [np.empty((0, 2), dtype=np.int64)]
     for keys in keys_NB.T:
@@ -339,7 +341,7 @@ def _clusters(keys_NB: npt.NDArray[np.uint64]) -> Places:
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
-def divide(texts: Texts) -> Parts:
+def split_texts(texts: SeedTexts) -> TextSplits:
     """Return which texts are for what: of each class those of least hash are held out, the next ones calibrate."""
     parts: tuple[list[Places], list[Places], list[Places]] = ([], [], [])
     for wanted in (texts.good_N, ~texts.good_N):
@@ -349,4 +351,4 @@ def divide(texts: Texts) -> Parts:
         for part, chosen in zip(parts, (places[second:], places[first:second], places[:first]), strict=True):
             part.append(chosen)
     training, calibration, held_out = (np.sort(np.concatenate(part)) for part in parts)
-    return Parts(training, calibration, held_out, np.flatnonzero(texts.held_out_N))
+    return TextSplits(training, calibration, held_out, np.flatnonzero(texts.held_out_N))

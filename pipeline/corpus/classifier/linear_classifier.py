@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from pipeline.core import atomic_files
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Buckets = npt.NDArray[np.int32]
@@ -30,14 +30,14 @@ _PAIR, _MIX, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD
 _FOLD = np.uint64(32)
 
 
-@compiled
+@cached_njit
 def _bucket(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> _HALF)) * _MIX
     return (value ^ (value >> _HALF)) * _MIX >> _SHIFT
 
 
-@compiled
-def _kind(data: Bytes, place: int) -> int:
+@cached_njit
+def _byte_kind(data: Bytes, place: int) -> int:
     """Return 0 for a blank, 1 for a byte of a word, else how many bytes of a mark begin here, negative.
 
     In UTF-8, C2 begins the signs of Latin-1, E2 with less than B0 after it the marks and symbols from U+2000 to U+2BFF,
@@ -55,25 +55,25 @@ def _kind(data: Bytes, place: int) -> int:
     return -4 if byte >= 0xF0 else 1
 
 
-@compiled
-def _follows_c3(data: Bytes, place: int) -> bool:
+@cached_njit
+def _ends_latin1_letter(data: Bytes, place: int) -> bool:
     """Return whether the byte ends a letter of Latin-1."""
     return place > 0 and data[place - 1] == 0xC3
 
 
-@compiled
-def _hashes(data: Bytes) -> npt.NDArray[np.uint64]:
+@cached_njit
+def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
     """Return the hash of each word and mark, in their order."""
     hashes = np.empty(len(data), dtype=np.uint64)  # only what is written of it takes memory
     found = place = 0
     value, inside = _START, False
     while place <= len(data):
-        kind = _kind(data, place) if place < len(data) else 0
+        kind = _byte_kind(data, place) if place < len(data) else 0
         if kind == 1:
             byte = np.uint64(data[place])
             if 0x30 <= byte <= 0x39:
                 byte = np.uint64(0x30)
-            elif 0x41 <= byte <= 0x5A or (_follows_c3(data, place) and 0x80 <= byte <= 0x9E and byte != 0x97):
+            elif 0x41 <= byte <= 0x5A or (_ends_latin1_letter(data, place) and 0x80 <= byte <= 0x9E and byte != 0x97):
                 byte += _FOLD
             value, inside = (value ^ byte) * _PRIME, True
             place += 1
@@ -95,9 +95,9 @@ def _hashes(data: Bytes) -> npt.NDArray[np.uint64]:
     return hashes[:found]
 
 
-@compiled
-def _buckets(data: Bytes) -> Buckets:
-    hashes = _hashes(data)
+@cached_njit
+def _ngram_buckets(data: Bytes) -> Buckets:
+    hashes = _hash_words_and_marks(data)
     buckets = np.empty(max(0, 2 * len(hashes) - 1), dtype=np.int32)
     for place in range(len(hashes)):
         buckets[place] = _bucket(hashes[place])
@@ -106,13 +106,13 @@ def _buckets(data: Bytes) -> Buckets:
     return buckets
 
 
-def buckets(text: str) -> Buckets:
+def ngram_buckets(text: str) -> Buckets:
     """Return the bucket, below BUCKETS, of each word and mark of a text and then of each two in a row."""
-    return _buckets(np.frombuffer(text.encode(), dtype=np.uint8))
+    return _ngram_buckets(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
-@compiled
-def _mean(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> float:
+@cached_njit
+def _mean_weight(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> float:
     total = 0.0
     for bucket in buckets_M:
         total += weights_B[bucket]
@@ -134,7 +134,9 @@ class LinearClassifier:
 
     def scores(self, texts: Iterable[str]) -> Floats:
         """Return how likely each text is a good one, if good and bad ones are equally frequent, shape (N,)."""
-        return self.probabilities(np.array([_mean(buckets(text), self.weights_B) for text in texts], dtype=np.float64))
+        return self.probabilities(
+            np.array([_mean_weight(ngram_buckets(text), self.weights_B) for text in texts], dtype=np.float64)
+        )
 
 
 def save_classifiers(classifiers: dict[str, LinearClassifier], path: Path) -> None:

@@ -47,7 +47,7 @@ SOURCE_COLUMNS = {
 }
 
 
-def license_address(license: str) -> str:
+def license_url(license: str) -> str:
     """Return the page of an SPDX identifier; what is none, such as LicenseRef-NAME or an address, as it is."""
     plain = re.fullmatch(r"[A-Za-z0-9.-]+", license) and not license.startswith("LicenseRef-")
     return f"https://spdx.org/licenses/{license}" if plain else license
@@ -60,7 +60,7 @@ def _data_type(kind: pa.DataType) -> Any:
     return next((data_type for fits, data_type in known.items() if fits(kind)), types.TEXT)
 
 
-def _field(
+def _make_field(
     context: mlcroissant.Context, column: pa.Field, records: str, texts: dict[str, str], **place: str
 ) -> mlcroissant.Field:
     is_list = pa.types.is_list(column.type)
@@ -79,7 +79,7 @@ def _field(
     )
 
 
-def _file(context: mlcroissant.Context, path: str, size: int, sha256: str) -> mlcroissant.FileObject:
+def _make_file(context: mlcroissant.Context, path: str, size: int, sha256: str) -> mlcroissant.FileObject:
     return mlcroissant.FileObject(
         ctx=context,
         id=path,
@@ -91,7 +91,7 @@ def _file(context: mlcroissant.Context, path: str, size: int, sha256: str) -> ml
     )
 
 
-def _records(
+def _make_record_set(
     context: mlcroissant.Context, name: str, description: str, key: str, fields: list[mlcroissant.Field]
 ) -> mlcroissant.RecordSet:
     return mlcroissant.RecordSet(
@@ -99,7 +99,7 @@ def _records(
     )
 
 
-def metadata(
+def croissant_metadata(
     settings: PublishSettings, dataset: dict[str, Any], description: str, first: Path, sources: Path
 ) -> dict[str, Any]:
     """Return the metadata as JSON-LD; `contentUrl` is relative to the folder of the corpus.
@@ -113,7 +113,7 @@ def metadata(
         mlcroissant.ValidationError: the metadata break a rule of Croissant.
     """
     context = mlcroissant.Context(conforms_to=VERSION)
-    files = [_file(context, file["path"], file["bytes"], file["sha256"]) for file in dataset["files"]]
+    files = [_make_file(context, file["path"], file["bytes"], file["sha256"]) for file in dataset["files"]]
     file_set = mlcroissant.FileSet(
         ctx=context,
         id=FILES,
@@ -122,14 +122,14 @@ def metadata(
         encoding_formats=[PARQUET],
         includes=[file["path"] for file in dataset["files"]],
     )
-    fields = [_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
-    records = _records(context, RECORDS, "one record for each document", "id", fields)
+    fields = [_make_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
+    records = _make_record_set(context, RECORDS, "one record for each document", "id", fields)
     # They give documents the licence that these do not state.
-    table = _file(context, SOURCES_FILE, sources.stat().st_size, sha256_of(sources))
+    table = _make_file(context, SOURCES_FILE, sources.stat().st_size, sha256_of(sources))
     columns = pq.read_schema(sources)
-    fields = [_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]
+    fields = [_make_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]
     described_by = "one record for each source, with its licence and its rights"
-    source_records = _records(context, SOURCES, described_by, "source", fields)
+    source_records = _make_record_set(context, SOURCES, described_by, "source", fields)
     content = hashlib.sha256("".join(file["sha256"] for file in dataset["files"]).encode()).hexdigest()
     provider = settings.provider or f"the makers of {settings.run}"
     masked = ", ".join(f"{number:,} × {kind}" for kind, number in dataset["personal_data"].items()) or "none found"
@@ -139,7 +139,7 @@ def metadata(
         description=description,
         version=f"1.0.0+{content[:16]}",
         cite_as=f"{provider}: {settings.run}, corpus {settings.corpus}, sha256 {content}",
-        license=sorted({license_address(license) for license in dataset["licenses"]}),
+        license=sorted({license_url(license) for license in dataset["licenses"]}),
         in_language=sorted(dataset["languages"]),
         publisher=[mlcroissant.Organization(ctx=context, name=provider)],
         data_collection_raw_data="; ".join(

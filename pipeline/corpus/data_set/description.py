@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.hosts import split_address
-from pipeline.corpus.document_streams import format_licenses, with_licenses
+from pipeline.corpus.document_streams import format_licenses, resolve_licenses
 from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_metadata
-from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
+from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
-SCORES = 50  # bins of the probability of the language, from 0 to 1
+SCORE_BINS = 50  # bins of the probability of the language, from 0 to 1
 NO_YEAR = "not stated"
 LARGEST_DOMAINS = 0.10
 """The part of the domains of a source, the largest by bytes, that is named: the summary of training content asks it."""
@@ -42,7 +42,7 @@ def _years(batch: pa.RecordBatch) -> pa.Array:
     return pc.if_else(known, starts, NO_YEAR)
 
 
-class Counts:
+class DocumentCounts:
     """Documents and bytes by source, language, licence, year and domain; lengths and scores by language.
 
     Args:
@@ -59,12 +59,12 @@ class Counts:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count rows with columns as documents have; date and url need not be there."""
         columns = {"language": batch.column("language"), "year": _years(batch), "source": batch.column("source")}
-        columns |= {"license": with_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
-        _add(self.groups, pa.table(columns), [*GROUPS.values()])
+        columns |= {"license": resolve_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
+        _add_group_counts(self.groups, pa.table(columns), [*GROUPS.values()])
         self._add_domains(columns["bytes"], batch)
         characters = np.maximum(pc.utf8_length(batch.column("text")).to_numpy(zero_copy_only=False), 1)
         lengths = np.floor(np.log2(characters) * LENGTHS_PER_DOUBLING).astype(int)
-        scores = np.minimum(batch.column("language_score").to_numpy() * SCORES, SCORES - 1).astype(int)
+        scores = np.minimum(batch.column("language_score").to_numpy() * SCORE_BINS, SCORE_BINS - 1).astype(int)
         for language in pc.unique(batch.column("language")).to_pylist():
             chosen = pc.equal(batch.column("language"), language).to_numpy(zero_copy_only=False)
             self.lengths.setdefault(language, Counter()).update(lengths[chosen].tolist())
@@ -77,7 +77,7 @@ class Counts:
         hosts = [address.host.removeprefix("www.") if address.prefix else "" for address in addresses]
         found = pa.array([host or None for host in hosts], pa.string())
         table = pa.table({"source": batch.column("source"), "domain": found, "bytes": sizes})
-        _add(self.domains, table.filter(pc.is_valid(found)), ["source", "domain"])
+        _add_group_counts(self.domains, table.filter(pc.is_valid(found)), ["source", "domain"])
 
     def largest_domains(self) -> dict[str, dict[str, Any]]:
         """Return by source how many domains its documents are of, and the largest: name, documents, bytes."""
@@ -92,20 +92,20 @@ class Counts:
             for source, rows in sorted(found.items())
         }
 
-    def group(self, name: str) -> dict[str, dict[str, int]]:
+    def counts_by(self, name: str) -> dict[str, dict[str, int]]:
         """Return documents and bytes by one of the properties, in order."""
         place = list(GROUPS).index(name)
-        return _sums((group[place], part) for group, part in self.groups.items())
+        return _sum_by_name((group[place], part) for group, part in self.groups.items())
 
 
-def _add(counts: dict[Any, Counter[str]], table: pa.Table, names: list[str]) -> None:
+def _add_group_counts(counts: dict[Any, Counter[str]], table: pa.Table, names: list[str]) -> None:
     """Add the documents of a table, and their `bytes`, to the counts of those with equal values in some columns."""
     for row in table.group_by(names).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
         part = counts.setdefault(tuple(row[name] for name in names), Counter())
         part.update(documents=row["count_all"], bytes=row["bytes_sum"])
 
 
-def _sums(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
+def _sum_by_name(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
     """Return the sums of documents and bytes by name, in order."""
     found: dict[str, Counter[str]] = {}
     for name, part in parts:
@@ -118,18 +118,18 @@ def _histogram(counts: Counter[int]) -> list[list[int]]:
     return [[number, counts[number]] for number in range(min(counts), max(counts) + 1)]
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _describe_file(path: Path) -> dict[str, Any]:
     rows = pq.read_metadata(path).num_rows
     return {"path": f"final/{path.name}", "sha256": sha256_of(path), "bytes": path.stat().st_size, "documents": rows}
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         names = [*("text", "language", "language_score", "source", "license", "date", "url")]
         yield from file.iter_batches(ROWS_PER_GROUP, columns=[n for n in names if n in file.schema_arrow.names])
 
 
-def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
+def _count_duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
     """Return how many documents of a source were removed as a copy of a document of a source.
 
     The value of a duplicate is the id of the kept document, and an id begins with the name of its source.
@@ -145,7 +145,7 @@ def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
     return [{"removed": one, "kept": other, "documents": number} for (one, other), number in sorted(pairs.items())]
 
 
-def _samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str]) -> list[dict[str, Any]]:
+def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the samples that the files hold, of each step and reason those whose ids have the least hashes.
 
     Args:
@@ -165,7 +165,9 @@ def _samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str])
     ]
 
 
-def describe(settings: PublishSettings, statistics: Path, removed: list[Path], final: list[Path]) -> dict[str, Any]:
+def describe_data_set(
+    settings: PublishSettings, statistics: Path, removed: list[Path], final: list[Path]
+) -> dict[str, Any]:
     """Return what the data set is, as it is written to dataset.json.
 
     Raises:
@@ -173,9 +175,9 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
     """
     counted = json.loads(statistics.read_text(encoding="utf-8"))
     licenses = {source.name: source.license for source in settings.sources}
-    counts = Counts(licenses)
+    counts = DocumentCounts(licenses)
     for path in final:
-        for batch in _batches(path):
+        for batch in _read_batches(path):
             counts.add(batch)
     documents = sum(part["documents"] for part in counts.groups.values())
     if documents != counted["totals"]["documents_out"]:
@@ -183,7 +185,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
             f"{statistics} counts {counted['totals']['documents_out']} documents and the files have {documents}: "
             "run corpus.statistics again"
         )
-    groups = {name: counts.group(name) for name in GROUPS}
+    groups = {name: counts.counts_by(name) for name in GROUPS}
     nothing = {"documents": 0, "bytes": 0}
     steps = [step["stage"] for step in counted["totals"]["stages"]]
     sources = {
@@ -209,12 +211,12 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         "totals": counted["totals"],
         **groups,
         "sources": sources,
-        "genres": _sums((source["genre"], source) for source in sources.values() if source["genre"]),
+        "genres": _sum_by_name((source["genre"], source) for source in sources.values() if source["genre"]),
         "domains": counts.largest_domains(),
         "personal_data": counted["personal_data"],
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
         "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},
-        "duplicates": _duplicates(removed, {source.name for source in settings.sources}),
-        "samples": _samples(removed, steps, licenses) if settings.keep_removed else None,
-        "files": [_described(path) for path in sorted(final, key=lambda path: path.name)],
+        "duplicates": _count_duplicates(removed, {source.name for source in settings.sources}),
+        "samples": _collect_samples(removed, steps, licenses) if settings.keep_removed else None,
+        "files": [_describe_file(path) for path in sorted(final, key=lambda path: path.name)],
     }

@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 400, 190
 LEFT, RIGHT, TOP, BOTTOM = 56, 18, 8, 38
 
 
-def _steps(high: float) -> list[float]:
+def _axis_ticks(high: float) -> list[float]:
     """Return about four round numbers from 0 to at most `high`, which is above 0."""
     raw = high / 4
     base = 10.0 ** math.floor(math.log10(raw))
@@ -48,7 +48,7 @@ def histogram(
     summary = f"{title}: {total:,} documents, at most {most:,} in one bar"
     drawn = Markup('<svg class="chart" viewBox="0 0 {0} {1}" role="img" aria-label="{2}"><title>{2}</title>')
     drawn = drawn.format(WIDTH, HEIGHT, summary)
-    numbers = [10.0**power for power in range(int(math.log10(most)) + 1)] if logarithmic else _steps(most)
+    numbers = [10.0**power for power in range(int(math.log10(most)) + 1)] if logarithmic else _axis_ticks(most)
     grid = Markup('<path class="grid" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" dy="4" text-anchor="end">{}</text>')
     for number in numbers:
         y = down(number)
@@ -67,7 +67,7 @@ def histogram(
     return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, drawn)
 
 
-def lengths(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
+def length_histogram(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
     """Return how long the documents of a language are; bins are on a logarithmic scale, `per_doubling` for each 2 ×."""
     decades = [(10**power, f"{10**power:,}") for power in range(8)]
     if (bins[-1][0] - bins[0][0]) / per_doubling < 7:  # less than two decades and more: finer labels
@@ -76,7 +76,7 @@ def lengths(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
     return histogram(language, "characters per document", [(place, number) for place, number in bins], ticks)
 
 
-def scores(language: str, bins: list[list[int]], whole: int) -> Markup:
+def score_histogram(language: str, bins: list[list[int]], whole: int) -> Markup:
     """Return how sure the language of the documents is; `whole` bins go from 0 to 1."""
     numbers = {place: number for place, number in bins}
     first = min([*numbers, whole - 10])
@@ -100,12 +100,12 @@ def _bar(title: str, widths: list[tuple[str, float]]) -> Markup:
     ).format(title, segments)
 
 
-def funnel(before: int, removed: int, start: int) -> Markup:
+def funnel_bar(before: int, removed: int, start: int) -> Markup:
     """Return one step of a funnel: what is left of `start` in one colour, and in another what this step removes."""
     left, gone = (100 * value / start if start else 0.0 for value in (before - removed, removed))
     return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", gone)])
 
 
-def share(number: int, whole: int) -> Markup:
+def share_bar(number: int, whole: int) -> Markup:
     """Return a bar of `number` out of `whole`."""
     return _bar(f"{number:,} of {whole:,}", [("kept", 100 * number / whole if whole else 0.0)])

@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.core.yaml_files import parse_json
-from pipeline.corpus.documents import required, stored
-from pipeline.corpus.items.settings import NgramSelection, TaskFile
+from pipeline.corpus.documents import parquet_metadata, required_fields
+from pipeline.corpus.items.settings import NgramSelection, TaskItemsFile
 from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_texts
 
 
 @dataclass(frozen=True)
-class Item:
+class EvaluationItem:
     """One item: its task, its name there, and its different texts, sorted."""
 
     task: str
@@ -38,7 +38,7 @@ class Item:
     texts: list[str]
 
 
-def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
+def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
     """Yield the items of a file: JSON lines or one JSON array, CSV or TSV, each also with .gz, or Parquet."""
     if entry.name.endswith(".parquet"):
         with pq.ParquetFile(path) as file:
@@ -63,25 +63,25 @@ def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
         yield from (parse_json(line, f"{path}, line {number}") for number, line in lines if line.strip())
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, whatever it is nested in."""
     if isinstance(value, str):
         yield composed(value)
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
+            yield from _iterate_texts(part)
 
 
-def _counted(row: Any, entry: TaskFile, missing: set[str]) -> list[str]:
+def _item_texts(row: Any, entry: TaskItemsFile, missing: set[str]) -> list[str]:
     """Return the different texts of a row, and note which of the fields that count it has not."""
     if entry.fields is None:
-        return sorted(set(_texts(row)))
+        return sorted(set(_iterate_texts(row)))
     fields = row if isinstance(row, dict) else {}
     missing.intersection_update(set(entry.fields) - fields.keys())
-    return sorted(set(_texts([fields.get(name) for name in entry.fields])))
+    return sorted(set(_iterate_texts([fields.get(name) for name in entry.fields])))
 
 
-def read_items(entries: Sequence[TaskFile], files: Sequence[Path]) -> Iterator[Item]:
+def read_items(entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> Iterator[EvaluationItem]:
     """Yield the items of the files, in their order: named by their number, after their file where a task has several.
 
     Raises:
@@ -91,9 +91,9 @@ def read_items(entries: Sequence[TaskFile], files: Sequence[Path]) -> Iterator[I
     for entry, path in zip(entries, files, strict=True):
         missing = set(entry.fields or []) if entry.named else set[str]()
         try:
-            for number, row in enumerate(_rows(path, entry), 1):
+            for number, row in enumerate(_read_rows(path, entry), 1):
                 name = str(number) if several.count(entry.task) == 1 else f"{entry.name} {number}"
-                yield Item(entry.task, name, _counted(row, entry, missing))
+                yield EvaluationItem(entry.task, name, _item_texts(row, entry, missing))
         except (OSError, EOFError, ValueError, csv.Error, pa.ArrowException) as error:
             problem = " ".join(str(error).split())
             raise InputError(f"the items of the task {entry.task} in {path} cannot be read: {problem}") from None
@@ -107,14 +107,14 @@ def read_items(entries: Sequence[TaskFile], files: Sequence[Path]) -> Iterator[I
 # `context`: one of these n-grams, the item's other short texts, has to stand near. Empty where it counts alone.
 NGRAM_SCHEMA = pa.schema(
     [
-        *required(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
-        *required(text=pa.int64(), ngrams=pa.int64(), words=pa.int64(), context=pa.list_(pa.uint64())),
+        *required_fields(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
+        *required_fields(text=pa.int64(), ngrams=pa.int64(), words=pa.int64(), context=pa.list_(pa.uint64())),
     ]
 )
 Numbers = npt.NDArray[np.int64]
 
 
-def _ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashes, Places]:
+def _extract_ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashes, Places]:
     """Return the text, hash and place of all n-grams of texts; a text of fewer than `longest` words is one n-gram."""
     lengths = np.diff(bounds)
     found = []
@@ -131,7 +131,7 @@ def _ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashe
     return text[kept], hashes[kept], places[kept]
 
 
-def _of_the_task(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDArray[np.bool_]:
+def _is_task_wording(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDArray[np.bool_]:
     """Return which n-grams stand in more than half of the items of their task, and in two at least.
 
     Args:
@@ -159,7 +159,7 @@ def _contexts(text: Numbers, hashes: Hashes, items: Numbers, short: set[int]) ->
     return {number: sorted(of_item[int(items[number])] - {own}) for number, own in pairs if number in short}
 
 
-def hash_items(settings: NgramSelection, entries: Sequence[TaskFile], files: Sequence[Path]) -> pa.Table:
+def hash_items(settings: NgramSelection, entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> pa.Table:
     """Return the n-grams of all items, sorted by hash; in its metadata how many items each task has and are searched.
 
     An item of which no text is looked for is one of those not searched.
@@ -167,14 +167,14 @@ def hash_items(settings: NgramSelection, entries: Sequence[TaskFile], files: Seq
     Raises:
         InputError: a file of items cannot be read, or lacks a field that is to count.
     """
-    read: list[Item] = list(read_items(entries, files))
+    read: list[EvaluationItem] = list(read_items(entries, files))
     names = sorted({entry.task for entry in entries})
     tasks = np.array([names.index(item.task) for item in read], dtype=np.int64)
     items = np.repeat(np.arange(len(read)), np.array([len(item.texts) for item in read], dtype=np.int64))
     words, bounds = hash_texts([text for item in read for text in item.texts])
     lengths = np.diff(bounds)
-    text, hashes, places = _ngrams(words, bounds, settings.ngram)
-    own = ~_of_the_task(hashes, items[text], tasks)
+    text, hashes, places = _extract_ngrams(words, bounds, settings.ngram)
+    own = ~_is_task_wording(hashes, items[text], tasks)
     text, hashes, places = text[own], hashes[own], places[own]
     whole = lengths[text] < settings.ngram
     alone = lengths >= min(settings.alone_words, settings.ngram)
@@ -199,4 +199,4 @@ def hash_items(settings: NgramSelection, entries: Sequence[TaskFile], files: Seq
     }
     metadata = {"ngram": settings.ngram, "minimum_words": settings.minimum_words, "tasks": counts}
     table = pa.table(columns).select(NGRAM_SCHEMA.names).cast(NGRAM_SCHEMA)
-    return table.replace_schema_metadata(stored(metadata))
+    return table.replace_schema_metadata(parquet_metadata(metadata))

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.corpus.items.item_ngrams import Numbers
-from pipeline.corpus.items.settings import Decisive
-from pipeline.corpus.text.word_hashes import Hashes, Places, extend, hash_ngrams, hash_texts
+from pipeline.corpus.items.settings import ContaminationThresholds
+from pipeline.corpus.text.word_hashes import Hashes, Places, extend_ngrams, hash_ngrams, hash_texts
 
-_SIEVE_PER_PREFIX = 16  # slots of the sieve for each n-gram: one in 16 other runs of words passes it
+_FILTER_SLOTS_PER_PREFIX = 16  # slots of the sieve for each n-gram: one in 16 other runs of words passes it
 CONTEXT_WORDS = 50  # before and behind a short text, in which another text of its item has to stand
 
 
@@ -35,12 +35,12 @@ class ItemSearch:
         self._contexts = table["context"]
         self._needs_context = pc.list_value_length(table["context"]).to_numpy() > 0
         self._prefixes = np.unique(table["prefix"].to_numpy())
-        slots = 1 << max(10, (len(self._prefixes) * _SIEVE_PER_PREFIX).bit_length())
+        slots = 1 << max(10, (len(self._prefixes) * _FILTER_SLOTS_PER_PREFIX).bit_length())
         self._mask = np.uint64(slots - 1)
         self._sieve = np.zeros(slots, dtype=bool)
         self._sieve[self._prefixes & self._mask] = True
 
-    def _found(self, words: Hashes, bounds: Places) -> Iterator[Numbers]:
+    def _find_ngrams(self, words: Hashes, bounds: Places) -> Iterator[Numbers]:
         """Yield (document, row, place) of all n-grams that documents contain, shape (found, 3).
 
         Where the first words of no n-gram stand, none begins; the others grow word by word to every length.
@@ -57,14 +57,14 @@ class ItemSearch:
                 inside &= self._prefixes[at] == hashes
             places, documents, hashes = places[inside], documents[inside], hashes[inside]
             if length > shortest:
-                hashes = extend(hashes, words[places + length - 1], length - 1)
+                hashes = extend_ngrams(hashes, words[places + length - 1], length - 1)
             first = np.searchsorted(self._hashes, hashes)
             sizes = np.searchsorted(self._hashes, hashes, side="right") - first
             within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             columns = np.repeat(documents, sizes), np.repeat(first, sizes) + within, np.repeat(places, sizes)
             yield np.stack(columns, axis=1)
 
-    def _in_context(self, words: Hashes, bounds: Places, found: Numbers) -> npt.NDArray[np.bool_]:
+    def _has_context(self, words: Hashes, bounds: Places, found: Numbers) -> npt.NDArray[np.bool_]:
         """Return of which found n-grams another text of their item stands near, in the same document."""
         near = np.zeros(len(found), dtype=bool)
         for number, (document, row, place) in enumerate(found.tolist()):
@@ -79,25 +79,25 @@ class ItemSearch:
             )
         return near
 
-    def matches(self, texts: list[str]) -> Numbers:
+    def find_matches(self, texts: list[str]) -> Numbers:
         """Return (number of the text, row of the n-gram) of all n-grams that texts hold, sorted, shape (matches, 2)."""
         if not len(self._hashes):
             return np.empty((0, 2), dtype=np.int64)
         words, bounds = hash_texts(texts)
-        found = np.concatenate(list(self._found(words, bounds)))
+        found = np.concatenate(list(self._find_ngrams(words, bounds)))
         open_to_doubt = np.flatnonzero(self._needs_context[found[:, 1]])
         counts = np.ones(len(found), dtype=bool)
-        counts[open_to_doubt] = self._in_context(words, bounds, found[open_to_doubt])
+        counts[open_to_doubt] = self._has_context(words, bounds, found[open_to_doubt])
         return np.unique(found[counts][:, :2], axis=0)
 
 
-Hit = tuple[int, str, str, int, int]
+ItemHit = tuple[int, str, str, int, int]
 
 
-class Decision:
+class ContaminationDecision:
     """Which items stand in which documents: first all matches are counted, then those of each unit are judged."""
 
-    def __init__(self, table: pa.Table, settings: Decisive) -> None:
+    def __init__(self, table: pa.Table, settings: ContaminationThresholds) -> None:
         described = json.loads(table.schema.metadata[b"polder"])
         self._settings = settings
         self._texts = table["text"].to_numpy()
@@ -112,7 +112,7 @@ class Decision:
         self._by_chance: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._bytes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
 
-    def count(self, matches: Numbers) -> None:
+    def count_documents(self, matches: Numbers) -> None:
         """Count in how many documents each n-gram stands; every document comes once.
 
         Args:
@@ -120,20 +120,20 @@ class Decision:
         """
         self._documents += np.bincount(matches[:, 1], minlength=len(self._documents))
 
-    def meet(self, source: str, matches: Numbers) -> None:
+    def note_items(self, source: str, matches: Numbers) -> None:
         """Note the items that documents of a source which can hold items have n-grams of, phrases included.
 
         `judge` does so of the matches that it gets; who gives it no phrases calls this before.
         """
         if source not in self._settings.cannot_hold_items:
-            for _, task, item in self._items(matches):
+            for _, task, item in self._best_texts(matches):
                 self._phrases[task].add(item)
 
-    def is_phrase(self, rows: Numbers) -> Any:
+    def is_common_ngram(self, rows: Numbers) -> Any:
         """Return which n-grams were counted in too many documents to mark one, shape (rows,)."""
         return self._documents[rows] > self._settings.maximum_documents
 
-    def _items(self, matches: Numbers) -> dict[tuple[int, str, str], tuple[int, int]]:
+    def _best_texts(self, matches: Numbers) -> dict[tuple[int, str, str], tuple[int, int]]:
         """Return (n-grams found, n-grams) by document, task and item: of that text of which most were found."""
         keys, first, found = np.unique(
             np.stack([matches[:, 0], self._texts[matches[:, 1]]], axis=1), axis=0, return_index=True, return_counts=True
@@ -153,7 +153,9 @@ class Decision:
             best[document, task, item] = max(best.get((document, task, item), (0, 0)), (number, size))
         return best
 
-    def judge(self, source: str, sizes: dict[str, int], languages: list[str], matches: Numbers) -> list[Hit]:
+    def find_contaminated(
+        self, source: str, sizes: dict[str, int], languages: list[str], matches: Numbers
+    ) -> list[ItemHit]:
         """Return (document, task, item, n-grams found, n-grams) of the items in a unit, sorted, after all are counted.
 
         Args:
@@ -165,19 +167,21 @@ class Decision:
         is_chance = source in self._settings.cannot_hold_items
         self._bytes[is_chance].update(sizes)
         of_document = dict(zip(matches[:, 0].tolist(), languages, strict=True))
-        hits = sorted((*key, *counts) for key, counts in self._items(matches[~self.is_phrase(matches[:, 1])]).items())
+        hits = sorted(
+            (*key, *counts) for key, counts in self._best_texts(matches[~self.is_common_ngram(matches[:, 1])]).items()
+        )
         if is_chance:
             for document, task, item, *_ in hits:
                 self._by_chance[task, of_document[document]].add(item)
             return []
-        self.meet(source, matches)
+        self.note_items(source, matches)
         for _, task, item, *_ in hits:
             self._found[task].add(item)
         for _, task in {hit[:2] for hit in hits}:
             self._by_source[task][source] += 1
         return hits
 
-    def _chance(self, task: str, searched: int) -> dict[str, Any] | None:
+    def _estimate_chance(self, task: str, searched: int) -> dict[str, Any] | None:
         """Return what was found by chance, and how many of the items found elsewhere are chance at the same rate.
 
         Only languages in which there is text that cannot hold items tell something: `bytes_told` is what is in these.
@@ -209,7 +213,7 @@ class Decision:
                 "phrases": len(self._phrases[task] - self._found[task]),
                 "documents": self._by_source[task].total(),
                 "sources": dict(sorted(self._by_source[task].items())),
-                "by_chance": self._chance(task, counts["searched"]),
+                "by_chance": self._estimate_chance(task, counts["searched"]),
             }
             for task, counts in sorted(self._tasks.items())
         }

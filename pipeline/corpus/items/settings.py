@@ -23,7 +23,7 @@ class NgramSelection(Settings):
         return self
 
 
-class Decisive(Settings):
+class ContaminationThresholds(Settings):
     """Which n-grams of an item mark a document."""
 
     minimum_overlap: float = Field(
@@ -39,7 +39,7 @@ class Decisive(Settings):
     )
 
 
-class Decontamination(NgramSelection, Decisive):
+class Decontamination(NgramSelection, ContaminationThresholds):
     """How documents that contain evaluation items are found: by runs of equal words, the n-grams.
 
     An item of which no text is looked for is counted as `not_searched`.
@@ -56,7 +56,7 @@ class Decontamination(NgramSelection, Decisive):
     )
 
 
-class TaskFile(Settings):
+class TaskItemsFile(Settings):
     """A file of items, the evaluation task that they belong to, and which of their fields count; None: all.
 
     Where the fields were named, each has to be in an item.
@@ -71,10 +71,10 @@ class TaskFile(Settings):
 class NgramsSettings(NgramSelection):
     """The files of items in the order in which they are given, and how long an n-gram is."""
 
-    items: list[TaskFile]
+    items: list[TaskItemsFile]
 
 
-class CountItemsSettings(NgramsSettings, Decisive):
+class CountItemsSettings(NgramsSettings, ContaminationThresholds):
     """What the decontamination is told, of the suites that are not its own."""
 
     corpus: str

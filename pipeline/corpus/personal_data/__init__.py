@@ -1,6 +1,13 @@
 """Finds personal data of the Netherlands in text and replaces it by markers or by values that belong to nobody."""
 
-from pipeline.corpus.personal_data.fields import Fields, MaskFields, marked
-from pipeline.corpus.personal_data.masking import MaskPersonalData, find, mask
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, MetadataMaskingStep, mask_value
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep, find_personal_data, mask_personal_data
 
-__all__ = ["Fields", "MaskFields", "MaskPersonalData", "find", "marked", "mask"]
+__all__ = [
+    "MetadataMasker",
+    "MetadataMaskingStep",
+    "PersonalDataMaskingStep",
+    "find_personal_data",
+    "mask_personal_data",
+    "mask_value",
+]

@@ -9,7 +9,13 @@ from re import Match, Pattern
 
 from stdnum.nl import postcode
 
-from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, before, matches, written_before
+from pipeline.corpus.personal_data.spans import (
+    Candidates,
+    PersonalDataSpan,
+    match_candidates,
+    raw_text_before,
+    text_before,
+)
 
 _LOCAL_BACKWARDS = re.compile(r"[\w%+-][\w.%+'-]{0,63}")
 _AT = re.compile(r"@")
@@ -28,7 +34,7 @@ _AT_WORD = re.compile(r"[ ](?:(?P<at>at|AT)|apen?staart(?:je)?|APEN?STAART(?:JE)
 _WORDS_BEFORE = re.compile(r"(?<![\w.%+'-])[\w%+-][\w.%+'-]{0,63}(?:[ ](?:dot|DOT|punt|PUNT)[ ][\w%+-]{1,63}){0,3}\Z")
 _TOP_LEVEL = {"nl", "be", "eu", "de", "fr", "uk", "com", "net", "org", "info", "nu", "me", "frl", "amsterdam"}
 # No mailbox and no domain: "look at the dot net page", "mail me at example dot com".
-_NO_PART = re.compile(
+_COMMON_WORD = re.compile(
     r"(?:a|an|the|this|that|it|its|his|him|her|my|me|our|us|your|you|them|de|het|een|is|are|was|were|be|not|here|more|now|"
     r"out|up|look|looks|looked|looking|work|works|worked|working|live|lives|read|see|find|meet|page|site|website|shop)",
     re.I,
@@ -45,12 +51,12 @@ _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)")
 # What has the form of a version, as one of fifty addresses has, is an address only right behind such words or a sign:
 # "OpenSSL 3.0.13.101", also where a server runs it, and "Chrome/120.0.0.0".
-_SAID = re.compile(
+_IP_INTRODUCTION = re.compile(
     r"(?:\b(?:ip|ips|ip-?adres|ip-?address|ipv4|adres|address|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|"
     r"client|login|van|vanaf|naar|via|met|is|op|of|en|from|to|at|on|by|and|or)|(?<!\S)-{1,2}[\w-]+|[,;=:|@\[])\s?[(\"'`]?\Z"
 )
 # Right behind one of these it is that number, whatever stands before.
-_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z")
+_ARTICLE_WORD = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z")
 _SENTENCE_END = re.compile(r"\n|[.!?] ")
 _IP_CONTEXT = re.compile(
     r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
@@ -59,7 +65,7 @@ _IP_CONTEXT = re.compile(
 _IP_CONTEXT_CHARACTERS = 40
 
 
-def _emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str]) -> Iterator[PersonalDataSpan]:
+def _match_emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str]) -> Iterator[PersonalDataSpan]:
     last = 0
     for at in at_signs:
         place = at.start()
@@ -79,13 +85,13 @@ def _emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str]) -> It
         )
 
 
-def _worded_emails(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def _find_worded_emails(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield what is written in words, without brackets.
 
     An English "at" counts where nothing else can be meant: before a Dutch domain, behind a mailbox that is no word
     (j.jansen, jan_3), or with mail named before it.
     """
-    for at in matches(_AT_WORD, text, places.at_word):
+    for at in match_candidates(_AT_WORD, text, places.at_word):
         local = _WORDS_BEFORE.search(text, max(0, at.start() - _LOCAL_CHARACTERS), at.start())
         domain = (_WORDED_DOMAIN if at["at"] else _SPELLED_DOMAIN).match(text, at.end())
         if local is None or domain is None:
@@ -93,21 +99,21 @@ def _worded_emails(text: str, places: Places) -> Iterator[PersonalDataSpan]:
         host = _SPELLED_DOT.sub(".", domain.group()).lower()
         if at["at"]:
             top = domain["top"].lower()
-            if top not in _TOP_LEVEL or any(map(_NO_PART.fullmatch, [local.group(), *host.split(".")])):
+            if top not in _TOP_LEVEL or any(map(_COMMON_WORD.fullmatch, [local.group(), *host.split(".")])):
                 continue
             mailbox = re.search(r"[._\d ]", local.group()) or top in ("nl", "be")
-            if not mailbox and not _MAIL.search(before(text, local.start(), 40)):
+            if not mailbox and not _MAIL.search(text_before(text, local.start(), 40)):
                 continue
         yield PersonalDataSpan(
             local.start(), domain.end(), "email", f"{_SPELLED_DOT.sub('.', local.group())}@{host}".lower()
         )
 
 
-def emails(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_emails(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield e-mail addresses, also those written with [at] or (at), or in words."""
-    yield from _emails(text, matches(_AT, text, places.at_sign), _DOMAIN)
-    yield from _emails(text, matches(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
-    yield from _worded_emails(text, places)
+    yield from _match_emails(text, match_candidates(_AT, text, places.at_sign), _DOMAIN)
+    yield from _match_emails(text, match_candidates(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
+    yield from _find_worded_emails(text, places)
 
 
 def _is_version(parts: bytes) -> bool:
@@ -119,13 +125,13 @@ def _is_version(parts: bytes) -> bool:
     return (first < 40 and (second < 10 or (second < 25 and third < 100) or third == 0)) or second == third == 0
 
 
-def ip_addresses(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield public addresses: private and reserved ranges, versions and numbers of articles are not.
 
     Reserved are also the addresses for documentation (RFC 5737, 3849, 9637).
     """
     for pattern, candidates in ((_IPV4, places.ipv4), (_IPV6, places.ipv6)):
-        for match in matches(pattern, text, candidates):
+        for match in match_candidates(pattern, text, candidates):
             try:
                 address = ipaddress.ip_address(match.group())
             except ValueError:
@@ -134,12 +140,12 @@ def ip_addresses(text: str, places: Places) -> Iterator[PersonalDataSpan]:
                 continue
             if address.version == 4:
                 # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
-                ahead = _SENTENCE_END.split(before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
+                ahead = _SENTENCE_END.split(text_before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
                 small = max(address.packed) < 100
-                named = _IP_CONTEXT.search(ahead) and not _NUMBERED.search(ahead)
+                named = _IP_CONTEXT.search(ahead) and not _ARTICLE_WORD.search(ahead)
                 if not named and (small or _VERSION.search(ahead)):
                     continue
-                if _is_version(address.packed) and not (named and _SAID.search(ahead)):
+                if _is_version(address.packed) and not (named and _IP_INTRODUCTION.search(ahead)):
                     continue
             yield PersonalDataSpan(match.start(), match.end(), "ip", address.compressed)
 
@@ -180,7 +186,7 @@ _STREET_IN_FRONT = re.compile(
 )
 _FRONT_CHARACTERS = 90
 # A number that is joined to what stands before it, as the end of another one is: 12-1234 AB, 3,1234 AB.
-_JOINED = re.compile(r"[,/-]\Z")
+_JOINED_NUMBER = re.compile(r"[,/-]\Z")
 _BOX = re.compile(rf"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+(?:{_BETWEEN}|[ ]?\()\Z")
 _NO_STREET = re.compile(
     r"(?:artikel(?:en)?|art\.|lid|leden|stb\.?|stcrt\.?|trb\.?|pb\.?|richtlijn|verordening|besluit|article|section|"
@@ -200,7 +206,9 @@ _STREET_BEHIND = re.compile(
 # A year with letters that law and history write behind years.
 _YEAR = re.compile(r"(?:1\d|20)\d\d[ ]{0,2}(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
 # A year of this age, or a quantity with its unit: "GEB. 1952 TE 5", "3600 GB 12".
-_COUNTED = re.compile(r"(?:(?:19[3-9]|20[0-4])\d[ ]{0,2}..|\d{4}[ ]{0,2}(?:[KMGT]B|KG|KM|MM|CM|PK|HD|[KMG]W))\Z")
+_YEAR_OR_QUANTITY = re.compile(
+    r"(?:(?:19[3-9]|20[0-4])\d[ ]{0,2}..|\d{4}[ ]{0,2}(?:[KMGT]B|KG|KM|MM|CM|PK|HD|[KMG]W))\Z"
+)
 # What may be such a thing has a street that is named as streets are, or a town behind it.
 _STREET = re.compile(
     r"(?:straat|str\.|weg|laan|ln\.|plein|pln\.|kade|gracht|dijk|singel|hof|pad|steeg|park|wal|markt|dreef|ring|baan|brink|"
@@ -210,7 +218,7 @@ _STREET = re.compile(
 _TOWN = re.compile(r"[\s,;|/•·(-]{1,8}[A-ZÀ-Ý'’][\w'’-]{2,}")
 # A number alone is an address where the postcode begins what it stands in, or a word says where: behind another word it
 # is the number of a thing ("Boeing 7474 XX 12").
-_BEGINS = re.compile(r"(?:\A|[\n\t|;,:(\"'•·]|\b(?:op|naar|aan|bij|in|te|van|at|to|of|from))[ ]?\Z", re.I)
+_PHRASE_START = re.compile(r"(?:\A|[\n\t|;,:(\"'•·]|\b(?:op|naar|aan|bij|in|te|van|at|to|of|from))[ ]?\Z", re.I)
 
 
 def _is_street(name: str, counted: bool) -> bool:
@@ -218,28 +226,28 @@ def _is_street(name: str, counted: bool) -> bool:
     return not _NO_STREET.fullmatch(name.split(" ")[-1]) and (not counted or bool(_STREET.search(name)))
 
 
-def addresses(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield the street, house number and postcode, or the postcode and house number; a post office box is none."""
     last = 0
-    for match in matches(_POSTCODE, text, places.postcode):
+    for match in match_candidates(_POSTCODE, text, places.postcode):
         start, end = match.span()
         if start < last or not postcode.is_valid(re.sub("[ ]+", " ", match.group())):
             continue
-        front = written_before(text, start, _FRONT_CHARACTERS)
+        front = raw_text_before(text, start, _FRONT_CHARACTERS)
         street = _STREET_IN_FRONT.search(front) if _HOUSE_IN_FRONT.search(front) else None
         if _BOX.search(front.lower()):
             continue
         capital = match.group()[-1].isupper()
-        counted = _COUNTED.match(match.group())
+        counted = _YEAR_OR_QUANTITY.match(match.group())
         if capital and street and _is_street(street["street"], bool(counted and not _TOWN.match(text, end))):
             start -= len(front) - street.start()
             end += front[-1] == "(" and text[end : end + 1] == ")"
         else:
             number = _NUMBER_BEHIND.match(text, end)
             behind = number or _STREET_BEHIND.match(text, end)
-            unsure = [not capital, _JOINED.search(front), _YEAR.match(match.group())]
+            unsure = [not capital, _JOINED_NUMBER.search(front), _YEAR.match(match.group())]
             if number and not number["word"]:
-                unsure += [counted and text[end] != ",", not _BEGINS.search(front)]
+                unsure += [counted and text[end] != ",", not _PHRASE_START.search(front)]
             elif behind and not number:
                 unsure.append(not _is_street(behind["street"].rstrip(), bool(counted)))
             if behind is None or (any(unsure) and not _ADDRESS.search(front.lower())):

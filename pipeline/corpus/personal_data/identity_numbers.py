@@ -10,14 +10,14 @@ from stdnum.iso7064 import mod_97_10
 from stdnum.nl import bsn, identiteitskaartnummer
 
 from pipeline.corpus.personal_data.spans import (
+    Candidates,
     PersonalDataSpan,
-    Places,
-    around,
-    before,
-    matches,
-    numbers_a_thing,
-    written_before,
-    written_behind,
+    is_item_number,
+    match_candidates,
+    raw_text_after,
+    raw_text_before,
+    text_around,
+    text_before,
 )
 
 _BSN = re.compile(
@@ -51,9 +51,9 @@ _KVK = re.compile(
     r"[0-9](?<![\w.,/+-][0-9])(?<!(?<!\d)\d{4} [0-9])(?:\d{7}|\d{3}[. ]\d{4}|\d \d{3} \d{3}|\d([. ])\d\d(?:\1\d\d){2})"
     r"(?![\w/-]|[.,]\d|[ ]\d{4}(?!\d))"
 )
-_DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+_DATE_DIGITS = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 # In the trade register every company has a file.
-_FILE = re.compile(r"(?:dossier|registratie|registration|inschrijf)[^\d,;]*\Z")
+_REGISTER_WORD = re.compile(r"(?:dossier|registratie|registration|inschrijf)[^\d,;]*\Z")
 _KVK_CONTEXT = re.compile(
     r"\bkvk|k\.v\.k|kamers? van koophandel|handelsregister|chambers? of commerce|"
     r"(?:trade|commercial|business) register|\bcoc\b|dossiernummer kamer"
@@ -68,64 +68,66 @@ _PASSPORT_CONTEXT = re.compile(
 )
 
 
-def _named_bsn(text: str, start: int, end: int) -> bool:
+def _has_bsn_word_nearby(text: str, start: int, end: int) -> bool:
     """Return whether a word for a BSN is near, or in the sentence of the number, or the one before or behind that."""
-    if _BSN_CONTEXT.search(around(text, start, end, 60, 60)):
+    if _BSN_CONTEXT.search(text_around(text, start, end, 60, 60)):
         return True
-    ahead = _SENTENCE_END.split(written_before(text, start, _SENTENCES_AHEAD))[-2:]
-    behind = _SENTENCE_END.split(written_behind(text, end, _SENTENCES_BEHIND))[:2]
+    ahead = _SENTENCE_END.split(raw_text_before(text, start, _SENTENCES_AHEAD))[-2:]
+    behind = _SENTENCE_END.split(raw_text_after(text, end, _SENTENCES_BEHIND))[:2]
     return bool(_BSN_CONTEXT.search(" . ".join([*ahead, *behind]).lower()))
 
 
-def bsns(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_bsns(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield numbers that pass the eleven-test and have a word such as "burgerservicenummer" near them.
 
     Those within a number for VAT have none: NL, the BSN, B01.
     """
-    for match in matches(_BSN, text, places.bsn):
+    for match in match_candidates(_BSN, text, places.bsn):
         digits, groups = _NOT_DIGIT.sub("", match.group()), match.group().split(".")
         is_ip = len(groups) == 4 and all(int(group) < 256 for group in groups)
         if (
             bsn.is_valid(digits)
             and not is_ip
-            and not numbers_a_thing(text, match.start())
-            and _named_bsn(text, match.start(), match.end())
+            and not is_item_number(text, match.start())
+            and _has_bsn_word_nearby(text, match.start(), match.end())
         ):
             yield PersonalDataSpan(match.start(), match.end(), "bsn", digits)
-    for end in matches(_VAT_END, text, places.vat):
+    for end in match_candidates(_VAT_END, text, places.vat):
         ahead = max(0, end.end() - _VAT_CHARACTERS)
         vat = _VAT.search(text[ahead : end.end()])
         if vat is None:
             continue
         digits, start = _NOT_DIGIT.sub("", vat["digits"]), ahead + vat.start("digits")
-        named = vat["country"] or _VAT_CONTEXT.search(around(text, start, end.end(), 40, 25))
+        named = vat["country"] or _VAT_CONTEXT.search(text_around(text, start, end.end(), 40, 25))
         since_2020 = end.group() != "01" and mod_97_10.is_valid(f"NL{digits}B{end.group()}")
         if named and bsn.is_valid(digits) and not digits.startswith(("00", "8")) and not since_2020:
             yield PersonalDataSpan(start, ahead + vat.end("digits"), "bsn", digits)
 
 
-def kvk_numbers(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_kvk_numbers(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield numbers of eight digits with the trade register named near them: they carry no check digit."""
-    for match in matches(_KVK, text, places.kvk):
+    for match in match_candidates(_KVK, text, places.kvk):
         start = match.start()
         # What may be a day (20240131) has its word right before it.
-        if _DAY.fullmatch(match.group()):
-            near = before(text, start, 35).rpartition("\n")[2]
+        if _DATE_DIGITS.fullmatch(match.group()):
+            near = text_before(text, start, 35).rpartition("\n")[2]
         else:
-            near = around(text, start, match.end(), 50, 25)
+            near = text_around(text, start, match.end(), 50, 25)
         named = _KVK_CONTEXT.search(near)
-        other = numbers_a_thing(text, start) and not _FILE.search(before(text, start, 30))
+        other = is_item_number(text, start) and not _REGISTER_WORD.search(text_before(text, start, 30))
         if named and not other:
             yield PersonalDataSpan(start, match.end(), "kvk", _NOT_DIGIT.sub("", match.group()))
 
 
-def passports(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_passports(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield numbers of Dutch passports and identity cards with a word for one near them."""
-    for match in matches(_PASSPORT, text, places.passport):
+    for match in match_candidates(_PASSPORT, text, places.passport):
         start, end = match.end() - 9, match.end()
         number = text[start:end]
-        named = identiteitskaartnummer.is_valid(number) and _PASSPORT_CONTEXT.search(around(text, start, end, 60, 30))
-        if named and not numbers_a_thing(text, start):
+        named = identiteitskaartnummer.is_valid(number) and _PASSPORT_CONTEXT.search(
+            text_around(text, start, end, 60, 30)
+        )
+        if named and not is_item_number(text, start):
             yield PersonalDataSpan(start, end, "passport", number)
 
 
@@ -153,12 +155,12 @@ _CARD_CONTEXT = re.compile(
 _MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
 
 
-def ibans(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield account numbers with the length of their country and right check digits.
 
     Of a match the longest valid number counts: the next words may look like more of it, as in NL… 00 EUR.
     """
-    for match in matches(_IBAN, text, places.iban):
+    for match in match_candidates(_IBAN, text, places.iban):
         start = match.start() - (3 if text[match.start() - 1] == " " else 2)
         written = text[start : match.end()]
         while len(value := _SEPARATORS.sub("", written).upper()) >= 15:
@@ -171,7 +173,7 @@ def ibans(text: str, places: Places) -> Iterator[PersonalDataSpan]:
             written = shorter
 
 
-def _issued(digits: str) -> bool:
+def _is_issued_card(digits: str) -> bool:
     """Return whether an issuer gives out cards with these first digits and this length (ISO/IEC 7812)."""
     two, four, length = int(digits[:2]), int(digits[:4]), len(digits)
     return (
@@ -184,17 +186,17 @@ def _issued(digits: str) -> bool:
     )
 
 
-def credit_cards(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_credit_cards(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield card numbers of a known issuer with a right check digit (Luhn).
 
     Lengths other than 15 and 16, and Maestro's wide ranges, need a word such as "creditcard" near: a random number of
     this form passes in one of ten cases.
     """
-    for match in matches(_CARD, text, places.credit_card):
+    for match in match_candidates(_CARD, text, places.credit_card):
         digits = _NOT_ALPHANUMERIC.sub("", match.group())
-        if not luhn.is_valid(digits) or not _issued(digits) or numbers_a_thing(text, match.start()):
+        if not luhn.is_valid(digits) or not _is_issued_card(digits) or is_item_number(text, match.start()):
             continue
-        near = around(text, match.start(), match.end(), 40, 25)
+        near = text_around(text, match.start(), match.end(), 40, 25)
         alone = len(digits) in (15, 16) and digits[:2] not in _MAESTRO
         if alone or _CARD_CONTEXT.search(near):
             yield PersonalDataSpan(match.start(), match.end(), "credit_card", digits)
@@ -206,55 +208,62 @@ _SIDECODES = {
     *("XX-99-99", "99-99-XX", "99-XX-99", "XX-99-XX", "XX-XX-99", "99-XX-XX"),
     *("99-XXX-9", "9-XXX-99", "XX-999-X", "X-999-XX", "XXX-99-X", "X-99-XXX", "9-XX-999", "999-XX-9"),
 }
-_MODERN = {code for code in _SIDECODES if "999" in code or "XXX" in code}
+_RECENT_SIDECODES = {code for code in _SIDECODES if "999" in code or "XXX" in code}
 # Since sidecode 4 the road authority (RDW) uses no vowels, except a first O for semi-trailers, nor C and Q, nor these
 # abbreviations: a plate that has them needs a word for a vehicle near.
-_NOT_GIVEN_OUT = re.compile(r"[AEIOUCQ]|^(?:GVD|KKK|NSB|PKK|PSV|PVV|SGP|TBS|VVD)$")
-_DASHED = re.compile(r"-(?<=[A-Z0-9]-)(?:[A-Z]{1,3}|\d{1,3})-(?:[A-Z]{1,3}|\d{1,3})(?![\w-]|[./]\w)")
-_FIRST = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
-_CONTEXT = re.compile(
+_UNISSUED_LETTERS = re.compile(r"[AEIOUCQ]|^(?:GVD|KKK|NSB|PKK|PSV|PVV|SGP|TBS|VVD)$")
+_HYPHENATED_PLATE = re.compile(r"-(?<=[A-Z0-9]-)(?:[A-Z]{1,3}|\d{1,3})-(?:[A-Z]{1,3}|\d{1,3})(?![\w-]|[./]\w)")
+_FIRST_PLATE_GROUP = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
+_PLATE_CONTEXT = re.compile(
     r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
     r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|oplegger|"
     r"car|lorry|truck|motorcycle|vehicle|trailer|taxi|brommer|bromfiets|tractor|driver|bestuurder|chauffeur)s?\b|"
     r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b"
 )
 # Without hyphens a plate looks like any code: only right behind a word for one.
-_NAMES = ("[Kk]enteken", "KENTEKEN", "[Nn]ummerbord", "[Nn]ummerplaat", "[Ll]icen[cs]e [Pp]late", "[Nn]umber [Pp]late")
-_BEHIND_NAME = "|".join(f"(?<={name}{tail})" for name in _NAMES for tail in ("", "s", "nummer", "bewijs"))
-_NAMED = re.compile(
-    rf"(?![A-Za-z])(?:(?:{_BEHIND_NAME})(?: number| plate)?|(?<=[Rr]egistration) (?:number|plate))"
+_PLATE_NOUNS = (
+    "[Kk]enteken",
+    "KENTEKEN",
+    "[Nn]ummerbord",
+    "[Nn]ummerplaat",
+    "[Ll]icen[cs]e [Pp]late",
+    "[Nn]umber [Pp]late",
+)
+_AFTER_PLATE_NOUN = "|".join(f"(?<={name}{tail})" for name in _PLATE_NOUNS for tail in ("", "s", "nummer", "bewijs"))
+_NAMED_PLATE = re.compile(
+    rf"(?![A-Za-z])(?:(?:{_AFTER_PLATE_NOUN})(?: number| plate)?|(?<=[Rr]egistration) (?:number|plate))"
     r"(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
     r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?[-·]?[ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
-_UNDASHED = re.compile(
+_PLATE_WITHOUT_HYPHENS = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
 
 
-def _code(groups: list[str]) -> str:
+def _sidecode(groups: list[str]) -> str:
     return "-".join("9" * len(group) if group.isdigit() else "X" * len(group) for group in groups)
 
 
-def number_plates(text: str, places: Places) -> Iterator[PersonalDataSpan]:
+def find_number_plates(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield plates: with hyphens where a vehicle is named near or the form is one that is only used for plates.
 
     That form is a recent sidecode (a group of three), in the letters that are given out, behind no word such as "type".
     """
-    for match in matches(_DASHED, text, places.number_plate):
-        first = _FIRST.search(text[max(0, match.start() - 4) : match.start()])
+    for match in match_candidates(_HYPHENATED_PLATE, text, places.number_plate):
+        first = _FIRST_PLATE_GROUP.search(text[max(0, match.start() - 4) : match.start()])
         if first is None:
             continue
         start = match.start() - len(first.group())
         groups = text[start : match.end()].split("-")
-        code = _code(groups)
+        code = _sidecode(groups)
         if code not in _SIDECODES:
             continue
         letters = "".join(group for group in groups if group.isalpha())
-        recent = code in _MODERN and not _NOT_GIVEN_OUT.search(letters)
-        named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
-        if named and not numbers_a_thing(text, start):
+        recent = code in _RECENT_SIDECODES and not _UNISSUED_LETTERS.search(letters)
+        named = recent or _PLATE_CONTEXT.search(text_around(text, start, match.end(), 60, 40))
+        if named and not is_item_number(text, start):
             yield PersonalDataSpan(start, match.end(), "number_plate", "".join(groups))
-    for named in matches(_NAMED, text, places.plate_word):
+    for named in match_candidates(_NAMED_PLATE, text, places.plate_word):
         value = re.sub("[ ·-]", "", named["plate"]).upper()
-        if _UNDASHED.fullmatch(value):
+        if _PLATE_WITHOUT_HYPHENS.fullmatch(value):
             yield PersonalDataSpan(named.start("plate"), named.end("plate"), "number_plate", value)

@@ -21,7 +21,7 @@ _PIECE = re.compile(rf".{{1,{_CHARACTERS}}}(?:\n|\Z)|.{{1,{_CHARACTERS}}}", re.D
 
 
 @cache
-def load(folder: str, sha256: str | None) -> Any:
+def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
     """Return the pipeline of spaCy in a folder.
 
     Raises:
@@ -42,7 +42,7 @@ def load(folder: str, sha256: str | None) -> Any:
     return model
 
 
-def names(text: str, model: Any) -> Iterator[PersonalDataSpan]:
+def find_person_names(text: str, model: Any) -> Iterator[PersonalDataSpan]:
     """Yield the persons that the model finds; a long text is read in pieces of whole lines."""
     pieces = list(_PIECE.finditer(text))
     for piece, read in zip(pieces, model.pipe(piece.group() for piece in pieces), strict=True):

@@ -30,7 +30,7 @@ _TYPESET = {
 }
 
 
-def typed(text: str) -> str:
+def normalize_typography(text: str) -> str:
     """Return a text of the same length with the hyphens and blanks of a keyboard: what all searches read."""
     if text.isascii():
         return text
@@ -40,7 +40,7 @@ def typed(text: str) -> str:
 
 
 # A number that stands right behind one of these words is the number of a thing.
-_THING = (
+_ITEM_WORDS = (
     r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|debiteur|"
     r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
     r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
@@ -49,47 +49,47 @@ _THING = (
     r"catalogus|catalogue|inventaris|inventory|contract|offerte|quote|project|stuk|commit|revision|revisie|meter|"
     r"ecli|vat|btw|ondernemings|rsin|pmid|oclc|nur|patent|octrooi|coördinaat|coördinaten|coordinates?|rd"
 )
-_THING_NUMBER = re.compile(
-    rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
+_ITEM_NUMBER = re.compile(
+    rf"(?<![^\W_])(?:{_ITEM_WORDS})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
     r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$"
 )
-_BEFORE_THING = 48
+_ITEM_WORD_CHARACTERS = 48
 
 
 # What was replaced before is no word for a number: <TELEPHONE>, also where the window cuts it.
 _MARKER = re.compile(r"(?:<|\A)[A-Z_]{2,}>|<[A-Z_]+\Z")
 
 
-def _without_markers(window: str) -> str:
+def _blank_markers(window: str) -> str:
     return _MARKER.sub(lambda marker: "." * len(marker.group()), window) if "<" in window or ">" in window else window
 
 
-def written_before(text: str, start: int, characters: int) -> str:
+def raw_text_before(text: str, start: int, characters: int) -> str:
     """Return the characters before a place as they are written, with full stops for markers."""
-    return _without_markers(text[max(0, start - characters) : start])
+    return _blank_markers(text[max(0, start - characters) : start])
 
 
-def written_behind(text: str, end: int, characters: int) -> str:
+def raw_text_after(text: str, end: int, characters: int) -> str:
     """Return the characters behind a place as they are written, with full stops for markers."""
-    return _without_markers(text[end : end + characters])
+    return _blank_markers(text[end : end + characters])
 
 
-def before(text: str, start: int, characters: int) -> str:
+def text_before(text: str, start: int, characters: int) -> str:
     """Return the characters before a place in small letters: a pattern that ignores case takes three times as long."""
-    return written_before(text, start, characters).lower()
+    return raw_text_before(text, start, characters).lower()
 
 
-def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
+def text_around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
     """Return the characters before and after text[start:end] in small letters, with a space in its place."""
-    return f"{before(text, start, ahead)} {written_behind(text, end, behind).lower()}"
+    return f"{text_before(text, start, ahead)} {raw_text_after(text, end, behind).lower()}"
 
 
-def numbers_a_thing(text: str, start: int) -> bool:
+def is_item_number(text: str, start: int) -> bool:
     """Return whether the words right before a number say that it is that of an order, a book, an article, …"""
-    return bool(_THING_NUMBER.search(before(text, start, _BEFORE_THING)))
+    return bool(_ITEM_NUMBER.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
 
 
-class Places(NamedTuple):
+class Candidates(NamedTuple):
     """For each pattern the places in a text, in order, where it can match; None for everywhere."""
 
     at_sign: list[int] | None
@@ -109,10 +109,10 @@ class Places(NamedTuple):
     plate_word: list[int] | None
 
 
-EVERYWHERE = Places(*[None] * len(Places._fields))
+ALL_POSITIONS = Candidates(*[None] * len(Candidates._fields))
 
 
-def matches(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
+def match_candidates(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
     """Yield what a pattern finds in a text, of which only these places have to be tried."""
     if candidates is None:
         yield from pattern.finditer(text)

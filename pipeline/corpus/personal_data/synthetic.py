@@ -36,7 +36,7 @@ from stdnum.nl import bsn
 
 from pipeline.corpus.personal_data.spans import PersonalDataSpan
 
-_OURS = {
+_SYNTHETIC_RANGES = {
     "email": re.compile(r".*@persoon\.example"),
     "telephone": re.compile(r"\+31600\d{6}"),
     "bsn": re.compile(r"9999\d{5}"),
@@ -50,54 +50,54 @@ _OURS = {
 
 def is_synthetic(found: PersonalDataSpan) -> bool:
     """Return whether a value is of the ranges of this module."""
-    pattern = _OURS.get(found.kind)
+    pattern = _SYNTHETIC_RANGES.get(found.kind)
     return bool(pattern and pattern.fullmatch(found.value))
 
 
-def _digits(draw: random.Random, number: int) -> str:
+def _random_digits(draw: random.Random, number: int) -> str:
     return "".join(draw.choices("0123456789", k=number))
 
 
-def _email(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_email(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     name = unicodedata.normalize("NFD", f"{fake.first_name()}.{fake.last_name()}".lower())
     return re.sub(r"[^a-z.]", "", name) + f"{draw.randrange(100)}@persoon.example"
 
 
-def _ip(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_ip(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     if ":" in found.value:
         return f"2001:db8:{draw.randrange(1, 2**16):x}::{draw.randrange(1, 2**16):x}"
     return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
 
 
-def _bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     while True:
-        body = "9999" + _digits(draw, 4)
+        body = "9999" + _random_digits(draw, 4)
         # The weight of the last digit is -1; a rest of 10 has no digit.
         last = bsn.checksum(body + "0") % 11
         if last < 10:
             return body + str(last)
 
 
-def _iban(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
-    account = "TEST" + _digits(draw, 10)
+def _random_iban(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+    account = "TEST" + _random_digits(draw, 10)
     return f"NL{mod_97_10.calc_check_digits(account + 'NL')}{account}"
 
 
-def _card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
-    body = "400000" + _digits(draw, 9)
+def _random_card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+    body = "400000" + _random_digits(draw, 9)
     return body + str(luhn.calc_check_digit(body))
 
 
-_MAKERS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
-    "email": _email,
-    "ip": _ip,
-    "telephone": lambda draw, fake, found: f"06-00{_digits(draw, 6)}",
-    "bsn": _bsn,
-    "iban": _iban,
-    "credit_card": _card,
-    "kvk": lambda draw, fake, found: f"00{_digits(draw, 6)}",
-    "passport": lambda draw, fake, found: f"SPECI{_digits(draw, 4)}",
-    "number_plate": lambda draw, fake, found: f"{_digits(draw, 2)}-AEA-{_digits(draw, 1)}",
+_GENERATORS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
+    "email": _random_email,
+    "ip": _random_ip,
+    "telephone": lambda draw, fake, found: f"06-00{_random_digits(draw, 6)}",
+    "bsn": _random_bsn,
+    "iban": _random_iban,
+    "credit_card": _random_card,
+    "kvk": lambda draw, fake, found: f"00{_random_digits(draw, 6)}",
+    "passport": lambda draw, fake, found: f"SPECI{_random_digits(draw, 4)}",
+    "number_plate": lambda draw, fake, found: f"{_random_digits(draw, 2)}-AEA-{_random_digits(draw, 1)}",
     "address": lambda draw, fake, found: (
         f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
     ),
@@ -106,8 +106,8 @@ _MAKERS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
 _FAKE = Faker("nl_NL")
 
 
-def replacement(found: PersonalDataSpan, seed: bytes) -> str:
+def synthetic_value(found: PersonalDataSpan, seed: bytes) -> str:
     """Return what stands for a value in the document with that seed; the same bytes every time."""
     drawn = hashlib.sha256(seed + f"{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
     _FAKE.seed_instance(drawn)
-    return _MAKERS[found.kind](random.Random(drawn), _FAKE, found)
+    return _GENERATORS[found.kind](random.Random(drawn), _FAKE, found)

@@ -9,7 +9,13 @@ import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, before, matches, numbers_a_thing
+from pipeline.corpus.personal_data.spans import (
+    Candidates,
+    PersonalDataSpan,
+    is_item_number,
+    match_candidates,
+    text_before,
+)
 
 _GAP = r"(?:[ ]?[-/][ ]?|[. ])"
 # Ten digits behind a zero are the next number: 035 6123456 / 06 12345678.
@@ -67,7 +73,7 @@ def _parse(written: str, region: str | None) -> PhoneNumber | None:
     return number if phonenumbers.number_type(number) not in _SERVICES else None
 
 
-def _laid_out(written: str, number: PhoneNumber) -> bool:
+def _starts_with_area_code(written: str, number: PhoneNumber) -> bool:
     """Return whether the first group of digits is the area code, as no date or table of figures has it."""
     first = _GROUP.findall(written)[0]
     national = phonenumbers.national_significant_number(number)
@@ -81,7 +87,7 @@ def _laid_out(written: str, number: PhoneNumber) -> bool:
     return len(first) == area + 1
 
 
-def _international(written: str) -> tuple[str, PhoneNumber] | None:
+def _parse_international(written: str) -> tuple[str, PhoneNumber] | None:
     """Return the longest valid number at the start: figures may follow a number."""
     while len(_NOT_DIGIT.sub("", written)) >= 8:
         plus = "+" + written[2:] if written.startswith("00") else written
@@ -95,19 +101,19 @@ def _international(written: str) -> tuple[str, PhoneNumber] | None:
     return None
 
 
-def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
+def _parse_national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
     """Return the longest number of the first region, or of another where a word says that it is a telephone number."""
     if regions[0] == "NL" and _SERVICE.match(written):
         return None
     whole = written
     while len(_NOT_DIGIT.sub("", written)) >= 9:
         number = _parse(written, regions[0])
-        if number is not None and _laid_out(written, number):
+        if number is not None and _starts_with_area_code(written, number):
             return written, number
         written, longer = _LAST_GROUP.sub("", written), written
         if written == longer:
             break
-    if not _CONTEXT.search(before(text, start, 30)):
+    if not _CONTEXT.search(text_before(text, start, 30)):
         return None
     old = _OLD_NUMBER.fullmatch(_NOT_DIGIT.sub("", whole)) and not _DATE.match(whole)
     if regions[0] == "NL" and old:
@@ -120,24 +126,24 @@ def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tu
     return None
 
 
-def telephone_numbers(text: str, places: Places, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:
+def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:
     """Yield the numbers that the numbering plans know; the first region is that of numbers without a country code.
 
     Numbers without a country code in the layout of another region need a word such as "telefoon" before them, except
     North American ones, whose layout is their own.
     """
-    for match in matches(_CANDIDATE, text, places.telephone):
+    for match in match_candidates(_CANDIDATE, text, places.telephone):
         written, start = match.group(), match.start()
         if written[0] == "(" and written.count("(") > written.count(")"):
             written, start = written[1:], start + 1
-        if _IN_FOURS.match(written) and _FOUR.search(before(text, start, 5)):
+        if _IN_FOURS.match(written) and _FOUR.search(text_before(text, start, 5)):
             continue
-        if numbers_a_thing(text, start) and not _CONTEXT.search(before(text, start, 12)):
+        if is_item_number(text, start) and not _CONTEXT.search(text_before(text, start, 12)):
             continue
         if match["international"]:
-            found = _international(written)
+            found = _parse_international(written)
         elif match["national"]:
-            found = _national(text, start, written, regions)
+            found = _parse_national(text, start, written, regions)
         else:
             american = _parse(written, "US") if "US" in regions else None
             found = (written, american) if american else None

@@ -11,18 +11,18 @@ import numpy.typing as npt
 from datatrove.data import Document
 
 from pipeline.corpus.documents import EMPTY
-from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock
+from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.corpus.text.pretokens import Integers, Numbers
 from pipeline.corpus.text.words import LETTER, MARKS
 
 
-class Prose(Judged[Quality]):
+class ProseMeasures(DocumentMeasures[Quality]):
     """What Gopher's quality rules measure; a word is one of all words where it is not said that marks are none."""
 
     @cached_property
-    def plain_W(self) -> npt.NDArray[np.bool_]:
+    def is_word_W(self) -> npt.NDArray[np.bool_]:
         """Whether each word is more than punctuation."""
         return np.asarray(self.words.kinds_W & MARKS == 0)
 
@@ -42,17 +42,17 @@ class Prose(Judged[Quality]):
         return self.text.count("...") + self.text.count("…")
 
     @cached_property
-    def alphabetic(self) -> int:
+    def alphabetic_word_count(self) -> int:
         """The number of words with a letter."""
         return int((self.words.kinds_W & LETTER != 0).sum())
 
-    def plain_words(self) -> int:
+    def word_count(self) -> int:
         """Return the number of words that are not punctuation."""
-        return int(self.plain_W.sum())
+        return int(self.is_word_W.sum())
 
     def mean_word_length(self) -> float:
         """Return the mean number of characters of the words that are not punctuation."""
-        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.plain_words())
+        return int(self.words.lengths_W[self.is_word_W].sum()) / max(1, self.word_count())
 
     def hash_signs(self) -> float:
         """Return the number of hash signs per word."""
@@ -87,17 +87,17 @@ class Prose(Judged[Quality]):
 
     def alphabetic_words(self) -> float:
         """Return the share of words with a letter."""
-        return self.alphabetic / self.size
+        return self.alphabetic_word_count / self.size
 
-    def stop_words(self) -> int:
+    def stop_word_count(self) -> int:
         """Return the number of stop words."""
-        count = self.words.occurrences if self.rules.repeated_stop_words else self.words.different
+        count = self.words.count_occurrences if self.rules.repeated_stop_words else self.words.count_different
         return count(set(self.rules.stop_words))
 
     def stop_word_share(self) -> float:
         """Return the share of the words with a letter that are stop words."""
         written = {form for word in self.rules.stop_words for form in (word, word.capitalize(), word.upper())}
-        return self.words.occurrences(written) / max(1, self.alphabetic)
+        return self.words.count_occurrences(written) / max(1, self.alphabetic_word_count)
 
 
 class GopherQuality(MeasureBlock[Quality]):
@@ -108,31 +108,31 @@ class GopherQuality(MeasureBlock[Quality]):
 
     name = "Gopher quality"
     section = "quality"
-    judged = Prose
+    judged = ProseMeasures
     declared = (
-        FilterRule("too_few_words", Prose.plain_words, least="minimum_words"),
-        FilterRule("too_many_words", Prose.plain_words, most="maximum_words"),
-        FilterRule("short_words", Prose.mean_word_length, least="minimum_mean_word_length"),
-        FilterRule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
-        FilterRule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
-        FilterRule("ellipses", Prose.ellipses, most="symbol_ratio"),
-        FilterRule("code_characters", Prose.code_characters, most="code_characters"),
-        FilterRule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
-        FilterRule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
-        FilterRule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
-        FilterRule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
-        FilterRule("small_stop_word_share", Prose.stop_word_share, least="stop_word_share"),
+        FilterRule("too_few_words", ProseMeasures.word_count, least="minimum_words"),
+        FilterRule("too_many_words", ProseMeasures.word_count, most="maximum_words"),
+        FilterRule("short_words", ProseMeasures.mean_word_length, least="minimum_mean_word_length"),
+        FilterRule("long_words", ProseMeasures.mean_word_length, most="maximum_mean_word_length"),
+        FilterRule("hash_signs", ProseMeasures.hash_signs, most="symbol_ratio"),
+        FilterRule("ellipses", ProseMeasures.ellipses, most="symbol_ratio"),
+        FilterRule("code_characters", ProseMeasures.code_characters, most="code_characters"),
+        FilterRule("bullet_lines", ProseMeasures.bullet_lines, most="bullet_lines"),
+        FilterRule("ellipsis_lines", ProseMeasures.ellipsis_lines, most="ellipsis_lines"),
+        FilterRule("few_alphabetic_words", ProseMeasures.alphabetic_words, least="alphabetic_words"),
+        FilterRule("few_stop_words", ProseMeasures.stop_word_count, least="minimum_stop_words"),
+        FilterRule("small_stop_word_share", ProseMeasures.stop_word_share, least="stop_word_share"),
     )
 
 
-def split_at(text: str, breaks: str) -> list[str]:
+def split_at_breaks(text: str, breaks: str) -> list[str]:
     """Return the parts of a text between stretches of at least so many line feeds, as a regular expression would."""
     if f"{breaks}\n" in text:
         return re.split(rf"{breaks}\n*", text)
     return text.split(breaks)
 
 
-def duplicates(parts: list[str]) -> tuple[int, int]:
+def count_duplicates(parts: list[str]) -> tuple[int, int]:
     """Return how many parts occurred before, and their characters."""
     if len(set(parts)) == len(parts):
         return 0, 0
@@ -147,8 +147,8 @@ def duplicates(parts: list[str]) -> tuple[int, int]:
     return number, characters
 
 
-@compiled
-def _first_places(numbers_W: Integers, places: Integers, first_W: Integers, counts_W: Integers) -> int:
+@cached_njit
+def _find_repeated_pairs(numbers_W: Integers, places: Integers, first_W: Integers, counts_W: Integers) -> int:
     """Find the places, of those given in order, at which the same pair of numbers stands that stood before.
 
     Sets for each place the first one with its pair, and for each such first place how many have that pair; returns how
@@ -177,8 +177,10 @@ def _first_places(numbers_W: Integers, places: Integers, first_W: Integers, coun
     return kept
 
 
-@compiled
-def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int) -> tuple[Numbers, Numbers]:
+@cached_njit
+def measure_repeated_ngrams(
+    numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int
+) -> tuple[Numbers, Numbers]:
     """Return the characters of the commonest n-gram and of the n-grams that occurred before, for n up to `largest`.
 
     The first counts all occurrences of the commonest, the first among equals, spaces included. The second counts the
@@ -197,7 +199,7 @@ def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int, withi
     # The place at which the n-gram that stands here first was read last, and n times the size of the text.
     read_W = np.zeros(size, dtype=np.int64)
     for n in range(2, min(largest, size) + 1):
-        kept = _first_places(shorter, places, first_W, counts_W)
+        kept = _find_repeated_pairs(shorter, places, first_W, counts_W)
         places = places[:kept]
         count, commonest = 1, 0
         for place in places:
@@ -223,27 +225,27 @@ def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int, withi
     return top, repeated
 
 
-class Repeated(Judged[Repetition]):
+class RepetitionMeasures(DocumentMeasures[Repetition]):
     """What Gopher's repetition rules measure: what occurred before in a document, in shares of it."""
 
     @cached_property
     def paragraphs(self) -> tuple[int, int, int]:
         """The number of paragraphs, of those that occurred before, and of the characters of these."""
-        paragraphs = split_at(self.text.strip(), "\n\n")
-        return len(paragraphs), *duplicates(paragraphs)
+        paragraphs = split_at_breaks(self.text.strip(), "\n\n")
+        return len(paragraphs), *count_duplicates(paragraphs)
 
     @cached_property
     def lines(self) -> tuple[int, int, int]:
         """The number of lines, of those that occurred before, and of the characters of these."""
-        lines = split_at(self.text, "\n")
-        return len(lines), *duplicates(lines)
+        lines = split_at_breaks(self.text, "\n")
+        return len(lines), *count_duplicates(lines)
 
     @cached_property
     def n_grams(self) -> tuple[Numbers, Numbers]:
         """The characters of the commonest n-gram and of those that occurred before, for each n that a rule asks of."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
         within = self.rules.within_words or len(self.words.numbers_W)
-        return repeated_n_grams(self.words.numbers_W, self.words.lengths_W, longest, within)
+        return measure_repeated_ngrams(self.words.numbers_W, self.words.lengths_W, longest, within)
 
     def duplicate_paragraphs(self) -> float:
         """Return the share of paragraphs that occurred before."""
@@ -281,18 +283,20 @@ class GopherRepetition(MeasureBlock[Repetition]):
 
     name = "Gopher repetition"
     section = "repetition"
-    judged = Repeated
+    judged = RepetitionMeasures
     declared = (
-        FilterRule("duplicate_paragraphs", Repeated.duplicate_paragraphs, most="duplicate_paragraphs"),
+        FilterRule("duplicate_paragraphs", RepetitionMeasures.duplicate_paragraphs, most="duplicate_paragraphs"),
         FilterRule(
             "duplicate_paragraph_characters",
-            Repeated.duplicate_paragraph_characters,
+            RepetitionMeasures.duplicate_paragraph_characters,
             most="duplicate_paragraph_characters",
         ),
-        FilterRule("duplicate_lines", Repeated.duplicate_lines, most="duplicate_lines"),
-        FilterRule("duplicate_line_characters", Repeated.duplicate_line_characters, most="duplicate_line_characters"),
-        FilterRule("top_{n}_gram", Repeated.top_n_gram, most="top_n_grams"),
-        FilterRule("duplicate_{n}_grams", Repeated.duplicate_n_grams, most="duplicate_n_grams"),
+        FilterRule("duplicate_lines", RepetitionMeasures.duplicate_lines, most="duplicate_lines"),
+        FilterRule(
+            "duplicate_line_characters", RepetitionMeasures.duplicate_line_characters, most="duplicate_line_characters"
+        ),
+        FilterRule("top_{n}_gram", RepetitionMeasures.top_n_gram, most="top_n_grams"),
+        FilterRule("duplicate_{n}_grams", RepetitionMeasures.duplicate_n_grams, most="duplicate_n_grams"),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:

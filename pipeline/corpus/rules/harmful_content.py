@@ -14,17 +14,17 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.corpus.documents import HARMFUL
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rules.settings import Harmful, HarmfulClassifier, WordList
 
 _WORD = re.compile(r"\w+")
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(composed(text).casefold())
 
 
-class Phrases:
+class PhraseList:
     """The words and phrases of a list: whole ones count, and case and punctuation between words do not."""
 
     def __init__(self, path: Path) -> None:
@@ -34,12 +34,12 @@ class Phrases:
             raise InputError(f"the word list {path} cannot be read ({error}): write a word or phrase a line") from None
         self._by_first: dict[str, set[tuple[str, ...]]] = {}
         for line in lines:
-            if words := _words(line.partition("#")[0]):
+            if words := _split_words(line.partition("#")[0]):
                 self._by_first.setdefault(words[0], set()).add(tuple(words))
         if not self._by_first:
             raise InputError(f"the word list {path} is empty: write a word or phrase a line, or leave the list out")
 
-    def hits(self, words: list[str]) -> int:
+    def count_hits(self, words: list[str]) -> int:
         """Return at how many places of a text one of the phrases begins."""
         if self._by_first.keys().isdisjoint(words):
             return 0
@@ -51,7 +51,7 @@ class Phrases:
 
 
 @cache
-def _model(path: Path, label: str) -> Any:
+def _load_classifier(path: Path, label: str) -> Any:
     try:
         model = fasttext.load_model(str(path))
     except ValueError as error:
@@ -62,7 +62,7 @@ def _model(path: Path, label: str) -> Any:
     return model
 
 
-class FlagHarmful(BaseFilter):  # type: ignore[misc]
+class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
     """Sets `flags` in the metadata: the names of the lists and classifiers that a document is too much for.
 
     Removes a document with a flag that asks for it. `counts` says for each flag how many documents have it, and how
@@ -73,20 +73,20 @@ class FlagHarmful(BaseFilter):  # type: ignore[misc]
 
     def __init__(self, settings: Harmful, files: list[Path], exclusion_writer: RemovedDocuments | None = None) -> None:
         super().__init__(exclusion_writer)
-        entries = list(zip(settings.entries(), files, strict=True))
-        self.lists = [(entry, Phrases(path)) for entry, path in entries if isinstance(entry, WordList)]
+        entries = list(zip(settings.flags_in_order(), files, strict=True))
+        self.lists = [(entry, PhraseList(path)) for entry, path in entries if isinstance(entry, WordList)]
         self.classifiers = [(entry, path) for entry, path in entries if isinstance(entry, HarmfulClassifier)]
         for classifier, path in self.classifiers:
-            _model(path, classifier.label)
-        self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.entries()}
+            _load_classifier(path, classifier.label)
+        self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.flags_in_order()}
 
-    def _found(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
+    def _find_flags(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
         """Return every list or classifier that flags the text, with what decided it."""
         found: list[tuple[WordList | HarmfulClassifier, str]] = []
         lists = [pair for pair in self.lists if not pair[0].languages or language in pair[0].languages]
-        words = _words(text) if lists else []
+        words = _split_words(text) if lists else []
         for entry, phrases in lists:
-            hits = phrases.hits(words)
+            hits = phrases.count_hits(words)
             share = hits / max(1, len(words))
             if entry.minimum_hits is not None and hits >= entry.minimum_hits:
                 found.append((entry, f"{entry.name}: {hits} hits"))
@@ -94,14 +94,14 @@ class FlagHarmful(BaseFilter):  # type: ignore[misc]
                 found.append((entry, f"{entry.name}: {share:.4f} of the words"))
         for classifier, path in self.classifiers:
             if not classifier.languages or language in classifier.languages:
-                labels, shares = _model(path, classifier.label).predict(" ".join(text.split()), k=-1)
+                labels, shares = _load_classifier(path, classifier.label).predict(" ".join(text.split()), k=-1)
                 probability = float(dict(zip(labels, shares, strict=True)).get(classifier.label, 0.0))
                 if probability >= classifier.threshold:
                     found.append((classifier, f"{classifier.name}: {probability:.4f}"))
         return found
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        found = self._found(doc.text, doc.metadata["language"])
+        found = self._find_flags(doc.text, doc.metadata["language"])
         doc.metadata["flags"] = [entry.name for entry, _ in found]
         for entry, _ in found:
             self.counts[entry.name]["flagged"] += 1

@@ -54,10 +54,10 @@ _QUALITY: dict[Genre, dict[str, Any]] = {
 }
 _LINES: dict[str, Any] = {"duplicate_lines": 0.5, "duplicate_line_characters": 0.3, "duplicate_paragraphs": 0.5}
 # A statute says the same of one thing after another: twice as often as Gopher allows, and a manual three times.
-_TWICE = {5: 0.3, 6: 0.28, 7: 0.26, 8: 0.24, 9: 0.22, 10: 0.2}
+_DOUBLE_NGRAM_SHARES = {5: 0.3, 6: 0.28, 7: 0.26, 8: 0.24, 9: 0.22, 10: 0.2}
 _REPETITION: dict[Genre, dict[str, Any]] = {
     "prose": {},
-    "laws": _LINES | {"duplicate_n_grams": _TWICE},
+    "laws": _LINES | {"duplicate_n_grams": _DOUBLE_NGRAM_SHARES},
     "drama": _LINES,  # names of speakers
     "documentation": {
         "duplicate_lines": 0.7,
@@ -69,13 +69,13 @@ _REPETITION: dict[Genre, dict[str, Any]] = {
     },
     # GPT-NL's; the commonest n-gram of a text of 20 words is always a large share of it.
     "web": _LINES | {"duplicate_n_grams": {5: 0.2, 6: 0.19, 7: 0.18, 8: 0.17, 9: 0.16, 10: 0.15}, "top_n_grams": {}},
-    "speech": _LINES | {"duplicate_n_grams": _TWICE, "top_n_grams": {}},
+    "speech": _LINES | {"duplicate_n_grams": _DOUBLE_NGRAM_SHARES, "top_n_grams": {}},
 }
 # Hardly a line of a menu ends a sentence: at most one in 200 of those that were measured.
 _MENUS = FineWeb(punctuated_lines=0.01, short_lines=None, duplicate_line_characters=None, new_lines=None)
 
 
-def _rules(genre: Genre, language: str) -> LanguageRules:
+def _genre_language_rules(genre: Genre, language: str) -> LanguageRules:
     quality = {
         "maximum_words": None,
         "maximum_mean_word_length": _MAXIMUM_MEAN_WORD_LENGTH[language],
@@ -94,7 +94,8 @@ def _rules(genre: Genre, language: str) -> LanguageRules:
 
 
 GENRES: dict[str, dict[str, LanguageRules]] = {
-    genre: {language: _rules(genre, language) for language in FUNCTION_WORDS} for genre in get_args(Genre)
+    genre: {language: _genre_language_rules(genre, language) for language in FUNCTION_WORDS}
+    for genre in get_args(Genre)
 }
 
 
@@ -170,16 +171,16 @@ PRESETS: dict[str, dict[str, LanguageRules]] = {
 MODEL_SCORES = {"glotlid": {"nl": 0.689, "fy": 0.723, "gos": 0.675, "li": 0.3, "zea": 0.3, "af": 0.3, "sco": 0.3}}
 
 
-def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_rules(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults with what is given in their place; mappings of settings are merged key by key."""
     result = dict(defaults)
     for key, value in given.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(key), dict) and not key.endswith("n_grams")
-        result[key] = merged(result[key], value) if nested else value
+        result[key] = merge_rules(result[key], value) if nested else value
     return result
 
 
-def _with_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -> Any:
+def _merge_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return what is written about languages with the defaults of those that have some, under what is written.
 
     What is no mapping of rules is left to the validation of the settings.
@@ -187,19 +188,19 @@ def _with_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) ->
     if not isinstance(languages, Mapping):
         return languages
     return {
-        code: merged(defaults[code], rules or {})
+        code: merge_rules(defaults[code], rules or {})
         if code in defaults and (rules is None or isinstance(rules, Mapping))
         else rules
         for code, rules in languages.items()
     }
 
 
-def completed(languages: Any, preset: Any) -> Any:
+def complete_languages(languages: Any, preset: Any) -> Any:
     """Complete what is written about Dutch or English with that language's rules of the preset."""
-    return _with_defaults(languages, {code: rules.model_dump() for code, rules in PRESETS.get(preset, {}).items()})
+    return _merge_defaults(languages, {code: rules.model_dump() for code, rules in PRESETS.get(preset, {}).items()})
 
 
-def by_genre(languages: Any, genres: Any) -> Any:
+def complete_genres(languages: Any, genres: Any) -> Any:
     """Return for each genre its rules with what is written about a language, and about the genre, in their place.
 
     What is no mapping is left to the validation of the settings.
@@ -208,19 +209,19 @@ def by_genre(languages: Any, genres: Any) -> Any:
         return genres
     known: dict[Any, Any] = {genre: genres.get(genre) or {} for genre in GENRES}
     return {**genres} | {
-        genre: completed(merged(languages, changes), genre) if isinstance(changes, Mapping) else changes
+        genre: complete_languages(merge_rules(languages, changes), genre) if isinstance(changes, Mapping) else changes
         for genre, changes in known.items()
     }
 
 
-def with_scores(languages: Any, model: Any) -> Any:
+def add_known_scores(languages: Any, model: Any) -> Any:
     """Complete what is written about languages with the least scores that are known for a language model."""
     name = model.get("known_scores") if isinstance(model, Mapping) else None
     known = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
-    return _with_defaults(languages, {code: {"minimum_score": score} for code, score in known.items()})
+    return _merge_defaults(languages, {code: {"minimum_score": score} for code, score in known.items()})
 
 
-def for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:
+def rules_for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:
     """Return the rules of a corpus with what one source says in their place.
 
     Raises:
@@ -230,6 +231,6 @@ def for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any
     if unknown:
         raise ValueError(f"the corpus has no language {unknown[0]!r}; choose one of {', '.join(sorted(languages))}")
     return {
-        code: LanguageRules.model_validate(merged(rules.model_dump(), changes[code])) if code in changes else rules
+        code: LanguageRules.model_validate(merge_rules(rules.model_dump(), changes[code])) if code in changes else rules
         for code, rules in languages.items()
     }

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.corpus.text.words import WordSequence, split
+from pipeline.corpus.text.words import WordSequence, split_words
 
 Rules = TypeVar("Rules")
 
 
-class Judged(Generic[Rules]):
+class DocumentMeasures(Generic[Rules]):
     """A document and the rules of its language; what several rules need of a document is a cached property."""
 
     def __init__(self, text: str, rules: Rules, splitter: Splitter, language: str) -> None:
@@ -32,10 +32,10 @@ class Judged(Generic[Rules]):
     @cached_property
     def words(self) -> WordSequence:
         """The words of the text, split once for all blocks."""
-        return split(self.text, self._splitter, self._language)
+        return split_words(self.text, self._splitter, self._language)
 
 
-class _Applied(NamedTuple):
+class _AppliedRule(NamedTuple):
     """A rule with the threshold of one language."""
 
     reason: str
@@ -58,14 +58,14 @@ class FilterRule:
     least: str = ""
     most: str = ""
 
-    def applied(self, rules: Any) -> Iterator[_Applied]:
+    def with_thresholds(self, rules: Any) -> Iterator[_AppliedRule]:
         """Yield the rule with each of its thresholds in the rules of one language."""
         threshold = getattr(rules, self.least or self.most)
         if isinstance(threshold, Mapping):
             for n, limit in threshold.items():
-                yield _Applied(self.reason.format(n=n), partial(self.measure, n=n), limit, bool(self.least))
+                yield _AppliedRule(self.reason.format(n=n), partial(self.measure, n=n), limit, bool(self.least))
         elif threshold is not None:
-            yield _Applied(self.reason, self.measure, threshold, bool(self.least))
+            yield _AppliedRule(self.reason, self.measure, threshold, bool(self.least))
 
 
 class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
@@ -95,13 +95,13 @@ class MeasureBlock(RuleBlock[Rules]):
     document is the reason; the value of its measure goes to `filter_value` of the metadata.
     """
 
-    judged: ClassVar[type[Judged[Any]]]
-    declared: ClassVar[tuple[FilterRule, ...]]
+    measures: ClassVar[type[DocumentMeasures[Any]]]
+    filter_rules: ClassVar[tuple[FilterRule, ...]]
 
     @cached_property
-    def _applied(self) -> dict[str, list[_Applied]]:
+    def _applied(self) -> dict[str, list[_AppliedRule]]:
         return {
-            language: [applied for rule in self.declared for applied in rule.applied(section)]
+            language: [applied for rule in self.filter_rules for applied in rule.with_thresholds(section)]
             for language, section in self.rules.items()
             if section is not None
         }
@@ -111,15 +111,15 @@ class MeasureBlock(RuleBlock[Rules]):
         rules = self.rules[language]
         if rules is None:
             return True
-        judged = self.judged(doc.text, rules, self.splitters.get(language, "plain"), language)
+        judged = self.measures(doc.text, rules, self.splitters.get(language, "plain"), language)
         for reason, measure, threshold, is_least in self._applied[language]:
             value = measure(judged)
             if value < threshold if is_least else value > threshold:
-                return removed(doc, reason, value)
+                return record_removal(doc, reason, value)
         return True
 
 
-def removed(doc: Document, reason: str, value: Any) -> tuple[bool, str]:
+def record_removal(doc: Document, reason: str, value: Any) -> tuple[bool, str]:
     """Return that a document is removed, and note the value that decided it."""
     doc.metadata["filter_value"] = f"{value:.4g}" if isinstance(value, float) else str(value)
     return False, reason

@@ -172,19 +172,19 @@ class Harmful(Settings):
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Harmful:
-        names = [entry.name for entry in self.entries()]
+        names = [entry.name for entry in self.flags_in_order()]
         if len(set(names)) < len(names):
             raise ValueError(f"the flag {max(names, key=names.count)!r} stands twice: give each list its own name")
         return self
 
-    def named(self) -> Harmful:
+    def without_folders(self) -> Harmful:
         """Return the same with the names of the files: where they lie decides nothing."""
         content = self.model_dump()
         for entry in [*content["word_lists"], *content["classifiers"]]:
             entry["path"] = entry["path"].rpartition("/")[2]
         return Harmful.model_validate(content)
 
-    def entries(self) -> Iterator[WordList | HarmfulClassifier]:
+    def flags_in_order(self) -> Iterator[WordList | HarmfulClassifier]:
         """Yield the lists and then the classifiers, in the order in which their files are given."""
         yield from self.word_lists
         yield from self.classifiers

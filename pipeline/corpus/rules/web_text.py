@@ -16,16 +16,16 @@ from datatrove.data import Document
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
 from pipeline.corpus.documents import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW_SENTENCES
-from pipeline.corpus.rules.gopher import duplicates
-from pipeline.corpus.rules.rule_block import FilterRule, Judged, MeasureBlock, RuleBlock, removed
+from pipeline.corpus.rules.gopher import count_duplicates
+from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock, RuleBlock, record_removal
 from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
-from pipeline.corpus.text.words import remember, split
+from pipeline.corpus.text.words import cache_words, split_words
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
 
 
-def _phrases(text: str, rules: C4) -> dict[str, list[str]]:
+def _phrases_in_text(text: str, rules: C4) -> dict[str, list[str]]:
     """Return the phrases for which lines fail, by reason, of those that the text has at all."""
     lower = (_CITATION.sub("", text) if rules.citations else text).lower()
     listed = {
@@ -38,7 +38,7 @@ def _phrases(text: str, rules: C4) -> dict[str, list[str]]:
     return {reason: phrases for reason, phrases in found.items() if phrases}
 
 
-def _failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:
+def _line_failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:
     """Return why a line fails, the first reason that datatrove would give; None where it does not."""
     longest = rules.maximum_word_length
     if longest is not None and len(line) > longest and any(len(word) > longest for word in line.split()):
@@ -73,22 +73,22 @@ class C4Quality(RuleBlock[C4]):
         if rules is None:
             return True
         splitter = self.splitters.get(language, "plain")
-        words = split(doc.text, splitter, language)
+        words = split_words(doc.text, splitter, language)
         lines = [line.strip() for line in words.lines]
         kept_L = np.zeros(len(lines), dtype=bool)
-        phrases = _phrases(doc.text, rules)
+        phrases = _phrases_in_text(doc.text, rules)
         dropped: Counter[str] = Counter()
         for place, (line, number) in enumerate(zip(lines, words.pretokens_L.tolist(), strict=True)):
-            failure = _failure(line, number, rules, phrases)
+            failure = _line_failure(line, number, rules, phrases)
             if failure in (LOREM_IPSUM, CURLY_BRACKET):
-                return removed(doc, str(failure), f"line {place + 1}")
+                return record_removal(doc, str(failure), f"line {place + 1}")
             if failure is None:
                 kept_L[place] = True
             else:
                 dropped[failure] += 1
-        sentences = int(words.sentences_L()[kept_L].sum())
+        sentences = int(words.count_sentences_L()[kept_L].sum())
         if rules.minimum_sentences is not None and sentences < rules.minimum_sentences:
-            return removed(doc, TOO_FEW_SENTENCES, sentences)
+            return record_removal(doc, TOO_FEW_SENTENCES, sentences)
         if rules.drop_lines:
             doc.metadata["dropped_lines"] = dict(dropped)
             for reason, count in dropped.items():
@@ -97,11 +97,11 @@ class C4Quality(RuleBlock[C4]):
             text = "\n".join(kept)
             doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
             if doc.text == text:  # nothing was cut out of a line, so the words of the lines are still theirs
-                remember(text, words.kept(kept, kept_L), splitter, language)
+                cache_words(text, words.select_lines(kept, kept_L), splitter, language)
         return True
 
 
-class Page(Judged[FineWeb]):
+class WebPageMeasures(DocumentMeasures[FineWeb]):
     """What FineWeb's rules measure."""
 
     @cached_property
@@ -124,7 +124,7 @@ class Page(Judged[FineWeb]):
 
     def repeated_line_characters(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return duplicates(self.lines)[1] / (len(self.text) - self.breaks)
+        return count_duplicates(self.lines)[1] / (len(self.text) - self.breaks)
 
     def new_lines(self) -> float:
         """Return the number of line breaks per word."""
@@ -139,12 +139,14 @@ class FineWebQuality(MeasureBlock[FineWeb]):
 
     name = "FineWeb quality"
     section = "fineweb"
-    judged = Page
+    judged = WebPageMeasures
     declared = (
-        FilterRule("punctuated_lines", Page.punctuated_lines, least="punctuated_lines"),
-        FilterRule("short_lines", Page.short_lines, most="short_lines"),
-        FilterRule("repeated_line_characters", Page.repeated_line_characters, most="duplicate_line_characters"),
-        FilterRule("new_lines", Page.new_lines, most="new_lines"),
+        FilterRule("punctuated_lines", WebPageMeasures.punctuated_lines, least="punctuated_lines"),
+        FilterRule("short_lines", WebPageMeasures.short_lines, most="short_lines"),
+        FilterRule(
+            "repeated_line_characters", WebPageMeasures.repeated_line_characters, most="duplicate_line_characters"
+        ),
+        FilterRule("new_lines", WebPageMeasures.new_lines, most="new_lines"),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
@@ -155,12 +157,12 @@ class FineWebQuality(MeasureBlock[FineWeb]):
 _OTHER_DIGITS = re.compile(r"[^\x00-\x7f]")
 
 
-def _typical(values: npt.NDArray[np.int64]) -> float:
+def _mean_of_mean_and_median(values: npt.NDArray[np.int64]) -> float:
     """Return the mean of mean and median; 0 of nothing."""
     return float(values.mean() + np.median(values)) / 2 if values.size else 0.0
 
 
-class Characters(Judged[NordicPile]):
+class CharacterMeasures(DocumentMeasures[NordicPile]):
     """What the rules of the Nordic Pile measure: digits, characters that are not white space, and lines."""
 
     @cached_property
@@ -180,11 +182,11 @@ class Characters(Judged[NordicPile]):
 
     def line_characters(self) -> float:
         """Return the number of characters of a line, the mean of mean and median over the lines that are not blank."""
-        return _typical(self.characters_L[self.characters_L > 0])
+        return _mean_of_mean_and_median(self.characters_L[self.characters_L > 0])
 
     def line_words(self) -> float:
         """Return the number of words of a line, the mean of mean and median over the lines that are not blank."""
-        return _typical(self.words.words_L[self.characters_L > 0])
+        return _mean_of_mean_and_median(self.words.words_L[self.characters_L > 0])
 
 
 class NordicPileQuality(MeasureBlock[NordicPile]):
@@ -192,10 +194,10 @@ class NordicPileQuality(MeasureBlock[NordicPile]):
 
     name = "Nordic Pile quality"
     section = "nordic_pile"
-    judged = Characters
+    judged = CharacterMeasures
     declared = (
-        FilterRule("digits", Characters.digits, most="digits"),
-        FilterRule("too_few_characters", Characters.characters, least="minimum_characters"),
-        FilterRule("short_line_characters", Characters.line_characters, least="minimum_line_characters"),
-        FilterRule("short_line_words", Characters.line_words, least="minimum_line_words"),
+        FilterRule("digits", CharacterMeasures.digits, most="digits"),
+        FilterRule("too_few_characters", CharacterMeasures.characters, least="minimum_characters"),
+        FilterRule("short_line_characters", CharacterMeasures.line_characters, least="minimum_line_characters"),
+        FilterRule("short_line_words", CharacterMeasures.line_words, least="minimum_line_words"),
     )

@@ -23,11 +23,11 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
-from pipeline.corpus.removed_texts import RemovedDocuments
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.removed_documents import RemovedDocuments
+from pipeline.corpus.text.numba_cache import cached_njit
 
 
-@compiled
+@cached_njit
 def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
     """Return whether a text has more letters from A to Z than from a to z."""
     more = 0
@@ -37,7 +37,7 @@ def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
     return more > 0
 
 
-def without_capitals(text: str) -> str:
+def lowercase_capitals(text: str) -> str:
     """Return a text of which most letters are capitals in lower case, any other as it is.
 
     A few small letters, such as those of a unit or an address, do not change what a text in capitals is.
@@ -46,21 +46,23 @@ def without_capitals(text: str) -> str:
     return text.lower() if text.isupper() or _has_more_capitals(data) else text
 
 
-STRETCH_BYTES = 1000
+SEGMENT_BYTES = 1000
 
 
-def cut_stretches(data: bytes) -> Iterator[tuple[int, int]]:
+def split_segments(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield start and end of stretches of whole lines that are long enough to judge; none where there is only one."""
     start = 0
-    while len(data) - start >= STRETCH_BYTES and (start or len(data) >= 2 * STRETCH_BYTES):
-        end = data.find(b"\n", start + STRETCH_BYTES - 1)
+    while len(data) - start >= SEGMENT_BYTES and (start or len(data) >= 2 * SEGMENT_BYTES):
+        end = data.find(b"\n", start + SEGMENT_BYTES - 1)
         end = len(data) if end < 0 else end
         yield start, end
         start = end + 1
 
 
 # What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
-NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
+NEIGHBOR_LANGUAGES = frozenset(
+    {"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"}
+)
 _MEMORY, _LANES = 6, 16  # bytes that decide a state, and places at which a text is read at once
 _LOGARITHMS = np.log1p(np.arange(1024))
 Bytes = npt.NDArray[np.uint8]
@@ -69,8 +71,8 @@ Table = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float64]
 
 
-@compiled
-def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
+@cached_njit
+def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
     """Return the n-gram that each byte of a text completes, -1 for none."""
     size = len(data)
     grams = np.empty(size, dtype=np.int32)
@@ -90,8 +92,8 @@ def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams
     return grams
 
 
-@compiled
-def _sums(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
+@cached_njit
+def _sum_ngram_scores(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
     """Return how many different n-grams there are and, of each language, the sum of what they say for it.
 
     Each counts with the logarithm of 1 + its number, of which `logarithms` has the first; `counts` stays 0.
@@ -127,7 +129,7 @@ class BayesIdentifier:
                 f"corpus.languages: {', '.join(sorted(unknown))} cannot be identified: "
                 "use two-letter codes of ISO 639-1"
             )
-        model.set_languages(sorted(languages | NEIGHBOURS))
+        model.set_languages(sorted(languages | NEIGHBOR_LANGUAGES))
         self.labels: list[str] = model.nb_classes
         self._table = np.array(model.nb_ptc, dtype=np.float32, order="C")
         self._counts = np.zeros(len(self._table), dtype=np.int32)
@@ -142,13 +144,13 @@ class BayesIdentifier:
     def of(languages: frozenset[str]) -> BayesIdentifier:
         return BayesIdentifier(languages)
 
-    def n_grams(self, data: bytes) -> NGrams:
+    def match_ngrams(self, data: bytes) -> NGrams:
         """Return what `_read` does."""
-        return _read(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
+        return _match_ngrams(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
 
     def _scores(self, grams: NGrams) -> Scores:
         """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
-        number, sums = _sums(grams, self._counts, self._table, _LOGARITHMS)
+        number, sums = _sum_ngram_scores(grams, self._counts, self._table, _LOGARITHMS)
         return sums + self._prior if number else sums
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
@@ -156,12 +158,12 @@ class BayesIdentifier:
 
         Unlike there, a text in capitals may have small letters as well.
         """
-        data = unicodedata.normalize("NFC", without_capitals(text)).encode("utf-8", "surrogatepass")
-        grams = self.n_grams(data)
+        data = unicodedata.normalize("NFC", lowercase_capitals(text)).encode("utf-8", "surrogatepass")
+        grams = self.match_ngrams(data)
         scores = self._scores(grams) / math.sqrt(len(data) or 1)
         shares = np.exp(scores - scores.max())
         best = int(shares.argmax())
-        parts = [(start, end) for start, end in cut_stretches(data)] if stretches else []
+        parts = [(start, end) for start, end in split_segments(data)] if stretches else []
         languages = [self.labels[int(self._scores(grams[start:end]).argmax())] for start, end in parts]
         sizes = [end - start for start, end in parts]
         return self.labels[best], float(shares[best] / shares.sum()), list(zip(languages, sizes, strict=True))
@@ -203,30 +205,30 @@ class FastTextIdentifier:
                 "use another model, or leave the language out"
             )
 
-    def _predicted(self, text: str) -> tuple[str, float]:
+    def _predict(self, text: str) -> tuple[str, float]:
         labels, shares = self._model.predict(text.replace("\n", " "))
         # The model's probabilities may exceed 1 by a rounding.
         return (language_of(labels[0]), min(1.0, float(shares[0]))) if labels else ("und", 0.0)
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
-        text = without_capitals(text)
+        text = lowercase_capitals(text)
         data = text.encode()
-        parts = list(cut_stretches(data)) if stretches else []
-        judged = [(self._predicted(data[start:end].decode("utf-8", "ignore"))[0], end - start) for start, end in parts]
-        return *self._predicted(text), judged
+        parts = list(split_segments(data)) if stretches else []
+        judged = [(self._predict(data[start:end].decode("utf-8", "ignore"))[0], end - start) for start, end in parts]
+        return *self._predict(text), judged
 
 
 # Documents that are judged one after another before the next block sees the first of them: what the model looks up then
 # stays near the processor, where it has no room beside what the other blocks look up.
-_AT_ONCE = 32
+_BATCH_SIZE = 32
 
 
 # A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3.
 Identifier = BayesIdentifier | FastTextIdentifier
 
 
-def identifier(languages: Collection[str], model: Path | None = None) -> Identifier:
+def load_identifier(languages: Collection[str], model: Path | None = None) -> Identifier:
     """Return the fastText model of that file, or the one of py3langid.
 
     Raises:
@@ -237,7 +239,7 @@ def identifier(languages: Collection[str], model: Path | None = None) -> Identif
     return FastTextIdentifier(model, languages)
 
 
-class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
+class LanguageFilter(BaseFilter):  # type: ignore[misc]
     """Keeps a document whose identified language is one of `minimum_scores` with at least that probability.
 
     Where `mixed_language` has a share for the language, a document goes if a larger share of its stretches than that
@@ -254,7 +256,7 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         mixed_language: Mapping[str, float | None] | None = None,
         model: Path | None = None,
     ) -> None:
-        super().__init__(exclusion_writer, _AT_ONCE)
+        super().__init__(exclusion_writer, _BATCH_SIZE)
         self.minimum_scores = dict(minimum_scores)
         self.mixed_language = dict(mixed_language or {})
         self.model = model
@@ -262,7 +264,7 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         if self._identifier is None:
-            self._identifier = identifier(self.minimum_scores, self.model)
+            self._identifier = load_identifier(self.minimum_scores, self.model)
         mixed = any(share is not None for share in self.mixed_language.values())
         language, score, stretches = self._identifier.identify(doc.text, stretches=mixed)
         doc.metadata |= {"language": language, "language_score": score}

@@ -35,7 +35,7 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
             super().save_overload(signature, data)
 
 
-def compiled(function: Function) -> Function:
+def cached_njit(function: Function) -> Function:
     """Return the compiled function; its code is kept beside its module or, where that is read-only, in the home folder.
 
     What it calls that is compiled as well has to be of the same module: only that module's changes are noticed.

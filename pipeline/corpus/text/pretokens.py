@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int32]
@@ -28,7 +28,7 @@ _FIRST_PRETOKENS, _FIRST_BYTES = 2**12, 2**16
 POSITION, PRETOKENS, LINES, KNOWN = range(4)
 
 
-@compiled
+@cached_njit
 def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
     """Return how many bytes the white space at a place takes, 0 where there is none, and whether it ends a line."""
     one = _CLASSES[data[place]]
@@ -59,8 +59,8 @@ def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
     return (3, False) if second == 0x81 and third == 0x9F else (0, False)
 
 
-@compiled
-def _joined(data: Bytes) -> tuple[Bytes, int]:
+@cached_njit
+def _join_pretokens(data: Bytes) -> tuple[Bytes, int]:
     """Return the pretokens of a text with one space between them, and how many characters that is."""
     joined = np.empty(len(data), dtype=np.uint8)
     place = size = characters = 0
@@ -81,18 +81,18 @@ def _joined(data: Bytes) -> tuple[Bytes, int]:
 
 def join_pretokens(text: str) -> tuple[Bytes, int]:
     """Return `" ".join(text.split())` in UTF-8, and its characters."""
-    return _joined(np.frombuffer(text.encode(), dtype=np.uint8))
+    return _join_pretokens(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
-@compiled
-def _place(key: np.uint64, size: int) -> np.int64:
+@cached_njit
+def _hash_slot(key: np.uint64, size: int) -> np.int64:
     """Return the slot, of `size`, at which the search for a key begins."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(size - 1))
 
 
-@compiled
-def _number(
+@cached_njit
+def _number_pretokens(
     data: Bytes,
     state: Numbers,
     numbers_P: Integers,
@@ -132,7 +132,7 @@ def _number(
         key, longer = word | np.uint64(length) << np.uint64(56), 0
         if length > 7:
             key, longer = (value ^ key) * np.uint64(0xC4CEB9FE1A85EC53), 1
-        signed, slot = np.int64(key), _place(key, len(slots_S2))
+        signed, slot = np.int64(key), _hash_slot(key, len(slots_S2))
         number = -1
         while slots_S2[slot, 1]:
             if slots_S2[slot, 0] == signed and slots_S2[slot, 1] & 1 == longer:
@@ -169,12 +169,12 @@ def _number(
     return True
 
 
-@compiled
-def _slots(known_K2: Numbers, known: int, size: int) -> Numbers:
+@cached_njit
+def _build_slots(known_K2: Numbers, known: int, size: int) -> Numbers:
     """Return the table of `size` slots for the known pretokens."""
     slots_S2 = np.zeros((size, 2), dtype=np.int64)
     for number in range(known):
-        slot = _place(np.uint64(known_K2[number, 0]), size)
+        slot = _hash_slot(np.uint64(known_K2[number, 0]), size)
         while slots_S2[slot, 1]:
             slot = (slot + 1) & (size - 1)
         longer = known_K2[number + 1, 1] - known_K2[number, 1] > 8
@@ -182,7 +182,7 @@ def _slots(known_K2: Numbers, known: int, size: int) -> Numbers:
     return slots_S2
 
 
-class Column:
+class GrowingArray:
     """Numbers of which more come all the time, read as an array."""
 
     def __init__(self, values: Sequence[int] = (), kind: type[np.integer[Any]] = np.int64) -> None:
@@ -192,19 +192,19 @@ class Column:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, new: npt.NDArray[np.integer[Any]]) -> None:
+    def extend(self, new: npt.NDArray[np.integer[Any]]) -> None:
         size = self._size + len(new)
         if size > len(self._values):
             self._values = np.concatenate([self._values, np.zeros(size, dtype=self._values.dtype)])
         self._values[self._size : size] = new
         self._size = size
 
-    def array(self) -> npt.NDArray[Any]:
+    def values(self) -> npt.NDArray[Any]:
         """Return the numbers; the array may be longer."""
         return self._values
 
 
-class PretokenNumbers:
+class PretokenTable:
     """The different pretokens of the texts that were read, numbered in the order in which they were seen first."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class PretokenNumbers:
         numbers_P = np.empty(len(data) // 2 + 1, dtype=np.int32)
         pretokens_L = np.zeros(lines, dtype=np.int64)
         state = np.array([0, 0, 0, self._known])
-        while not _number(data, state, numbers_P, pretokens_L, self._slots_S2, self._known_K2, self._stored):
+        while not _number_pretokens(data, state, numbers_P, pretokens_L, self._slots_S2, self._known_K2, self._stored):
             self._grow(int(state[KNOWN]), len(data))
         first, self._known = self._known, int(state[KNOWN])
         new = self._stored[self._known_K2[first, 1] : self._known_K2[self._known, 1]].tobytes()
@@ -242,6 +242,6 @@ class PretokenNumbers:
     def _grow(self, known: int, wanted_bytes: int) -> None:
         if known + 1 >= len(self._known_K2):
             self._known_K2 = np.concatenate([self._known_K2, np.zeros_like(self._known_K2)])
-            self._slots_S2 = _slots(self._known_K2, known, 2 * len(self._known_K2))
+            self._slots_S2 = _build_slots(self._known_K2, known, 2 * len(self._known_K2))
         else:
             self._stored = np.concatenate([self._stored, np.zeros(len(self._stored) + wanted_bytes, dtype=np.uint8)])

@@ -26,7 +26,7 @@ _QUICK_LANGUAGES = {"nl", "en"}
 # apart; where there are digits more of its end, for units are cut off behind them.
 _EDGE, _EDGE_WITH_DIGITS = 3, 6
 _DIGIT = re.compile("[0-9]")
-_EDGES_KEPT, _MOST_PARTS = 2**14, 16
+_CACHED_EDGES, _MOST_PARTS = 2**14, 16
 _CONTRACTIONS = {"cannot", "gimme", "gonna", "gotta", "lemme", "wanna"}
 
 
@@ -44,7 +44,7 @@ def _without_torch() -> Iterator[None]:
 
 
 @cache
-def spacy_words(language: str) -> Tokenize:
+def spacy_tokenizer(language: str) -> Tokenize:
     """Return what splits pretokens as spaCy's tokenizer for the language does, which also begins with white space.
 
     Raises:
@@ -62,7 +62,9 @@ def spacy_words(language: str) -> Tokenize:
     tokenizer = blank.tokenizer
     blank.vocab.lex_attr_getters = {}  # what else there is to know of a word takes longer than splitting it
     exceptions, is_quick = {rule for rule in tokenizer.rules if len(rule) > 1}, language in _QUICK_LANGUAGES
-    find_prefix, find_suffix = (lru_cache(_EDGES_KEPT)(find) for find in (tokenizer.find_prefix, tokenizer.find_suffix))
+    find_prefix, find_suffix = (
+        lru_cache(_CACHED_EDGES)(find) for find in (tokenizer.find_prefix, tokenizer.find_suffix)
+    )
 
     def middle(core: str) -> list[str]:
         """Return the parts of what is left of a pretoken without what is cut off at its ends."""
@@ -110,7 +112,7 @@ def spacy_words(language: str) -> Tokenize:
 
 
 @cache
-def nltk_words() -> Tokenize:
+def nltk_tokenizer() -> Tokenize:
     """Return what splits pretokens as NLTK's word_tokenize does at the end of a sentence.
 
     Inside a sentence NLTK leaves the full stop of an abbreviation with it; where sentences end, a model says that has

@@ -33,7 +33,7 @@ def _powers(base: int, number: int) -> Hashes:
 _POWERS = _powers(_BASE, SLICE_BYTES + 1)
 
 
-def _characters(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+def _fold_case(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Return the bytes in lower case and which of them belong to words.
 
     In UTF-8, C2 begins the punctuation of Latin-1, C3 its letters, the capitals 32 below the others, and E2 with less
@@ -58,7 +58,7 @@ def _characters(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt
 
 def _hash_slice(data: npt.NDArray[np.uint8], breaks: Places) -> tuple[Places, Hashes]:
     """Return place and hash of each word; a word ends before a place in `breaks`."""
-    folded, inside = _characters(data)
+    folded, inside = _fold_case(data)
     first = inside.copy()
     first[1:] &= ~inside[:-1]
     first[breaks] = inside[breaks]
@@ -107,7 +107,7 @@ def hash_texts(texts: list[str]) -> tuple[Hashes, Places]:
     return hash_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
 
 
-def extend(hashes: Hashes, words: Hashes, length: int) -> Hashes:
+def extend_ngrams(hashes: Hashes, words: Hashes, length: int) -> Hashes:
     """Return the hashes of n-grams of `length` words made one longer by the given words."""
     return np.asarray(hashes + words * np.uint64(pow(_WORD_BASE, length, 1 << 64)))
 
@@ -117,5 +117,5 @@ def hash_ngrams(words: Hashes, length: int) -> Hashes:
     number = max(0, len(words) - length + 1)
     hashes: Hashes = np.zeros(number, dtype=np.uint64)
     for offset in range(length):
-        hashes = extend(hashes, words[offset : offset + number], offset)
+        hashes = extend_ngrams(hashes, words[offset : offset + number], offset)
     return hashes

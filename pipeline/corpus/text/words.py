@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.corpus.text.numba_cache import compiled
-from pipeline.corpus.text.pretokens import Column, Integers, Numbers, PretokenNumbers
-from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_words, spacy_words
+from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.pretokens import GrowingArray, Integers, Numbers, PretokenTable
+from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_tokenizer, spacy_tokenizer
 
 # Splits pretokens, each with a line feed behind it, into words; says also how many words each pretoken has.
 TokenizePretokens = Callable[[str], tuple[list[str], Numbers]]
@@ -51,7 +51,7 @@ def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
     return words, np.diff(np.searchsorted(ends_W, ends_P) + 1, prepend=0)
 
 
-def _words_of_each(tokenize: Tokenize) -> TokenizePretokens:
+def _count_words_of(tokenize: Tokenize) -> TokenizePretokens:
     def words(pretokens: str) -> tuple[list[str], Numbers]:
         found = tokenize(pretokens.split("\n")[:-1])
         return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
@@ -59,7 +59,7 @@ def _words_of_each(tokenize: Tokenize) -> TokenizePretokens:
     return words
 
 
-@compiled
+@cached_njit
 def _expand(numbers_P: Integers, pretokens_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
     """Return the words of pretokens, of which number i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
     size = 0
@@ -78,41 +78,46 @@ def _expand(numbers_P: Integers, pretokens_L: Numbers, ends: Numbers, flat: Numb
     return numbers_W, words_L
 
 
-class Vocabulary:
+class WordVocabulary:
     """The number of each pretoken, and for each number the words of the pretoken, their lengths and what they are."""
 
     def __init__(self, tokenize: TokenizePretokens, stops: Callable[[str], bool]) -> None:
         self._tokenize = tokenize
         self._stops = stops
-        self._pretokens, self._words = PretokenNumbers(), PretokenNumbers()
-        self._ends, self._flat = Column([0]), Column()
-        self.lengths, self.kinds = Column(), Column()  # by the number of a word: its characters, and its bits
+        self._pretokens, self._words = PretokenTable(), PretokenTable()
+        self._ends, self._flat = GrowingArray([0]), GrowingArray()
+        self.lengths, self.kinds = (
+            GrowingArray(),
+            GrowingArray(),
+        )  # by the number of a word: its characters, and its bits
         self._wanted: dict[frozenset[str], Integers] = {}
 
     def __len__(self) -> int:
         return len(self._pretokens)
 
     @property
-    def bound(self) -> int:
+    def size(self) -> int:
         """The numbers of words are less than this."""
         return len(self._words)
 
-    def _numbers(self, words: list[str]) -> Integers:
+    def _number_words(self, words: list[str]) -> Integers:
         """Return the numbers of words after noting of those that are new what they are."""
         numbers_W, _, new = self._words.read("\n".join(words))
         different = new.split("\n")[:-1]
-        self.lengths.add(np.array([len(word) for word in different], dtype=np.int64))
-        self.kinds.add(np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64))
+        self.lengths.extend(np.array([len(word) for word in different], dtype=np.int64))
+        self.kinds.extend(
+            np.array([LETTER if word.isalpha() else self._word_kind(word) for word in different], dtype=np.int64)
+        )
         return numbers_W
 
-    def numbers(self, words: Iterable[str]) -> Integers:
+    def word_numbers(self, words: Iterable[str]) -> Integers:
         """Return the numbers of different words, in any order; what holds white space is no word and has none."""
         wanted = frozenset(words)
         if wanted not in self._wanted:
-            self._wanted[wanted] = self._numbers([word for word in sorted(wanted) if word.split() == [word]])
+            self._wanted[wanted] = self._number_words([word for word in sorted(wanted) if word.split() == [word]])
         return self._wanted[wanted]
 
-    def _kind(self, word: str) -> int:
+    def _word_kind(self, word: str) -> int:
         if word[:-1].isalpha():
             return LETTER | STOP if self._stops(word) else LETTER
         has_letter = any(map(str.isalpha, word))
@@ -125,9 +130,9 @@ class Vocabulary:
         numbers_P, pretokens_L, new = self._pretokens.read(text, lines)
         if new:
             words, count_P = self._tokenize(new)
-            self._ends.add(np.cumsum(count_P) + len(self._flat))
-            self._flat.add(self._numbers(words))
-        numbers_W, words_L = _expand(numbers_P, pretokens_L, self._ends.array(), self._flat.array())
+            self._ends.extend(np.cumsum(count_P) + len(self._flat))
+            self._flat.extend(self._number_words(words))
+        numbers_W, words_L = _expand(numbers_P, pretokens_L, self._ends.values(), self._flat.values())
         return numbers_W, pretokens_L, words_L
 
 
@@ -142,34 +147,34 @@ class WordSequence:
     pretokens_L: Numbers
     words_L: Numbers
     numbers_W: Numbers
-    vocabulary: Vocabulary
+    vocabulary: WordVocabulary
 
     @property
     def lengths_W(self) -> Numbers:
         """The characters of each word."""
-        return self.vocabulary.lengths.array()[self.numbers_W]
+        return self.vocabulary.lengths.values()[self.numbers_W]
 
     @property
     def kinds_W(self) -> Numbers:
         """The bits of each word: MARKS, LETTER, STOP, CLOSING."""
-        return self.vocabulary.kinds.array()[self.numbers_W]
+        return self.vocabulary.kinds.values()[self.numbers_W]
 
-    def different(self, words: Iterable[str]) -> int:
+    def count_different(self, words: Iterable[str]) -> int:
         """Return how many of the given words the text has."""
-        return len(set(self._found(words).tolist()))
+        return len(set(self._select(words).tolist()))
 
-    def occurrences(self, words: Iterable[str]) -> int:
+    def count_occurrences(self, words: Iterable[str]) -> int:
         """Return how often the text has one of the given words."""
-        return len(self._found(words))
+        return len(self._select(words))
 
-    def _found(self, words: Iterable[str]) -> Numbers:
+    def _select(self, words: Iterable[str]) -> Numbers:
         """Return the numbers of those of the text's words that are among the given ones, in order."""
-        numbers = self.vocabulary.numbers(words)
-        wanted = np.zeros(self.vocabulary.bound, dtype=bool)
+        numbers = self.vocabulary.word_numbers(words)
+        wanted = np.zeros(self.vocabulary.size, dtype=bool)
         wanted[numbers] = True
         return self.numbers_W[wanted[self.numbers_W]]
 
-    def sentences_L(self) -> Numbers:
+    def count_sentences_L(self) -> Numbers:
         """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
         line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
         start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
@@ -180,24 +185,24 @@ class WordSequence:
         begins = stops_W[places] > stops_W[earlier]
         return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))
 
-    def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> WordSequence:
+    def select_lines(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> WordSequence:
         """Return the words of some of the lines."""
         numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
         return WordSequence(lines, self.pretokens_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
 
 
-class _Splitting:
+class _CachedSplitter:
     """One way of splitting, with its vocabulary and the last text that it split."""
 
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter in ("plain", "lexical"):
             lexical: Tokenize = lambda pretokens: list(map(re.compile(_LEXICAL).findall, pretokens))  # noqa: E731
-            tokenize = _plain_words if splitter == "plain" else _words_of_each(lexical)
+            tokenize = _plain_words if splitter == "plain" else _count_words_of(lexical)
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
-            tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
+            tokenize = _count_words_of(spacy_tokenizer(language) if splitter == "spacy" else nltk_tokenizer())
             stops = TERMINAL_PUNCTUATION.__contains__
-        self._new = partial(Vocabulary, tokenize, stops)
+        self._new = partial(WordVocabulary, tokenize, stops)
         self._vocabulary = self._new()
         self._text: str | None = None
         self._words: WordSequence | None = None
@@ -216,10 +221,10 @@ class _Splitting:
         self._text, self._words = text, words
 
 
-_splitting = cache(_Splitting)
+_cached_splitter = cache(_CachedSplitter)
 
 
-def split(text: str, splitter: Splitter = "plain", language: str = "") -> WordSequence:
+def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> WordSequence:
     """Return the words of a text; asked again for the same text, the same object.
 
     Args:
@@ -229,13 +234,13 @@ def split(text: str, splitter: Splitter = "plain", language: str = "") -> WordSe
     Raises:
         InputError: spaCy does not know the language.
     """
-    return _splitting(splitter, language if splitter == "spacy" else "").split(text)
+    return _cached_splitter(splitter, language if splitter == "spacy" else "").split(text)
 
 
-def remember(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
+def cache_words(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
     """Let `split` return these words for a text that was made of lines of the last one."""
-    _splitting(splitter, language if splitter == "spacy" else "").remember(text, words)
+    _cached_splitter(splitter, language if splitter == "spacy" else "").remember(text, words)
 
 
-def forget() -> None:
-    _splitting.cache_clear()
+def clear_word_cache() -> None:
+    _cached_splitter.cache_clear()

@@ -42,11 +42,11 @@ from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervise import OUTCOME, WorkerArguments
 from pipeline.pretrain.skips import Judge, Rewind
-from pipeline.tokens.data_order import batch_hash, batch_words
-from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.sampler import Sampler, tokens_seen
+from pipeline.tokens.data_order import batch_hash, batch_hash_words
+from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader
+from pipeline.tokens.validation_set import ValidationSet
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
@@ -118,7 +118,7 @@ class Worker:
         input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
         length = self.sampler.batches.at(self.sampler.data_step(step - 1)).sequence_length
-        words = batch_words(tokens_BT, rank * len(tokens_BT))
+        words = batch_hash_words(tokens_BT, rank * len(tokens_BT))
         documents = documents_of(input_BT, self.training, self.reader.begin_of_text_id, length)
         return input_BT, target_BT, words, *documents
 
@@ -190,7 +190,7 @@ class Worker:
             "step": step,
             "data_step": number,
             "batch_hash": tried.hash,
-            "tokens_seen": tokens_seen(self.sampler.batches, step, self.judge.skips),
+            "tokens_seen": count_tokens_seen(self.sampler.batches, step, self.judge.skips),
             **values,
             **norms,
             "learning_rate": learning_rate_at(training, step),
@@ -200,9 +200,9 @@ class Worker:
         return [*lines, line], tried.stop
 
     @cached_property
-    def held_out(self) -> HeldOut:
+    def held_out(self) -> ValidationSet:
         """What each validation sees."""
-        return HeldOut(self.paths["index"], self.training.validation_tokens)
+        return ValidationSet(self.paths["index"], self.training.validation_tokens)
 
     def _validate(self, step: int) -> metrics.Metrics:
         begin, added = self.reader.begin_of_text_id, partial(exchange.added, self.device)

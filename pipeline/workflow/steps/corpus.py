@@ -8,15 +8,15 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import (
-    Copies,
     Corpus,
     DeduplicateSettings,
+    DuplicateSelection,
     EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
     PerplexitySettings,
     QualitySettings,
-    Seeds,
+    SeedFile,
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import is_allowed, licenses_in
@@ -75,7 +75,7 @@ def corpus_filter(config: Config, i: Wildcards) -> Settings:
         quarantine=source.damaged_share > 0,
         allowed_licenses=_allowed_licenses(config, source),
         **_samples(source, section),
-        **keys | {"harmful": section.harmful.named()},
+        **keys | {"harmful": section.harmful.without_folders()},
     )
 
 
@@ -100,7 +100,7 @@ def corpus_quality(config: Config, i: Wildcards) -> Settings:
     section, files = config.corpus[i["corpus"]], iter(config.seed_files(i["corpus"]))
     languages = {
         language: [
-            Seeds(sha256=file_sha256(file := next(files)), name=file.name, label=label, **shared(Seeds, seed_set))
+            SeedFile(sha256=file_sha256(file := next(files)), name=file.name, label=label, **shared(SeedFile, seed_set))
             for label, sets in (("good", seeds.good), ("bad", seeds.bad))
             for seed_set in sets
         ]
@@ -116,7 +116,7 @@ def corpus_equal_keys(config: Config, i: Wildcards) -> Settings:
 
 def corpus_find_duplicates(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
-    return FindDuplicatesSettings(deduplication=Copies(**shared(Copies, section)))
+    return FindDuplicatesSettings(deduplication=DuplicateSelection(**shared(DuplicateSelection, section)))
 
 
 def corpus_deduplicate(config: Config, i: Wildcards) -> Settings:

@@ -9,12 +9,12 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config, counted, leaving
 from pipeline.core.settings import Settings
-from pipeline.corpus.items.settings import CountItemsSettings, Decisive, NgramsSettings, TaskFile
+from pipeline.corpus.items.settings import ContaminationThresholds, CountItemsSettings, NgramsSettings, TaskItemsFile
 from pipeline.corpus.settings import (
-    STATED,
-    Copies,
+    DISCLOSURE_KEYS,
     Corpus,
     DescribedSource,
+    DuplicateSelection,
     PublishedSource,
     PublishSettings,
     StatisticsSettings,
@@ -49,9 +49,9 @@ def corpus_ngrams(config: Config, i: Wildcards) -> Settings:
     return NgramsSettings(items=_items(leaving(config, i["corpus"])), **shared(NgramsSettings, section))
 
 
-def _items(files: list[ItemFile]) -> list[TaskFile]:
+def _items(files: list[ItemFile]) -> list[TaskItemsFile]:
     return [
-        TaskFile(task=file.task, name=file.path.name, fields=file.fields and [*file.fields], named=file.named)
+        TaskItemsFile(task=file.task, name=file.path.name, fields=file.fields and [*file.fields], named=file.named)
         for file in files
     ]
 
@@ -120,7 +120,7 @@ def corpus_publish(config: Config, i: Wildcards) -> Settings:
         corpus=i["corpus"],
         provider=config.run.provider,
         contact=config.run.contact,
-        stated={key: text for key in STATED if (text := answers.text(key))},
+        stated={key: text for key in DISCLOSURE_KEYS if (text := answers.text(key))},
         keep_removed=section.keep_removed,
         filters=_thresholds(section, {source.genre for source in sources}),
         sources=[PublishedSource(**shared(PublishedSource, source)) for source in sources],
@@ -130,7 +130,9 @@ def corpus_publish(config: Config, i: Wildcards) -> Settings:
 def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
     """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
     rules = "genres" if section.genres else "languages"
-    shown = section.model_dump(mode="json", include={rules: True, "deduplication": set(Copies.model_fields)})
+    shown = section.model_dump(
+        mode="json", include={rules: True, "deduplication": set(DuplicateSelection.model_fields)}
+    )
     if not section.genres:
         return shown
     return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
@@ -166,7 +168,7 @@ STEPS = (
         "corpus.find_items",
         CORPUS,
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
-        lambda config, i: Decisive(**_deciding(Decisive, config, i["corpus"])),
+        lambda config, i: ContaminationThresholds(**_deciding(ContaminationThresholds, config, i["corpus"])),
         inputs=(
             SOURCES_READ,
             Input("ngrams", layout.ITEM_NGRAMS),

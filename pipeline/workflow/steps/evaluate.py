@@ -58,7 +58,7 @@ def _memorization(config: Config, model: str) -> MemorizationSettings | None:
     return MemorizationSettings(
         seed=config.evaluation.seed,
         batch_size=config.evaluation.batch_size,
-        harmful=corpus.harmful.named(),
+        harmful=corpus.harmful.without_folders(),
         harmful_sha256=harmful(config, name),
         personal_data=corpus.personal_data.model_copy(update={"names": None, "names_sha256": None}),
         **section.model_dump(),

@@ -91,12 +91,12 @@ RAW_UNITS = (
 def opt_out_list(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the opt-out list of a source, if it has one."""
     listed = run.config.source_units(w["source"])
-    return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
+    return [listed.resolve(listed.source.opt_out)] if listed.source.opt_out else []
 
 
 def _with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
     lists = {name: run.config.source_units(name) for name in run.config.reserving()}
-    places = {name: listed.place(str(listed.source.opt_out)) for name, listed in lists.items()}
+    places = {name: listed.resolve(str(listed.source.opt_out)) for name, listed in lists.items()}
     own = places.pop(w["source"], None)
     return [name for name, place in places.items() if place == own]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.corpus.settings import Seeds
+from pipeline.corpus.settings import SeedFile
 
 TEXT = "de boot ligt bij een oude brug en het water stroomt langzaam naar zee want de wind is gaan liggen"
 WORDS = TEXT.split()
@@ -33,14 +33,14 @@ def menus(number: int, seed: int) -> list[str]:
 
 
 @pytest.fixture
-def seeds(tmp_path: Path) -> Callable[..., tuple[Seeds, Path]]:
+def seeds(tmp_path: Path) -> Callable[..., tuple[SeedFile, Path]]:
     """Return a function that writes a file of seeds, and what the step is told of it."""
 
-    def write(name: str, label: Any, texts: list[Any], held_out: bool = False) -> tuple[Seeds, Path]:
+    def write(name: str, label: Any, texts: list[Any], held_out: bool = False) -> tuple[SeedFile, Path]:
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         known = {"license": "CC0-1.0", "text_key": "text", "held_out": held_out}
-        return Seeds(name=path.name, sha256=sha256, label=label, **known), path
+        return SeedFile(name=path.name, sha256=sha256, label=label, **known), path
 
     return write

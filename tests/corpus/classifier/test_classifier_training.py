@@ -15,34 +15,39 @@ from scipy.optimize import minimize
 from pipeline.corpus.classifier import classifier_training
 from pipeline.corpus.classifier.classifier_training import (
     area_under_curve,
-    balanced,
     calibrate,
+    class_weights,
     classification_figures,
-    means,
-    shares,
+    mean_weights,
+    ngram_shares,
     train,
 )
-from pipeline.corpus.classifier.linear_classifier import LinearClassifier, buckets, load_classifiers, save_classifiers
+from pipeline.corpus.classifier.linear_classifier import (
+    LinearClassifier,
+    load_classifiers,
+    ngram_buckets,
+    save_classifiers,
+)
 from tests.corpus.classifier.conftest import menus, sentences
 
 
 def test_shares_are_those_of_the_ngrams_of_each_text() -> None:
-    found = shares(["ja ja ja nee", "", "nee"])
+    found = ngram_shares(["ja ja ja nee", "", "nee"])
     assert found.bounds.tolist() == [0, 4, 4, 5]
     by_bucket = dict(zip(found.buckets_M[:4].tolist(), found.shares_M[:4].tolist(), strict=True))
-    assert by_bucket[buckets("ja")[0]] == pytest.approx(3 / 7)
-    assert by_bucket[buckets("ja ja")[2]] == pytest.approx(2 / 7)
-    some = found.of(np.array([2, 0]))
-    assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == buckets("nee")[0]
+    assert by_bucket[ngram_buckets("ja")[0]] == pytest.approx(3 / 7)
+    assert by_bucket[ngram_buckets("ja ja")[2]] == pytest.approx(2 / 7)
+    some = found.select(np.array([2, 0]))
+    assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == ngram_buckets("nee")[0]
     assert some.buckets_M[1:].tolist() == found.buckets_M[:4].tolist()
 
 
 def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
     texts = [*sentences(30, 1), *menus(12, 2)]
     good = np.arange(len(texts)) < 30
-    found = shares(texts)
+    found = ngram_shares(texts)
     weights, gap = train(found, good)
-    assert gap < classifier_training.LARGEST_GAP
+    assert gap < classifier_training.MAXIMUM_GAP
     used, columns = np.unique(found.buckets_M, return_inverse=True)
     dense = np.zeros((len(texts), len(used)))
     dense[np.repeat(np.arange(len(texts)), np.diff(found.bounds)), columns] = found.shares_M
@@ -57,11 +62,11 @@ def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
     least = minimize(loss, np.zeros(len(used)), jac=slope, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
     assert least.fun <= loss(weights[used]) <= least.fun + gap + 1e-6
     assert np.count_nonzero(weights) <= len(used)
-    assert means(*found, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
+    assert mean_weights(*found, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
 
 
 def test_both_classes_weigh_half() -> None:
-    assert balanced(np.array([True, False, False, False, False])).tolist() == [0.5, *[0.125] * 4]
+    assert class_weights(np.array([True, False, False, False, False])).tolist() == [0.5, *[0.125] * 4]
 
 
 def test_a_calibrated_value_is_the_probability_where_both_classes_are_equally_frequent() -> None:

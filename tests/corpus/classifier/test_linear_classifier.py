@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.classifier.linear_classifier import BUCKETS, buckets
+from pipeline.corpus.classifier.linear_classifier import BUCKETS, ngram_buckets
 
 
 def same(one: str, other: str) -> bool:
-    return buckets(one).tolist() == buckets(other).tolist()
+    return ngram_buckets(one).tolist() == ngram_buckets(other).tolist()
 
 
 @pytest.mark.parametrize(
@@ -50,23 +50,23 @@ def test_words_marks_ends_of_lines_and_their_order_count(one: str, other: str) -
 
 
 def test_each_word_counts_and_each_two_in_a_row() -> None:
-    one, two, three = buckets("een")[0], buckets("twee")[0], buckets(".")[0]
-    first, second = buckets("een twee")[2], buckets("twee.")[2]
-    assert buckets("een twee.").tolist() == [one, two, three, first, second]
-    assert first not in (one, two) and buckets("twee een")[2] != first
+    one, two, three = ngram_buckets("een")[0], ngram_buckets("twee")[0], ngram_buckets(".")[0]
+    first, second = ngram_buckets("een twee")[2], ngram_buckets("twee.")[2]
+    assert ngram_buckets("een twee.").tolist() == [one, two, three, first, second]
+    assert first not in (one, two) and ngram_buckets("twee een")[2] != first
 
 
 @given(st.text())
 def test_any_text_has_one_bucket_for_each_word_and_pair(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()
-    found = buckets(text)
+    found = ngram_buckets(text)
     assert len(found) == 0 or len(found) % 2 == 1
     assert ((found >= 0) & (found < BUCKETS)).all() and found.dtype == np.int32
     assert (len(found) == 0) == (not text.strip("".join(map(chr, [*range(10), *range(11, 33)]))))
 
 
 def test_words_spread_over_the_buckets() -> None:
-    found = buckets(
+    found = ngram_buckets(
         " ".join(f"w{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}x{'uvw'[n // 100]}" for n in range(300))
     )
     assert len(set(found.tolist())) > 595 and len(set((found[:300] >> 12).tolist())) > 150

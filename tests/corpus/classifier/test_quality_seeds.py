@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.classifier_training import LEAST_TEXTS, divide, read
-from pipeline.corpus.settings import Normalisation
+from pipeline.corpus.classifier.classifier_training import MINIMUM_TEXTS, read_seed_texts, split_texts
+from pipeline.corpus.settings import Normalization
 from tests.corpus.classifier.conftest import WORDS, menus, sentences
 
 Write = Callable[..., Any]
 
 
 def texts_of(*written: Any, language: str = "nl") -> Any:
-    return read(language, [seeds for seeds, _ in written], [path for _, path in written], Normalisation())
+    return read_seed_texts(language, [seeds for seeds, _ in written], [path for _, path in written], Normalization())
 
 
 def test_near_copies_count_once_and_texts_are_normalised(seeds: Write) -> None:
@@ -58,7 +58,7 @@ def test_each_text_is_for_one_thing_and_both_classes_are_in_each(seeds: Write) -
         seeds("c", "good", sentences(9, 3), held_out=True),
         seeds("d", "bad", menus(7, 4), held_out=True),
     )
-    parts = divide(found)
+    parts = split_texts(found)
     counted = [(int(found.good_N[part].sum()), int((~found.good_N[part]).sum())) for part in parts]
     assert counted == [(140, 42), (20, 6), (40, 12), (9, 7)]
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(found.good_N)))
@@ -81,7 +81,7 @@ def test_what_is_like_a_text_of_a_file_that_is_held_out_is_not_trained_on(seeds:
     ("good", "bad", "sentence"),
     [
         (sentences(60, 1), [*menus(60, 2), sentences(1, 1)[0] + "\n"], "b.jsonl calls a text bad that"),
-        ([*sentences(LEAST_TEXTS - 1, 1), sentences(1, 1)[0]], menus(60, 2), "49 different good texts"),
+        ([*sentences(MINIMUM_TEXTS - 1, 1), sentences(1, 1)[0]], menus(60, 2), "49 different good texts"),
         (sentences(60, 1), menus(1, 2) * 80, "1 different bad texts"),
         (sentences(60, 1), ["", 3], "b.jsonl has no text in the field 'text'"),
     ],
@@ -95,5 +95,5 @@ def test_seeds_of_which_nothing_can_be_learnt_are_refused(
 
 
 def test_as_many_texts_as_are_needed_are_enough(seeds: Write) -> None:
-    found = texts_of(seeds("a", "good", sentences(LEAST_TEXTS, 1)), seeds("b", "bad", menus(LEAST_TEXTS, 2)))
-    assert len(found.good_N) == 2 * LEAST_TEXTS
+    found = texts_of(seeds("a", "good", sentences(MINIMUM_TEXTS, 1)), seeds("b", "bad", menus(MINIMUM_TEXTS, 2)))
+    assert len(found.good_N) == 2 * MINIMUM_TEXTS

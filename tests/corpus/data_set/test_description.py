@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipeline.corpus.data_set.description import GROUPS, Counts
+from pipeline.corpus.data_set.description import GROUPS, DocumentCounts
 
 
 def test_years_are_the_first_four_digits_of_dates() -> None:
@@ -20,7 +20,7 @@ def test_years_are_the_first_four_digits_of_dates() -> None:
             "language_score": [0.5] * rows,
         }
     )
-    counts = Counts({})
+    counts = DocumentCounts({})
     counts.add(batch)
     place = list(GROUPS).index("years")
     assert {group[place]: dict(part) for group, part in counts.groups.items()} == {

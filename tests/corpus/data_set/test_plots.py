@@ -45,7 +45,7 @@ def test_a_logarithmic_bar_grows_by_as_much_with_each_factor_of_ten() -> None:
     ],
 )
 def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expected: list[str]) -> None:
-    drawn = plots.scores("nl", [[lowest, 3], [99, 5]], 100)
+    drawn = plots.score_histogram("nl", [[lowest, 3], [99, 5]], 100)
     assert labels(drawn) == expected
     (width, _) = re.findall(r'<rect class="kept".*? width="([\d.]+)"', drawn)
     across = plots.WIDTH - plots.LEFT - plots.RIGHT
@@ -53,5 +53,5 @@ def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expe
 
 
 def test_lengths_have_finer_labels_where_they_lie_near_one_another() -> None:
-    assert labels(plots.lengths("nl", [[20, 1], [47, 1]], 4)) == ["50", "100", "200", "500", "1,000", "2,000"]
-    assert labels(plots.lengths("nl", [[20, 1], [48, 1]], 4)) == ["100", "1,000"]
+    assert labels(plots.length_histogram("nl", [[20, 1], [47, 1]], 4)) == ["50", "100", "200", "500", "1,000", "2,000"]
+    assert labels(plots.length_histogram("nl", [[20, 1], [48, 1]], 4)) == ["100", "1,000"]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.corpus.items.item_ngrams import hash_items
-from pipeline.corpus.items.item_search import Decision, Hit, ItemSearch
-from pipeline.corpus.items.settings import Decisive, NgramSelection, TaskFile
+from pipeline.corpus.items.item_search import ContaminationDecision, ItemHit, ItemSearch
+from pipeline.corpus.items.settings import ContaminationThresholds, NgramSelection, TaskItemsFile
 
 
 def rows(*items: Any) -> bytes:
@@ -25,25 +25,25 @@ class Looked:
     def __init__(self, folder: Path, contents: dict[str, bytes], entries: dict[str, Any], settings: Any) -> None:
         for name, content in contents.items():
             (folder / name).write_bytes(content)
-        files = [TaskFile(task=name.split(".")[0], name=name, **entries.get(name, {})) for name in contents]
+        files = [TaskItemsFile(task=name.split(".")[0], name=name, **entries.get(name, {})) for name in contents]
         words = {key: value for key, value in settings.items() if key in NgramSelection.model_fields}
         self.table: pa.Table = hash_items(NgramSelection(**words), files, [folder / name for name in contents])
         self.tasks = json.loads(self.table.schema.metadata[b"polder"])["tasks"]
-        self.settings = Decisive(**{key: value for key, value in settings.items() if key not in words})
+        self.settings = ContaminationThresholds(**{key: value for key, value in settings.items() if key not in words})
 
-    def units(self, units: dict[str, list[str]]) -> tuple[dict[str, list[Hit]], dict[str, Any]]:
+    def units(self, units: dict[str, list[str]]) -> tuple[dict[str, list[ItemHit]], dict[str, Any]]:
         """Return the hits of each source's texts, and the summary, of texts that are Dutch."""
-        search, decision = ItemSearch(self.table), Decision(self.table, self.settings)
-        matches = {source: search.matches(texts) for source, texts in units.items()}
+        search, decision = ItemSearch(self.table), ContaminationDecision(self.table, self.settings)
+        matches = {source: search.find_matches(texts) for source, texts in units.items()}
         for found in matches.values():
             decision.count(found)
         hits = {
-            source: decision.judge(source, {"nl": sum(map(len, units[source]))}, ["nl"] * len(found), found)
+            source: decision.find_contaminated(source, {"nl": sum(map(len, units[source]))}, ["nl"] * len(found), found)
             for source, found in matches.items()
         }
         return hits, decision.summary()
 
-    def find(self, texts: list[str]) -> list[Hit]:
+    def find(self, texts: list[str]) -> list[ItemHit]:
         """Return (number of the text, task, item, n-grams found, n-grams)."""
         return self.units({"s": texts})[0]["s"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.items.item_ngrams import read_items
-from pipeline.corpus.items.settings import TaskFile
+from pipeline.corpus.items.settings import TaskItemsFile
 from tests.corpus.items.conftest import rows
 
 TEXT = "Nine words make this sentence short but long enough."
@@ -69,6 +69,6 @@ def test_two_columns_of_one_name_are_refused_where_the_name_counts(looked: Any) 
 def test_items_of_several_files_are_named_after_theirs(tmp_path: Path) -> None:
     for name in ("b.jsonl", "c.jsonl"):
         (tmp_path / name).write_bytes(rows({"x": name}))
-    entries = [TaskFile(task="a", name=name) for name in ("b.jsonl", "c.jsonl")]
+    entries = [TaskItemsFile(task="a", name=name) for name in ("b.jsonl", "c.jsonl")]
     found = [item.name for item in read_items(entries, [tmp_path / "b.jsonl", tmp_path / "c.jsonl"])]
     assert found == ["b.jsonl 1", "c.jsonl 1"]

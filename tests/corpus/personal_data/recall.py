@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pipeline.corpus.personal_data import find
+from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.settings import PersonalData
 from tests.corpus.personal_data.texts import Text
 
@@ -23,7 +23,7 @@ def measure(texts: list[Text], errors: bool = False) -> dict[str, tuple[int, int
     right: Counter[str] = Counter()
     found: Counter[str] = Counter()
     for text in texts:
-        spans = find(text.text, SETTINGS)
+        spans = find_personal_data(text.text, SETTINGS)
         found.update(span.kind for span in spans)
         there.update(truth.kind for truth in text.truth)
         wrong = set(spans)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stdnum import luhn
 
-from pipeline.corpus.personal_data import find
+from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.settings import PersonalData
 
 ALL = PersonalData()
@@ -30,7 +30,7 @@ def test_a_card_is_one_where_an_issuer_gives_out_its_first_digits_and_length(
     for length in (*lengths, *others):
         body = prefix.ljust(length - 1, "0")
         number = body + luhn.calc_check_digit(body)
-        found = [one.kind for one in find(f"creditcard {number}", ALL)]
+        found = [one.kind for one in find_personal_data(f"creditcard {number}", ALL)]
         assert ("credit_card" in found) == (length in lengths), number
 
 
@@ -46,7 +46,7 @@ def test_a_word_counts_as_far_from_its_number_as_it_is_looked_for(
     word: str, number: str, kind: str, ahead: int, behind: int
 ) -> None:
     def kinds(text: str) -> set[str]:
-        return {one.kind for one in find(text, ALL)}
+        return {one.kind for one in find_personal_data(text, ALL)}
 
     for far, seen in ((0, True), (1, False)):
         between = "x" * (ahead - len(word) - 2 + far)
@@ -63,4 +63,4 @@ def test_the_word_of_a_number_that_may_be_a_day_stands_nearer_to_it_and_on_its_l
         ("kvk\n20240131", False),
         ("20240131 of kvk 20240132", False),
     ):
-        assert any(one.value == "20240131" for one in find(text, ALL)) == seen, text
+        assert any(one.value == "20240131" for one in find_personal_data(text, ALL)) == seen, text

@@ -19,8 +19,8 @@ from stdnum.nl import bsn
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import folder_sha256
-from pipeline.corpus.personal_data import MaskPersonalData, find, mask
-from pipeline.corpus.personal_data.spans import typed
+from pipeline.corpus.personal_data import PersonalDataMaskingStep, find_personal_data, mask_personal_data
+from pipeline.corpus.personal_data.spans import normalize_typography
 from pipeline.corpus.settings import PersonalData
 from pipeline.workflow.steps import step_settings
 from tests.corpus.personal_data.letters import Letters
@@ -139,9 +139,9 @@ EVERY_KIND = (
     ],
 )
 def test_personal_data_is_masked(text: str, masked: str | None, kind: str) -> None:
-    assert mask(text, ALL) == (masked or text.replace("111222333", "<BSN>"), {kind: 1})
+    assert mask_personal_data(text, ALL) == (masked or text.replace("111222333", "<BSN>"), {kind: 1})
     off = ALL.model_copy(update={kind: False})
-    assert mask(text, off) == (text, {})
+    assert mask_personal_data(text, off) == (text, {})
 
 
 @pytest.mark.parametrize(
@@ -201,44 +201,44 @@ def test_personal_data_is_masked(text: str, masked: str | None, kind: str) -> No
     ],
 )
 def test_decoys_stay(text: str) -> None:
-    assert mask(text, ALL) == (text, {})
+    assert mask_personal_data(text, ALL) == (text, {})
 
 
 @pytest.mark.parametrize("between", [" / ", " - ", " ", ", "])
 def test_two_telephone_numbers_are_two(between: str) -> None:
-    masked, counts = mask(f"035 6123456{between}06 12345678", ALL)
+    masked, counts = mask_personal_data(f"035 6123456{between}06 12345678", ALL)
     assert (masked, counts) == (f"<TELEPHONE>{between}<TELEPHONE>", {"telephone": 2})
 
 
 def test_an_address_of_a_machine_and_a_telephone_number_are_no_bsn() -> None:
     assert bsn.is_valid("311459481") and bsn.is_valid("493460627")
     masked = "BSN: nee. Vanaf <IP>, bel <TELEPHONE>"
-    assert mask("BSN: nee. Vanaf 31.145.94.81, bel +31 (0)493 460 627", ALL)[0] == masked
-    assert mask("BSN: nee. Bel +31 645595147", ALL)[0] == "BSN: nee. Bel <TELEPHONE>"
+    assert mask_personal_data("BSN: nee. Vanaf 31.145.94.81, bel +31 (0)493 460 627", ALL)[0] == masked
+    assert mask_personal_data("BSN: nee. Bel +31 645595147", ALL)[0] == "BSN: nee. Bel <TELEPHONE>"
 
 
 def test_a_bsn_far_from_its_word_stays() -> None:
     text = "Het BSN staat op de pas. " + "Lees verder. " * 10 + "111222333"
-    assert mask(text, ALL) == (text, {})
+    assert mask_personal_data(text, ALL) == (text, {})
 
 
 @given(st.integers(0, 10**9 - 1))
 def test_exactly_the_numbers_that_pass_the_eleven_test_are_masked(number: int) -> None:
     digits = f"{number:09d}"
-    masked, counts = mask(f"bsn {digits}", ALL)
+    masked, counts = mask_personal_data(f"bsn {digits}", ALL)
     assert (counts == {"bsn": 1}) == bsn.is_valid(digits) == (masked == "bsn <BSN>")
 
 
 @given(st.text(st.sampled_from("a1.@ :-NL91ABNA0417164300\n"), max_size=200))
 def test_masking_twice_finds_nothing_more(text: str) -> None:
-    masked, _ = mask(text, ALL)
-    assert mask(masked, ALL) == (masked, {})
+    masked, _ = mask_personal_data(text, ALL)
+    assert mask_personal_data(masked, ALL) == (masked, {})
 
 
 def test_the_block_counts_and_long_runs_take_linear_time() -> None:
     documents = [Document(text="a@b.nl en c@d.nl", id="1"), Document(text="A1b2" * 250_000 + ":" * 9, id="2")]
     began = time.process_time()
-    masked = list(MaskPersonalData(ALL).run(iter(documents)))
+    masked = list(PersonalDataMaskingStep(ALL).run(iter(documents)))
     assert time.process_time() - began < 60, "of a million characters; hours, did it go with their square"
     assert [document.metadata["personal_data"] for document in masked] == [{"email": 2}, {}]
 
@@ -260,29 +260,29 @@ def test_the_seed_makes_the_texts(writer: type[Writer | Letters]) -> None:
 
 @given(st.text(st.sampled_from("06-‑\u00ad\u00a0 1é🙂\u2011")))
 def test_a_text_is_read_without_a_place_that_moves(text: str) -> None:
-    assert len(typed(text)) == len(text)
-    assert not set(typed(text)) & set("\u2010\u2011\u2012\u2013\u2212\u00ad\u00a0\u202f\u2007")
+    assert len(normalize_typography(text)) == len(text)
+    assert not set(normalize_typography(text)) & set("\u2010\u2011\u2012\u2013\u2212\u00ad\u00a0\u202f\u2007")
     start = f"{text}\nmail "
-    assert mask(f"{start}jan@voorbeeld.nl", ALL)[0].endswith("mail <EMAIL>")
+    assert mask_personal_data(f"{start}jan@voorbeeld.nl", ALL)[0].endswith("mail <EMAIL>")
 
 
 def test_more_may_be_public_and_less() -> None:
     text = "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; info@bedrijf.nl."
-    assert mask(text, ALL)[0] == "Bel <TELEPHONE> of mail <EMAIL>, <ADDRESS>; info@bedrijf.nl."
+    assert mask_personal_data(text, ALL)[0] == "Bel <TELEPHONE> of mail <EMAIL>, <ADDRESS>; info@bedrijf.nl."
     ours = PersonalData(public_bodies=["+3120624*", "waterschap.nl", "1012 JS"], known_public_bodies=False)
-    assert mask(text, ours)[0] == "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; <EMAIL>."
+    assert mask_personal_data(text, ours)[0] == "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; <EMAIL>."
 
 
 def test_an_unknown_region_is_refused() -> None:
     with pytest.raises(InputError, match=r"telephone_regions: 'XX'"):
-        MaskPersonalData(PersonalData(telephone_regions=["XX"]))
+        PersonalDataMaskingStep(PersonalData(telephone_regions=["XX"]))
 
 
 def test_synthetic_values_have_the_form_and_belong_to_nobody() -> None:
     values = {}
-    for found in find(EVERY_KIND, ALL):
+    for found in find_personal_data(EVERY_KIND, ALL):
         only = {kind: kind == found.kind for kind in KINDS}
-        text, counts = mask(EVERY_KIND, SYNTHETIC.model_copy(update=only))
+        text, counts = mask_personal_data(EVERY_KIND, SYNTHETIC.model_copy(update=only))
         assert counts == {found.kind: 1}
         values[found.kind] = text[found.start : len(text) - len(EVERY_KIND) + found.end]
     assert set(values) == set(KINDS)
@@ -297,26 +297,26 @@ def test_synthetic_values_have_the_form_and_belong_to_nobody() -> None:
 
 def test_equal_values_of_a_document_stay_equal_and_those_of_two_documents_do_not() -> None:
     text = "Bel 06-12345678 of +31 6 12345678, niet 06-87654321."
-    one, _ = mask(text, SYNTHETIC)
+    one, _ = mask_personal_data(text, SYNTHETIC)
     first, second, other = (found for found in one.replace(".", "").replace(",", "").split() if found[:2] == "06")
     assert first == second != other
-    assert mask(text, SYNTHETIC)[0] == one
-    assert not mask(f"Eerst dit. {text}", SYNTHETIC)[0].endswith(one)  # another document
+    assert mask_personal_data(text, SYNTHETIC)[0] == one
+    assert not mask_personal_data(f"Eerst dit. {text}", SYNTHETIC)[0].endswith(one)  # another document
 
 
 @given(st.integers(0, 10**6), st.sampled_from([ALL, SYNTHETIC]))
 def test_what_was_replaced_is_not_replaced_again(seed: int, kinds: PersonalData) -> None:
-    once, _ = mask(Writer(seed).write().text, kinds)
-    assert mask(once, kinds) == (once, {})
+    once, _ = mask_personal_data(Writer(seed).write().text, kinds)
+    assert mask_personal_data(once, kinds) == (once, {})
 
 
 def test_names_are_found_by_a_local_model(names_model: Path) -> None:
     kinds = PersonalData(names=str(names_model))
     text = "Jan Jansen (jan@voorbeeld.nl) uit Tiel.\n" * 200 + "Ook Fatima Öz."
-    masked, counts = mask(text, kinds)
+    masked, counts = mask_personal_data(text, kinds)
     assert masked == "<NAME> (<EMAIL>) uit Tiel.\n" * 200 + "Ook <NAME>."
     assert counts == {"email": 200, "name": 201}
-    synthetic, _ = mask(text, kinds.model_copy(update={"replacement": "synthetic"}))
+    synthetic, _ = mask_personal_data(text, kinds.model_copy(update={"replacement": "synthetic"}))
     assert "Jan Jansen" not in synthetic and "Fatima Öz" not in synthetic
     assert len(set(synthetic.splitlines())) == 2
 
@@ -335,7 +335,7 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
 
     before = of_step()
     assert before.names_sha256 == folder_sha256(str(folder), *NAMES)
-    assert mask("Jan Jansen", before) == ("<NAME>", {"name": 1})
+    assert mask_personal_data("Jan Jansen", before) == ("<NAME>", {"name": 1})
     (folder / ".cache").write_text("of a file manager, no part of the model")
     folder_sha256.cache_clear()
     assert folder_sha256(str(folder), *NAMES) == before.names_sha256
@@ -343,7 +343,7 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
     folder_sha256.cache_clear()
     assert of_step().names_sha256 != before.names_sha256
     with pytest.raises(InputError, match="names_sha256"):
-        mask("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
+        mask_personal_data("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -352,28 +352,28 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     ):
         folder_sha256(str(tmp_path / "nothing"), *NAMES)
     with pytest.raises(InputError, match="no pipeline of spaCy"):
-        mask("Jan", PersonalData(names=str(tmp_path)))
+        mask_personal_data("Jan", PersonalData(names=str(tmp_path)))
     spacy.blank("nl").to_disk(tmp_path / "blank")
     with pytest.raises(InputError, match="finds names"):
-        mask("Jan", PersonalData(names=str(tmp_path / "blank")))
+        mask_personal_data("Jan", PersonalData(names=str(tmp_path / "blank")))
 
 
 def test_values_are_nowhere_but_in_the_text(capsys: pytest.CaptureFixture[str]) -> None:
-    block = MaskPersonalData(ALL)
+    block = PersonalDataMaskingStep(ALL)
     (document,) = block.run(iter([Document(text=EVERY_KIND, id="1")]))
     assert document.metadata == {"personal_data": dict.fromkeys(KINDS, 1)}
     written = document.text + str(document.metadata) + str(block.stats) + "".join(capsys.readouterr())
-    assert not any(EVERY_KIND[found.start : found.end] in written for found in find(EVERY_KIND, ALL))
+    assert not any(EVERY_KIND[found.start : found.end] in written for found in find_personal_data(EVERY_KIND, ALL))
 
 
 def test_what_was_replaced_before_is_no_word_for_a_number() -> None:
     number = "111222333"
-    assert bsn.is_valid(number) and mask(f"BSN, {number}", PersonalData()) == ("BSN, <BSN>", {"bsn": 1})
+    assert bsn.is_valid(number) and mask_personal_data(f"BSN, {number}", PersonalData()) == ("BSN, <BSN>", {"bsn": 1})
     for words in range(
         70
     ):  # the marker stands at every place of the words that are looked at, and is cut by their ends
         for text in (f"<BSN>{' ' * words}{number}", f"{number}{' ' * words}<BSN>"):
-            assert mask(text, PersonalData()) == (text, {})
+            assert mask_personal_data(text, PersonalData()) == (text, {})
 
 
 def test_the_markers_that_are_told_are_those_that_are_written() -> None:

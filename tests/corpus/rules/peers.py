@@ -20,7 +20,7 @@ from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.corpus.text.words import split, word_tokenize
+from pipeline.corpus.text.words import split_words, word_tokenize
 
 LANGUAGES = {"nl": "nld", "en": "eng"}
 
@@ -85,7 +85,7 @@ def our_words_in_datatrove() -> Iterator[None]:
     """Give datatrove's blocks the plain words and sentences of this package."""
 
     def sentences(text: str, language: str) -> list[str]:
-        return [""] * int(split(text).sentences_L().sum())
+        return [""] * int(split_words(text).count_sentences_L().sum())
 
     places = [
         (gopher_quality_filter, "split_into_words", lambda text, language: word_tokenize(text)),

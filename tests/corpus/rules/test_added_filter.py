@@ -14,7 +14,7 @@ JUDGE = """
 from datatrove.data import Document
 from pipeline.corpus.rules.gopher import GopherQuality, Prose
 from pipeline.corpus.rules.settings import Quality
-from pipeline.corpus.reason_sentences import REASONS
+from pipeline.corpus.removal_reasons import REASONS
 
 rules = Quality(minimum_words=None, minimum_stop_words=0, capitals=0.3)
 for text in ("DIT IS HEEL LUID geroepen.", "Dit is gewoon gezegd."):

@@ -13,7 +13,7 @@ from datatrove.data import Document
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
-from pipeline.corpus.rules.gopher import GopherQuality, Prose
+from pipeline.corpus.rules.gopher import GopherQuality, ProseMeasures
 from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.corpus.rules.settings import LanguageRules, Quality
 from pipeline.corpus.settings import Corpus
@@ -50,7 +50,7 @@ def test_the_share_of_stop_words_is_that_of_the_words_with_a_letter(written: Cal
 
 def test_code_is_told_by_its_characters() -> None:
     for text, expected in (("ab; {c}\td\n", 3 / 7), ("<a>bcdef", 0.25), ("a = b - (c) [d]", 0.0), ("", 0.0)):
-        assert Prose(text, Quality(), "plain", "nl").code_characters() == expected
+        assert ProseMeasures(text, Quality(), "plain", "nl").code_characters() == expected
 
 
 @pytest.mark.parametrize("genre", GENRES)

@@ -15,10 +15,10 @@ from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, Repeated, repeated_n_grams
+from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repeated_ngrams
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.words import forget, word_tokenize
+from pipeline.corpus.text.words import clear_word_cache, word_tokenize
 from tests.corpus.rules.peers import stock
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
@@ -124,7 +124,7 @@ def test_same_decisions_on_any_words(text: str) -> None:
 def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]
     arrays = (np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64))
-    top, repeated = repeated_n_grams(*arrays, largest, within)
+    top, repeated = measure_repeated_ngrams(*arrays, largest, within)
     for n in range(2, largest + 1):
         n_grams = [tuple(numbers[place : place + n]) for place in range(len(numbers) - n + 1)]
         characters = {n_gram: sum(1 + number % 4 for number in n_gram) for n_gram in n_grams}
@@ -151,12 +151,12 @@ def test_repetition_within_some_words_does_not_grow_with_the_length_of_a_text() 
         text = " ".join(chance.choices(phrases, k=size // 6))
         for within, found in shares.items():
             rules = ENGLISH.repetition.model_copy(update={"within_words": within})
-            found.append(Repeated(text, rules, "plain", "nl").duplicate_n_grams(6))
+            found.append(RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_grams(6))
     whole, within_200 = shares[None], shares[200]
     assert whole[1] > 4 * whole[0] and within_200[1] < 2 * within_200[0]
     paragraph = " ".join(chance.choices(vocabulary, k=150))
     for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # what is copied is found as before
-        found_here = Repeated(text, rules, "plain", "nl").duplicate_n_grams(6)
+        found_here = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_grams(6)
         assert found_here >= share and (share or found_here < 0.1)
 
 
@@ -183,7 +183,7 @@ def test_words_are_split_once(texts: dict[str, str], monkeypatch: pytest.MonkeyP
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
     monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
-    forget()
+    clear_word_cache()
     assert ours(texts["nl_water"], DUTCH) == (True, True)
     assert sorted(" ".join(calls).split()) == sorted(set(texts["nl_water"].split()))
-    forget()
+    clear_word_cache()

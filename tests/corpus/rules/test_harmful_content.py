@@ -15,7 +15,7 @@ from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.rules.harmful_content import FlagHarmful, Phrases
+from pipeline.corpus.rules.harmful_content import HarmfulContentFilter, PhraseList
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.workflow.steps import step_settings
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Pa
 
 
 def flag(settings: dict[str, Any], files: list[Path], text: str, language: str = "nl") -> tuple[Any, Document, Any]:
-    block = FlagHarmful(Harmful.model_validate(settings), files)
+    block = HarmfulContentFilter(Harmful.model_validate(settings), files)
     document = Document(text=text, id="x", metadata={"language": language})
     return block.filter(document), document, block.counts
 
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, model: Path) 
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe")
     for name, words in (("empty.txt", "is empty"), ("bytes.bin", "cannot be read"), ("none", "cannot be read")):
         with pytest.raises(InputError, match=words):
-            Phrases(tmp_path / name)
+            PhraseList(tmp_path / name)
     entry = {"name": "c", "path": "", "label": "__label__no"}
     with pytest.raises(InputError, match="has no label '__label__no': choose one of __label__bread, __label__other"):
         flag({"classifiers": [entry]}, [model], "x")
@@ -161,4 +161,4 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_the_block_stands_in_the_pipeline_of_anybody() -> None:
     settings = FilterSettings(source="s", languages={}, personal_data=Corpus().personal_data, broken_share=1)
-    assert any(isinstance(block, FlagHarmful) for block in filter.blocks(settings, RawFiles("s", [])))
+    assert any(isinstance(block, HarmfulContentFilter) for block in filter.filter_blocks(settings, RawFiles("s", [])))

@@ -27,8 +27,8 @@ from pipeline.corpus.rules.presets import DUTCH, PRESETS
 from pipeline.corpus.rules.settings import C4, NordicPile, Quality
 from pipeline.corpus.rules.web_text import C4Quality, NordicPileQuality
 from pipeline.corpus.settings import Corpus
-from pipeline.corpus.text.splitters import nltk_words, spacy_words
-from pipeline.corpus.text.words import WordSequence, forget, split, word_tokenize
+from pipeline.corpus.text.splitters import nltk_tokenizer, spacy_tokenizer
+from pipeline.corpus.text.words import WordSequence, clear_word_cache, split_words, word_tokenize
 from pipeline.workflow.steps import step_settings
 from tests.corpus.rules.peers import agreement, our_decisions, their_decisions
 from tests.corpus.rules.test_gopher import demonstration_texts
@@ -75,7 +75,7 @@ def test_the_words_of_spacy(language: str) -> None:
         *spoilt(demonstration_texts()[:20]),
         "XD a.b. 's-Hertogenbosch (bijv. 12.000 km/u) e-mail@x.nl don't…",
     ]:
-        words = split(text, "spacy", language)
+        words = split_words(text, "spacy", language)
         assert has_words(words, theirs.word_tokenize(text))
 
 
@@ -89,7 +89,7 @@ PRETOKENS = st.lists(
 @given(PRETOKENS, st.sampled_from(["nl", "en"]))
 def test_what_is_split_without_spacy_is_split_as_by_spacy(pretoken: str, language: str) -> None:
     theirs = [token.text for token in SPACY[language](pretoken)]
-    assert spacy_words(language)([pretoken]) == [theirs]
+    assert spacy_tokenizer(language)([pretoken]) == [theirs]
 
 
 LETTERS_AND_MARKS = st.text(st.sampled_from("aAéÉdtnoCTNgN19.,;:?!'’\"-(/€"), min_size=1, max_size=9)
@@ -98,9 +98,9 @@ CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km",
 
 @given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
 def test_what_is_split_without_the_tokenizer_is_split_as_it_does(pretoken: str) -> None:
-    assert nltk_words()([pretoken]) == [NLTK.tokenize(pretoken)]
+    assert nltk_tokenizer()([pretoken]) == [NLTK.tokenize(pretoken)]
     for language, tokenizer in SPACY.items():
-        assert spacy_words(language)([pretoken]) == [[token.text for token in tokenizer(pretoken)]]
+        assert spacy_tokenizer(language)([pretoken]) == [[token.text for token in tokenizer(pretoken)]]
 
 
 def test_stop_words_count_once_or_each_time() -> None:
@@ -113,7 +113,7 @@ def test_stop_words_count_once_or_each_time() -> None:
 
 def test_words_that_spacy_does_not_have() -> None:
     with pytest.raises(InputError, match=r"spaCy has no words for 'qq': write words: plain"):
-        split("tekst", "spacy", "qq")
+        split_words("tekst", "spacy", "qq")
 
 
 SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
@@ -123,17 +123,17 @@ WORDS = st.lists(st.sampled_from(["de", "Zo.", "en,", "\n", "\n\n", "3", '"', ".
 @settings(max_examples=80)
 @given(WORDS.map(" ".join))
 def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
-    words = split(text)
+    words = split_words(text)
     assert has_words(words, word_tokenize(text))
     assert words.words_L.tolist() == [len(word_tokenize(line)) for line in text.splitlines()]
     assert words.lengths_W.tolist() == [len(word) for word in word_tokenize(text)]
-    assert words.different(["de", "zin!", "niets", "de de", ""]) == len({"de", "zin!"} & set(word_tokenize(text)))
+    assert words.count_different(["de", "zin!", "niets", "de de", ""]) == len({"de", "zin!"} & set(word_tokenize(text)))
 
 
 @settings(max_examples=80)
 @given(WORDS.map(" ".join) | st.text(st.sampled_from("a| -1_.,\n"), max_size=40))
 def test_lexical_words_are_the_plain_ones_without_marks_alone(text: str) -> None:
-    words = split(text, "lexical")
+    words = split_words(text, "lexical")
     expected = [
         [word for word in word_tokenize(line) if word[0].isalnum() or word[0] == "_"] for line in text.splitlines()
     ]
@@ -149,9 +149,9 @@ def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pyte
     assert C4Quality(rules).filter(document) is True
     assert document.text == f"{texts['nl_water']}\n{texts['nl_bakker']}"
     assert document.metadata["dropped_lines"] == {"no_terminal_punctuation": 2, "policy": 1, "javascript": 1}
-    kept = split(document.text)
-    forget()
-    fresh = split(document.text)
+    kept = split_words(document.text)
+    clear_word_cache()
+    fresh = split_words(document.text)
     assert kept.words_L.tolist() == fresh.words_L.tolist() and kept.lengths_W.tolist() == fresh.lengths_W.tolist()
 
     document = Document(text=text, id="", metadata={"language": "nl"})
@@ -225,7 +225,7 @@ def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
     monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
-    forget()
+    clear_word_cache()
     rules = DUTCH.model_copy(
         update={
             "c4": C4(minimum_sentences=1),
@@ -237,7 +237,7 @@ def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.
     found: list[Any] = rule_blocks({"nl": rules})
     assert len(found) == 5 and all(block.filter(document) is True for block in found)
     assert sorted(" ".join(calls).split()) == sorted({"Menu", *texts["nl_water"].split()})
-    forget()
+    clear_word_cache()
 
 
 def test_presets() -> None:

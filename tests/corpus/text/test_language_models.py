@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.filter import _checked_model
+from pipeline.corpus.filter import _check_language_model
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.corpus.text.language_identification import (
-    NEIGHBOURS,
+    NEIGHBOR_LANGUAGES,
     BayesIdentifier,
     FastTextIdentifier,
-    IdentifyLanguage,
-    cut_stretches,
+    LanguageFilter,
     language_of,
-    without_capitals,
+    lowercase_capitals,
+    split_segments,
 )
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
@@ -49,7 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Pa
 def theirs() -> LanguageIdentifier:
     """Return py3langid itself with the same languages."""
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages(sorted({"nl", "en"} | NEIGHBOURS))
+    identifier.set_languages(sorted({"nl", "en"} | NEIGHBOR_LANGUAGES))
     return identifier
 
 
@@ -84,7 +84,7 @@ class Said:
     ],
 )
 def test_the_bounds_themselves_are_kept(score: float, others: int, expected: object) -> None:
-    block = IdentifyLanguage({"nl": 0.5}, mixed_language={"nl": 0.25})
+    block = LanguageFilter({"nl": 0.5}, mixed_language={"nl": 0.25})
     block._identifier = Said(score, [("nl", 1000 - others), ("en", others)])
     assert block.filter(Document(text="tekst", id="1")) == expected
 
@@ -100,9 +100,9 @@ def test_a_text_in_capitals_may_have_small_letters(name: str, small: str, texts:
 
 def test_other_texts_keep_their_capitals() -> None:
     half = "AbCd ÉÉN twee"
-    assert without_capitals("ABC d") == "abc d" and without_capitals("ÉÉ") == "éé"
+    assert lowercase_capitals("ABC d") == "abc d" and lowercase_capitals("ÉÉ") == "éé"
     for text in ("Ab", "aB", half, "12 {}[]@`", "", "\udc80 a"):
-        assert without_capitals(text) == text
+        assert lowercase_capitals(text) == text
 
 
 @settings(max_examples=60)
@@ -112,7 +112,7 @@ def test_the_same_ngrams_as_one_byte_at_a_time(text: str) -> None:
     for byte in text.encode():
         state = int(MODEL.tk_nextmove[(int(MODEL.tk_row[state]) << 8) + byte])
         expected.append(int(MODEL.tk_output[state]))
-    assert OURS.n_grams(text.encode()).tolist() == expected
+    assert OURS.match_ngrams(text.encode()).tolist() == expected
 
 
 def test_a_model_of_fasttext(model: Path, texts: dict[str, str]) -> None:
@@ -121,7 +121,7 @@ def test_a_model_of_fasttext(model: Path, texts: dict[str, str]) -> None:
         language, score, _ = identifier.identify(texts[name])
         assert language == name[:2] and 0.6 < score <= 1
     assert identifier.identify("")[0] in ("nl", "en", "und")
-    block = IdentifyLanguage({"nl": 0.6}, model=model)
+    block = LanguageFilter({"nl": 0.6}, model=model)
     assert block.filter(Document(text=texts["nl_water"], id="1")) is True
     assert block.filter(Document(text=texts["en_garden"], id="2")) == (False, "language")
     with pytest.raises(InputError, match=r"fy cannot be identified by model\.bin"):
@@ -156,19 +156,19 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
         personal_data=corpus.personal_data,
         broken_share=0.05,
     )
-    assert _checked_model(unit, []) is None
+    assert _check_language_model(unit, []) is None
     meant = unit.model_copy(update={"language_model_sha256": sha256})
-    assert _checked_model(meant, [model]) == model
+    assert _check_language_model(meant, [model]) == model
     other = tmp_path / "other.bin"
     other.write_bytes(model.read_bytes() + b"\0")
     with pytest.raises(InputError, match=r"the sha256 of other\.bin is [0-9a-f]{64}: write that"):
-        _checked_model(meant, [other])
+        _check_language_model(meant, [other])
 
 
 def test_stretches_are_whole_lines() -> None:
     data = b"\n".join([b"x" * 600] * 7)
-    assert [data[start:end] for start, end in cut_stretches(data)] == [b"x" * 600 + b"\n" + b"x" * 600] * 3
-    assert list(cut_stretches(b"x" * 1999)) == []
+    assert [data[start:end] for start, end in split_segments(data)] == [b"x" * 600 + b"\n" + b"x" * 600] * 3
+    assert list(split_segments(b"x" * 1999)) == []
 
 
 @pytest.mark.parametrize("with_fasttext", [False, True])
@@ -178,7 +178,7 @@ def test_mixed_languages(with_fasttext: bool, model: Path, texts: dict[str, str]
     document = Document(text=f"{dutch}\n{dutch}\n{dutch}\n{english}", id="1")
     found = {}
     for largest in (0.6, 0.2):
-        block = IdentifyLanguage(
+        block = LanguageFilter(
             {"nl": 0.1, "en": 0.1}, mixed_language={"nl": largest}, model=model if with_fasttext else None
         )
         found[largest] = block.filter(document)

@@ -10,7 +10,7 @@ from unittest import mock
 
 from numba.core.caching import FunctionCache
 
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
 MODULE = """
 from pipeline.corpus.text.numba_cache import compiled
@@ -43,7 +43,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
-    @compiled
+    @cached_njit
     def thrice(number: int) -> int:
         return 3 * number
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
 
 
 def test_a_cache_that_names_a_class_that_is_no_more_is_made_again() -> None:
-    @compiled
+    @cached_njit
     def fourfold(number: int) -> int:
         return 4 * number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.text.pretokens import PretokenNumbers
+from pipeline.corpus.text.pretokens import PretokenTable
 
 WHITE_SPACE = [chr(code) for code in range(0x110000) if chr(code).isspace()]
 PIECES = st.one_of(
@@ -18,7 +18,7 @@ PIECES = st.one_of(
 @given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=4))
 @example(["\x85a\u2028b\u2029", "e\u2028", "\ud800 \u16803\u205f\u202f"])
 def test_as_python_splits(texts: list[str]) -> None:
-    pretokens = PretokenNumbers()
+    pretokens = PretokenTable()
     known: list[str] = []
     for text in texts:
         lines = text.splitlines()
@@ -32,7 +32,7 @@ def test_as_python_splits(texts: list[str]) -> None:
 
 def test_more_pretokens_than_there_is_room_for() -> None:
     words = [f"{number:x}" * (1 + number % 30) for number in range(20_000)]
-    pretokens = PretokenNumbers()
+    pretokens = PretokenTable()
     numbers_P, _, new = pretokens.read(" ".join([*words, *words]), 1)
     again_P, _, nothing = pretokens.read("\n".join(reversed(words)), len(words))
     assert new.split("\n")[:-1] == list(dict.fromkeys(words)) and nothing == ""

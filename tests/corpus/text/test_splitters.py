@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import spacy
 
-from pipeline.corpus.text.splitters import spacy_words
+from pipeline.corpus.text.splitters import spacy_tokenizer
 
 UNITS = "2km/h 2km/h. 50µg, 3m² 3US$ 3US$, US$5 +5 +a 20°C. 1°F. 12% 1,5 1.000 2-3 2k 4GB) ('90)"
 AFFIXES = "VOC. VOC V. aB. a%. ,,dat '' dat'' (a): :) a:) [[a]] —a a— …a a… *a* `a`. «a» a's A’S a.' ---"
@@ -18,4 +18,4 @@ DOTS = "dat.... ....dat ..a a..b ...a... .. ." + " " + "(" * 20 + "a" + " " + "=
 def test_as_spacy_splits(language: str) -> None:
     pretokens = " ".join([UNITS, AFFIXES, INSIDE, EXCEPTIONS, DOTS]).split()
     tokenizer = spacy.blank(language).tokenizer
-    assert spacy_words(language)(pretokens) == [[token.text for token in tokenizer(each)] for each in pretokens]
+    assert spacy_tokenizer(language)(pretokens) == [[token.text for token in tokenizer(each)] for each in pretokens]

@@ -28,9 +28,9 @@ from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
+from pipeline.tokens.validation_set import ValidationSet
 
 
 def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: int) -> Backend:
@@ -72,7 +72,9 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         loss = total(made.accumulate(micro_batches(*sampler.batch_tokens(step, *place), *told)))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
-    batches = HeldOut(index, training.sequence_length).batches(training.sequence_length, training.batch_size, *place)
+    batches = ValidationSet(index, training.sequence_length).batches(
+        training.sequence_length, training.batch_size, *place
+    )
     held_out = [rows[:2] for rows in islice(batches, 1)]
     weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
     validation = sum(

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
-from pipeline.corpus.copies import similarity
-from pipeline.corpus.copies.similarity import find_alike
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
+from pipeline.corpus.duplicates import minhash
+from pipeline.corpus.duplicates.minhash import find_similar
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
 
 WORDS = [a + b + c for a in ("dijk", "water", "molen", "kade") for b in ("e", "a", "o", "u") for c in "rstlmnkpbd"]
 
@@ -50,7 +50,7 @@ def deduplicated(
     """Return what the steps say of documents that have copies, by their ids."""
     folder.mkdir()
     documents, signed = [], []
-    keys = set(Signatures.model_fields)
+    keys = set(SignatureSettings.model_fields)
     for unit in range(units):
         collector = DocumentCollector()
         for name in [*texts][unit::units]:
@@ -61,7 +61,7 @@ def deduplicated(
         table, stored = pq.read_table(documents[-1]), pq.read_metadata(documents[-1]).metadata
         pq.write_table(table.replace_schema_metadata({"polder": stored[b"polder"]}), documents[-1], rows_per_group)
         signed.append(folder / f"{unit}.signatures")
-        chosen = Signatures(**section.model_dump(include=keys))
+        chosen = SignatureSettings(**section.model_dump(include=keys))
         signatures.run(chosen, documents=documents[-1], signatures=signed[-1])
     find_duplicates.run(
         FindDuplicatesSettings(deduplication=section),
@@ -96,7 +96,7 @@ def test_of_a_chain_of_revisions_only_what_is_like_a_kept_one_goes(tmp_path: Pat
             assert row["jaccard"] == jaccard(revisions[name], revisions[row["value"]]) >= least
         assert row["cluster_size"] == sum(other["value"] == row["value"] for other in found.values())
     assert all(jaccard(revisions[one], revisions[other]) < least for one in kept for other in kept if one < other)
-    assert section.least_similarity == pytest.approx(0.719, abs=0.0005)
+    assert section.minimum_similarity == pytest.approx(0.719, abs=0.0005)
 
 
 def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisions(
@@ -195,7 +195,7 @@ def test_each_text_goes_to_the_first_kept_one_that_is_like_it(
             kept.append(place)
     asked: list[int] = []
     try:
-        found, similarities = find_alike(numbers, sizes, reader(sets, asked), least, memory_bytes)
+        found, similarities = find_similar(numbers, sizes, reader(sets, asked), least, memory_bytes)
     except InputError as error:
         assert "raise it by" in str(error) and memory_bytes < 6 * 8 * 8
     else:
@@ -210,6 +210,6 @@ def test_a_cluster_is_never_quadratic() -> None:
     numbers = np.zeros(len(sets), dtype=np.int64)
     sizes = np.ones(len(sets), dtype=np.int64)
     for memory_bytes in (2000, 100_000):
-        found, _ = find_alike(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
+        found, _ = find_similar(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
         assert found.tolist() == [*range(1000), 50, 1001]
-    assert similarity.MOST_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2
+    assert minhash.MAXIMUM_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
-from pipeline.corpus.documents import required, stored
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.documents import parquet_metadata, required_fields
+from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
 ROWS_PER_GROUP = 50_000
@@ -33,16 +33,18 @@ Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 
-def band_columns(settings: Signatures) -> list[str]:
+def band_columns(settings: SignatureSettings) -> list[str]:
     """Return the names of the columns of the MinHash bands, which datatrove calls buckets."""
     return [f"bucket_{number:03d}" for number in range(settings.bands)] if settings.minhash else []
 
 
-def signature_schema(settings: Signatures) -> pa.Schema:
+def signature_schema(settings: SignatureSettings) -> pa.Schema:
     """Return the columns of a file of signatures."""
-    fields = required(id=pa.string(), characters=pa.int64()) + required(ngrams=pa.int64()) * settings.minhash
-    fields += required(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
-    return pa.schema(fields + required(paragraphs=pa.list_(pa.uint64())) * settings.paragraphs)
+    fields = (
+        required_fields(id=pa.string(), characters=pa.int64()) + required_fields(ngrams=pa.int64()) * settings.minhash
+    )
+    fields += required_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
+    return pa.schema(fields + required_fields(paragraphs=pa.list_(pa.uint64())) * settings.paragraphs)
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
@@ -66,7 +68,7 @@ def paragraph_keys(text: str, least_characters: int) -> list[int]:
 class SignatureWriter:
     """Writes the rows of one unit, a group at a time."""
 
-    def __init__(self, path: Path, settings: Signatures, unit: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, settings: SignatureSettings, unit: Mapping[str, Any]) -> None:
         self.schema = signature_schema(settings)
         self.metadata = {"source": unit["source"], "unit": unit["unit"], "paragraphs": 0}
         zstd_where_it_helps = {
@@ -101,7 +103,7 @@ class SignatureWriter:
         """Write what was added, and what the file says about itself."""
         self._flush()
         self._write_group()
-        self._writer.add_key_value_metadata(stored(self.metadata))
+        self._writer.add_key_value_metadata(parquet_metadata(self.metadata))
         self._writer.close()
 
 
@@ -138,7 +140,9 @@ class SignedUnit:
         return np.stack([table[name].to_numpy() for name in columns])
 
 
-def open_units(paths: Iterable[Path], settings: Signatures, prefer: Sequence[str], first: int = 0) -> list[SignedUnit]:
+def open_units(
+    paths: Iterable[Path], settings: SignatureSettings, prefer: Sequence[str], first: int = 0
+) -> list[SignedUnit]:
     """Return the units in the order of source and unit, in which their documents have numbers; `first` is the first.
 
     Their paragraphs have numbers in the order of the preferred sources, then of source and unit.

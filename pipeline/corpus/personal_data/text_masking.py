@@ -16,37 +16,42 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.core.normalization import composed
-from pipeline.corpus.personal_data.addresses import addresses, emails, ip_addresses
+from pipeline.corpus.personal_data.addresses import find_addresses, find_emails, find_ip_addresses
+from pipeline.corpus.personal_data.candidates import find_candidates
 from pipeline.corpus.personal_data.identity_numbers import (
-    bsns,
-    credit_cards,
-    ibans,
-    kvk_numbers,
-    number_plates,
-    passports,
+    find_bsns,
+    find_credit_cards,
+    find_ibans,
+    find_kvk_numbers,
+    find_number_plates,
+    find_passports,
 )
-from pipeline.corpus.personal_data.sieve import places
-from pipeline.corpus.personal_data.spans import PersonalDataSpan, Places, typed
-from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
+from pipeline.corpus.personal_data.spans import Candidates, PersonalDataSpan, normalize_typography
+from pipeline.corpus.personal_data.telephone import check_regions, find_telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
 
-def searches(kinds: PersonalData) -> dict[str, Callable[[str, Places], Iterable[PersonalDataSpan]]]:
+def searches_by_kind(kinds: PersonalData) -> dict[str, Callable[[str, Candidates], Iterable[PersonalDataSpan]]]:
     """Return the searches by kind; of finds that overlap the first counts, so what has a check digit comes first."""
     return {
-        "email": emails,
-        **{"iban": ibans, "credit_card": credit_cards, "bsn": bsns, "passport": passports},
-        "telephone": partial(telephone_numbers, regions=kinds.telephone_regions),
-        **{"kvk": kvk_numbers, "ip": ip_addresses, "address": addresses, "number_plate": number_plates},
+        "email": find_emails,
+        **{"iban": find_ibans, "credit_card": find_credit_cards, "bsn": find_bsns, "passport": find_passports},
+        "telephone": partial(find_telephone_numbers, regions=kinds.telephone_regions),
+        **{
+            "kvk": find_kvk_numbers,
+            "ip": find_ip_addresses,
+            "address": find_addresses,
+            "number_plate": find_number_plates,
+        },
     }
 
 
-KINDS = tuple(searches(PersonalData()))
+KINDS = tuple(searches_by_kind(PersonalData()))
 
 
-def find(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
+def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text in the order of their places, without overlap and without what is public."""
-    public = PublicBodies.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    public = PublicContacts.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
     taken: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
@@ -56,41 +61,41 @@ def find(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
             if free_before and (place == len(taken) or found.end <= taken[place].start):
                 taken.insert(place, found)
 
-    read = typed(text)
-    where = places(read)
-    for kind, search in searches(kinds).items():
+    read = normalize_typography(text)
+    where = find_candidates(read)
+    for kind, search in searches_by_kind(kinds).items():
         if getattr(kinds, kind):
             take(search(read, where))
     if kinds.names is not None:  # the library is loaded only for those who name a model
         from pipeline.corpus.personal_data import person_names
 
-        take(person_names.names(text, person_names.load(kinds.names, kinds.names_sha256)))
-    return [found for found in taken if not public.holds(found)]
+        take(person_names.find_person_names(text, person_names.load_spacy_pipeline(kinds.names, kinds.names_sha256)))
+    return [found for found in taken if not public.contains(found)]
 
 
-def mask(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
+def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
     """Return the text with personal data replaced, and how often, by kind.
 
     By markers such as <EMAIL>, or by synthetic values, which are drawn from the text: copies of a document stay copies,
     and nobody who has not the text can try which value it was.
     """
-    everything = find(text, kinds)
+    everything = find_personal_data(text, kinds)
     synthetic = kinds.replacement == "synthetic"
     if synthetic and everything:
-        from pipeline.corpus.personal_data.synthetic import is_synthetic, replacement
+        from pipeline.corpus.personal_data.synthetic import is_synthetic, synthetic_value
 
         everything = [found for found in everything if not is_synthetic(found)]
     seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() if synthetic else b""
     pieces: list[str] = []
     last = 0
     for found in everything:
-        put = replacement(found, seed) if synthetic else f"<{found.kind.upper()}>"
+        put = synthetic_value(found, seed) if synthetic else f"<{found.kind.upper()}>"
         pieces += [text[last : found.start], put]
         last = found.end
     return "".join([*pieces, text[last:]]), dict(Counter(found.kind for found in everything))
 
 
-class MaskPersonalData(PipelineStep):  # type: ignore[misc]
+class PersonalDataMaskingStep(PipelineStep):  # type: ignore[misc]
     """Replaces personal data and counts it, per document in `personal_data` of the metadata; values are kept nowhere.
 
     Numbers with check digits pass them (BSN, IBAN, payment card), telephone numbers are of the numbering plans; a BSN,
@@ -104,12 +109,14 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
         super().__init__()
         check_regions(kinds.telephone_regions)
         self.kinds = kinds
-        find("", kinds)  # a model of names may need torch, so that it is loaded before spaCy's words are, without
+        find_personal_data(
+            "", kinds
+        )  # a model of names may need torch, so that it is loaded before spaCy's words are, without
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         for document in data:
             with self.track_time():
-                document.text, counts = mask(document.text, self.kinds)
+                document.text, counts = mask_personal_data(document.text, self.kinds)
                 document.metadata["personal_data"] = counts
                 for kind, number in counts.items():
                     self.stat_update(kind, value=number)
@@ -165,7 +172,7 @@ _FUNCTION = re.compile(
 )
 
 
-def _normal(entry: str) -> str:
+def _normalize_entry(entry: str) -> str:
     """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
     entry = composed(entry)
     if "@" in entry or "." in entry.strip("+*"):
@@ -176,16 +183,16 @@ def _normal(entry: str) -> str:
     return f"address:{value}" if re.fullmatch(r"\d{4}[A-Z*?]{1,2}", value) else value
 
 
-class PublicBodies:
+class PublicContacts:
     """Tells what stays. An entry is a domain (with its subdomains), a mailbox such as info@, or a value.
 
     A star stands for any characters and a question mark for one: gemeente*.nl, +3170*, 2595 B*.
     """
 
     def __init__(self, entries: Iterable[str], known: bool = True) -> None:
-        listed = [_normal(entry) for entry in entries]
+        listed = [_normalize_entry(entry) for entry in entries]
         if known:
-            listed += [_normal(entry) for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()]
+            listed += [_normalize_entry(entry) for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()]
         self.roles = {entry[:-1] for entry in listed if entry.endswith("@")}
         values = [entry.lstrip("@") for entry in listed if not entry.endswith("@")]
         self.exact = {value for value in values if not re.search(r"[*?]", value)}
@@ -195,21 +202,21 @@ class PublicBodies:
 
     @staticmethod
     @cache
-    def of(entries: tuple[str, ...], known: bool) -> PublicBodies:
-        return PublicBodies(entries, known)
+    def of(entries: tuple[str, ...], known: bool) -> PublicContacts:
+        return PublicContacts(entries, known)
 
-    def _lists(self, value: str) -> bool:
+    def _is_listed(self, value: str) -> bool:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
 
-    def holds(self, found: PersonalDataSpan) -> bool:
+    def contains(self, found: PersonalDataSpan) -> bool:
         """Return whether what was found belongs to a public body or to a function."""
         if found.kind != "email":
-            return self._lists(found.value) or self._lists(f"{found.kind}:{found.value}")
+            return self._is_listed(found.value) or self._is_listed(f"{found.kind}:{found.value}")
         local, _, domain = found.value.rpartition("@")
         if local in self.roles or found.value in self.exact:
             return True
         labels = domain.split(".")
-        listed = any(self._lists(".".join(labels[place:])) for place in range(len(labels) - 1))
+        listed = any(self._is_listed(".".join(labels[place:])) for place in range(len(labels) - 1))
         if not listed or _INITIAL.fullmatch(local):
             return False
         return not _PERSON.fullmatch(local) or bool(_FUNCTION.search(local))

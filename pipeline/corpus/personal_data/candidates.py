@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.personal_data.spans import EVERYWHERE, Places
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.personal_data.spans import ALL_POSITIONS, Candidates
+from pipeline.corpus.text.numba_cache import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]
 
-_KINDS = len(Places._fields)
+_KINDS = len(Candidates._fields)
 _AT, _SPELLED_AT, _AT_WORD, _IBAN, _CARD, _BSN, _VAT, _PASSPORT, _TELEPHONE, _KVK, _IPV4, _IPV6, *_LAST = range(_KINDS)
 _POSTCODE, _PLATE, _PLATE_WORD = _LAST
 
@@ -43,12 +43,12 @@ _PLATE_WORDS = np.array(
 )
 _PLATE_ENDS = np.zeros(1 << 15, dtype=np.bool_)
 _PLATE_ENDS[(_PLATE_WORDS[:, 3:].astype(np.int64) & 31) @ [1 << 10, 1 << 5, 1]] = True
-_BEFORE = 16  # bytes of padding before a text, and half of those behind it: what is looked at around a place
+_PADDING = 16  # bytes of padding before a text, and half of those behind it: what is looked at around a place
 _LONGEST_GAP = 20  # bytes between two digits of a telephone number
 
 
-@compiled
-def _is_beyond(data: Bytes, place: int) -> bool:
+@cached_njit
+def _may_be_unicode_digit(data: Bytes, place: int) -> bool:
     """Return whether a character that begins with a byte over 0xD8 can be a digit, as 700 of Unicode are."""
     byte, second = data[place], data[place + 1]
     if byte == 0xEF:
@@ -58,7 +58,7 @@ def _is_beyond(data: Bytes, place: int) -> bool:
     return not 0xE2 <= byte <= 0xE9
 
 
-@compiled
+@cached_njit
 def _is_postcode(data: Bytes, place: int) -> bool:
     """Return whether four digits can be followed by the letters of a postcode and, where these are small, a number."""
     for digit in range(1, 4):
@@ -76,7 +76,7 @@ def _is_postcode(data: Bytes, place: int) -> bool:
     return bool(behind == _SPACE or behind == 0x68 or behind == 0x6E or _CLASSES[behind] & _DIGIT)  # huisnummer, nr
 
 
-@compiled
+@cached_njit
 def _is_iban(data: Bytes, place: int) -> bool:
     """Return whether a digit behind two letters can be the first of an account number: two digits, eleven signs."""
     if not _CLASSES[data[place + 1]] & _DIGIT:
@@ -95,15 +95,15 @@ def _is_iban(data: Bytes, place: int) -> bool:
     return signs == 11
 
 
-@compiled
-def _is_bracketed(data: Bytes, place: int) -> bool:
+@cached_njit
+def _is_bracketed_at(data: Bytes, place: int) -> bool:
     """Return whether a bracket is followed by at or ap: [at], (AT), { at }, <apenstaartje>."""
     place += 2 if data[place + 1] == _SPACE else 1
     return bool(data[place] & 0xDF == 0x41 and data[place + 1] & 0xDF in (0x54, 0x50))
 
 
-@compiled
-def _is_spelled(data: Bytes, place: int) -> bool:
+@cached_njit
+def _is_spelled_at(data: Bytes, place: int) -> bool:
     """Return whether a space is followed by an at and, a word further, a dot in letters, or by an apenstaart."""
     second = data[place + 2] & 0xDF
     if data[place + 1] & 0xDF != 0x41 or second not in (0x54, 0x50):
@@ -120,7 +120,7 @@ def _is_spelled(data: Bytes, place: int) -> bool:
     return bool(data[place] == _SPACE and dot_or_punt)
 
 
-@compiled
+@cached_njit
 def _is_ipv4(data: Bytes, place: int) -> bool:
     """Return whether four numbers of at most three digits begin here, with dots between."""
     for part in range(4):
@@ -133,8 +133,8 @@ def _is_ipv4(data: Bytes, place: int) -> bool:
     return True
 
 
-@compiled
-def _number(data: Bytes, place: int) -> tuple[bool, bool, bool]:
+@cached_njit
+def _classify_number(data: Bytes, place: int) -> tuple[bool, bool, bool]:
     """Return whether the digits that begin here, with one space, dot or hyphen between, can be BSN, KvK or a card."""
     is_bsn = is_kvk = is_card = hyphen = False
     digits = 0
@@ -155,8 +155,8 @@ def _number(data: Bytes, place: int) -> tuple[bool, bool, bool]:
     return is_bsn, is_kvk, is_card
 
 
-@compiled
-def _digits(data: Bytes, place: int) -> int:
+@cached_njit
+def _count_telephone_digits(data: Bytes, place: int) -> int:
     """Return the number of digits, at most 8, that follow with what may stand between those of a telephone number."""
     digits = gap = 0
     while digits < 8 and gap <= _LONGEST_GAP:
@@ -171,8 +171,8 @@ def _digits(data: Bytes, place: int) -> int:
     return digits
 
 
-@compiled
-def _is_american(data: Bytes, place: int) -> bool:
+@cached_njit
+def _is_north_american(data: Bytes, place: int) -> bool:
     """Return whether two groups of three digits begin here, with a hyphen or dot behind each."""
     for digit in (1, 2, 4, 5, 6):
         if not _CLASSES[data[place + digit]] & _DIGIT:
@@ -181,7 +181,7 @@ def _is_american(data: Bytes, place: int) -> bool:
     return bool((first in (_HYPHEN, _DOT)) and (second in (_HYPHEN, _DOT)))
 
 
-@compiled
+@cached_njit
 def _ends_plate_word(data: Bytes, place: int) -> bool:
     """Return whether the letters before a place end a word for a plate, in any case: kenteken, nummerbord, …"""
     ends = (
@@ -197,8 +197,8 @@ def _ends_plate_word(data: Bytes, place: int) -> bool:
     return False
 
 
-@compiled
-def _at_digit(data: Bytes, place: int) -> int:
+@cached_njit
+def _kinds_at_digit(data: Bytes, place: int) -> int:
     """Return a bit for each kind that can begin at the first of some digits."""
     byte, last, two = data[place], data[place - 1], data[place - 2]
     before, found = _CLASSES[last], 0
@@ -220,7 +220,7 @@ def _at_digit(data: Bytes, place: int) -> int:
     joined = last in (_DOT, _HYPHEN)
     in_number = joined or last in (_COMMA, _SLASH, _PLUS)
     if not joined and not (last == _COMMA and _CLASSES[two] & _DIGIT):
-        is_bsn, is_kvk, is_card = _number(data, place)
+        is_bsn, is_kvk, is_card = _classify_number(data, place)
         found |= is_bsn << _BSN
         if not in_number:
             found |= is_kvk << _KVK | is_card << _CARD
@@ -237,23 +237,23 @@ def _at_digit(data: Bytes, place: int) -> int:
     if last not in (_DOT, _PLUS) and byte != _ZERO and _is_postcode(data, place):
         found |= 1 << _POSTCODE
     if last not in (_HYPHEN, _SLASH, _PLUS) and (
-        _digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_american(data, place)
+        _count_telephone_digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_north_american(data, place)
     ):
         found |= 1 << _TELEPHONE
     return found
 
 
-@compiled
-def _at_sign(data: Bytes, place: int) -> int:
+@cached_njit
+def _kinds_at_sign(data: Bytes, place: int) -> int:
     """Return a bit for each kind that can begin at what is no letter and no digit."""
     byte, before, after = data[place], _CLASSES[data[place - 1]], data[place + 1]
     if byte in (_PLUS, _OPEN) and (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD:
-        found = int(_digits(data, place) >= 7) << _TELEPHONE
+        found = int(_count_telephone_digits(data, place) >= 7) << _TELEPHONE
     else:
         found = 0
     if byte == _SIGN:
         found |= 1 << _AT
-    elif _CLASSES[byte] & _BRACKET and _is_bracketed(data, place):
+    elif _CLASSES[byte] & _BRACKET and _is_bracketed_at(data, place):
         found |= 1 << _SPELLED_AT
     elif byte == _HYPHEN and before & _CODE and _CLASSES[after] & _CODE:
         for behind in range(2, 5):
@@ -262,13 +262,13 @@ def _at_sign(data: Bytes, place: int) -> int:
     return found
 
 
-@compiled
-def _candidates(data: Bytes) -> Codes:
+@cached_njit
+def _find_candidate_codes(data: Bytes) -> Codes:
     """Return place × kinds + kind, in order, of a padded text; one of -1 where it may have digits beyond ASCII."""
     codes, number = np.empty(64, dtype=np.int64), 0
     code = 0  # capitals and digits in a row
     character = -_KINDS  # the place in the text, in characters, times the number of kinds
-    for place in range(_BEFORE, len(data) - 2 * _BEFORE):
+    for place in range(_PADDING, len(data) - 2 * _PADDING):
         byte = data[place]
         if byte & 0xC0 == 0x80:  # within a character
             code = 0
@@ -285,7 +285,7 @@ def _candidates(data: Bytes) -> Codes:
         found = int(before & _LETTER and _ends_plate_word(data, place)) << _PLATE_WORD
         if byte == _SPACE:
             code = 0
-            found |= int(_is_spelled(data, place)) << _AT_WORD
+            found |= int(_is_spelled_at(data, place)) << _AT_WORD
         elif kind & _DIGIT:
             code += 1
             if (
@@ -296,13 +296,13 @@ def _candidates(data: Bytes) -> Codes:
             ):
                 found |= 1 << _PASSPORT
             if not before & _DIGIT:
-                found |= _at_digit(data, place)
+                found |= _kinds_at_digit(data, place)
         else:
             code = 0
-            if byte >= 0xD9 and _is_beyond(data, place):
+            if byte >= 0xD9 and _may_be_unicode_digit(data, place):
                 codes[0] = -1
                 return codes[:1]
-            found |= _at_sign(data, place)
+            found |= _kinds_at_sign(data, place)
         if found == 0:
             continue
         if number + _KINDS > len(codes):
@@ -316,13 +316,13 @@ def _candidates(data: Bytes) -> Codes:
     return codes[:number]
 
 
-def places(text: str) -> Places:
+def find_candidates(text: str) -> Candidates:
     """Return where in a text personal data can begin."""
-    padded = b"\n" * _BEFORE + text.encode("utf-8", "surrogatepass") + b"\n" * 2 * _BEFORE
-    found = Places(*([] for _ in range(_KINDS)))
-    for code in _candidates(np.frombuffer(padded, dtype=np.uint8)).tolist():
+    padded = b"\n" * _PADDING + text.encode("utf-8", "surrogatepass") + b"\n" * 2 * _PADDING
+    found = Candidates(*([] for _ in range(_KINDS)))
+    for code in _find_candidate_codes(np.frombuffer(padded, dtype=np.uint8)).tolist():
         if code < 0:
-            return EVERYWHERE
+            return ALL_POSITIONS
         place, kind = divmod(code, _KINDS)
         found[kind].append(place)  # type: ignore[union-attr]
     return found

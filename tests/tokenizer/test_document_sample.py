@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.corpus.documents import id_hash
-from pipeline.tokenizer import sample
-from pipeline.tokenizer.sample import DocumentSample, draw_sample
+from pipeline.tokenizer import document_sample
+from pipeline.tokenizer.document_sample import DocumentSample, draw_sample
 
 Write = Callable[..., Path]
 
@@ -47,7 +47,7 @@ def ids(drawn: DocumentSample, language: str | None = None) -> list[str]:
 
 @pytest.fixture(autouse=True, params=[3, 4096])
 def small_ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "FIRST_DOCUMENTS", request.param)
+    monkeypatch.setattr(document_sample, "FIRST_DOCUMENTS", request.param)
 
 
 @pytest.mark.parametrize("limit", [1, 1234, 12_000, 10**9])
@@ -82,7 +82,7 @@ def test_each_language_has_a_limit_of_its_own_where_it_is_asked(write_documents:
 
 
 def test_no_more_is_read_than_is_needed(write_documents: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "FIRST_DOCUMENTS", 3)
+    monkeypatch.setattr(document_sample, "FIRST_DOCUMENTS", 3)
     seen: list[str] = []
     path = write_documents("all", ROWS)
     draw_sample([path], lambda name, language: bool(seen.append(name)) or True, 300)
@@ -94,7 +94,7 @@ def test_no_more_is_read_than_is_needed(write_documents: Write, monkeypatch: pyt
 
 def test_the_record_counts_sources_and_languages_and_hashes_the_ids(write_documents: Write) -> None:
     rows = [row("a", "nl", 10), row("b", "en", 20), row("c", "nl", 30, source="law"), row("d", "nl", 40)]
-    counts = draw_sample([write_documents("all", rows)], wanted, 10**9).counts()
+    counts = draw_sample([write_documents("all", rows)], wanted, 10**9).describe()
     assert counts["sources"] == {
         "book": {"en": {"documents": 1, "bytes": 20}, "nl": {"documents": 2, "bytes": 50}},
         "law": {"nl": {"documents": 1, "bytes": 30}},
@@ -113,7 +113,7 @@ def test_nothing_is_drawn_from_nothing(write_documents: Write) -> None:
 def test_a_document_where_two_ranges_meet_is_drawn_once(
     write_documents: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "FIRST_DOCUMENTS", 3)
+    monkeypatch.setattr(document_sample, "FIRST_DOCUMENTS", 3)
     hashes = [0, 5, (3 << 64) // 8, (3 << 64) // 8 + 1, 2**63, (6 << 64) // 8, 2**64 - 2, 2**64 - 1]
     rows = [{**row(f"{n}", "nl", 10), "id_hash": value} for n, value in enumerate(hashes)]
     assert ids(draw_sample([write_documents("edges", rows)], wanted, 10**6)) == list("01234567")

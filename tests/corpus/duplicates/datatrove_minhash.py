@@ -5,11 +5,11 @@ from __future__ import annotations
 from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
 from datatrove.utils.word_tokenizers import WordTokenizer
 
-from pipeline.corpus.settings import Signatures
+from pipeline.corpus.settings import SignatureSettings
 from pipeline.corpus.text.words import word_tokenize
 
 
-def configuration(settings: Signatures) -> MinhashConfig:
+def configuration(settings: SignatureSettings) -> MinhashConfig:
     """Return datatrove's configuration of the same meaning."""
     return MinhashConfig(
         n_grams=settings.ngram, num_buckets=settings.bands, hashes_per_bucket=settings.rows, seed=settings.seed
@@ -29,7 +29,7 @@ class PlainWords(WordTokenizer):  # type: ignore[misc]
         return [(0, len(text))]
 
 
-def datatrove_block(folder: str, settings: Signatures) -> MinhashDedupSignature:
+def datatrove_block(folder: str, settings: SignatureSettings) -> MinhashDedupSignature:
     """Return datatrove's block, which writes its signatures into a folder."""
     block = MinhashDedupSignature(folder, configuration(settings))
     block.word_tokenizer = PlainWords()

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pipeline.corpus import find_duplicates
-from pipeline.corpus.copies.signature_files import band_columns, content_hash
-from pipeline.corpus.copies.similarity import MinhashSignature, simplify
+from pipeline.corpus.duplicates.minhash import MinhashSigner, simplify
+from pipeline.corpus.duplicates.signature_files import band_columns, content_hash
 from pipeline.corpus.filter import run_blocks
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
 from pipeline.corpus.signatures import sign
-from tests.corpus.copies.datatrove_minhash import configuration, datatrove_block
+from tests.corpus.duplicates.datatrove_minhash import configuration, datatrove_block
 
 WORDS, PAIRS = 120, 2500
-OURS = MinhashSignature(Deduplication())
+OURS = MinhashSigner(Deduplication())
 THEIRS = datatrove_block("nothing", Deduplication())
 
 
@@ -50,7 +50,7 @@ def signed(graded: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the signatures of the graded texts."""
     path = tmp_path_factory.mktemp("graded") / "signatures"
     documents = ((f"{number:05d}", text) for number, text in enumerate(graded))
-    sign(documents, path, Signatures(), {"source": "s", "unit": 0})
+    sign(documents, path, SignatureSettings(), {"source": "s", "unit": 0})
     return path
 
 
@@ -97,7 +97,7 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
     theirs.run(iter(documents))
     files = sorted((tmp_path / "theirs").rglob("*.sig"))
     assert len(files) == 14
-    values = [OURS.smallest(OURS.shingles.of(document.text)) for document in documents]
+    values = [OURS.minhash(OURS.shingles.hash_text(document.text)) for document in documents]
     for band, file in enumerate(files):
         rows = sorted((*value[band].tolist(), number) for number, value in enumerate(values))
         assert file.read_bytes() == b"".join(struct.pack("<8QI", *row) for row in rows)
@@ -111,7 +111,9 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
             joined = {cluster[one], cluster[other]}
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
-    sign(((document.id, document.text) for document in documents), path, Signatures(), {"source": "s", "unit": 0})
+    sign(
+        ((document.id, document.text) for document in documents), path, SignatureSettings(), {"source": "s", "unit": 0}
+    )
     section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
     find_duplicates.run(
         section, signatures=[path], documents=[path], reserved=[], pairs=[], duplicates=tmp_path / "duplicates"
@@ -152,7 +154,7 @@ PIECES = [
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
 def test_shingles_are_those_of_datatrove(text: str) -> None:
-    assert np.array_equal(OURS.shingles.of(text), THEIRS.get_shingles(text)[:, 0])
+    assert np.array_equal(OURS.shingles.hash_text(text), THEIRS.get_shingles(text)[:, 0])
 
 
 @given(st.text())
@@ -164,12 +166,12 @@ def test_content_is_compared_without_case_and_white_space(text: str) -> None:
 @pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
 def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
     section = Deduplication(bands=3, rows=7, seed=5)
-    ours, theirs = MinhashSignature(section), datatrove_block(str(tmp_path / "theirs"), section)
+    ours, theirs = MinhashSigner(section), datatrove_block(str(tmp_path / "theirs"), section)
     text = " ".join(f"woord{number * number % 97}" for number in range(words))
     shingles = theirs.get_shingles(text)
-    assert np.array_equal(ours.shingles.of(text), shingles[:, 0])
+    assert np.array_equal(ours.shingles.hash_text(text), shingles[:, 0])
     if len(shingles):
-        assert ours.smallest(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
-        assert ours.keys(text)[0] == len(shingles) and len(set(ours.keys(text)[1])) == 3
+        assert ours.minhash(shingles[:, 0]).tolist() == theirs.get_signature(shingles)
+        assert ours.band_keys(text)[0] == len(shingles) and len(set(ours.band_keys(text)[1])) == 3
     else:
-        assert ours.keys(text) == (0, [0, 0, 0])
+        assert ours.band_keys(text) == (0, [0, 0, 0])

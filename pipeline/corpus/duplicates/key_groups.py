@@ -16,20 +16,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
-from pipeline.corpus.documents import read_metadata, stored
+from pipeline.corpus.documents import parquet_metadata, read_metadata
+from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
 from pipeline.corpus.settings import KeyComparison
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
 RECORD_BYTES = 80  # keys of 16 bytes and a number, twice, and where all keys are equal the pairs, twice
 ALL_KEYS = 2**32  # numbers that the upper half of a key can be
 BUCKET_RECORDS = 8192  # about as many fit into the cache of a core, with the table of their keys
-MOST_BUCKETS = 4096  # with more, writing into all of them in turn is slow
+MAXIMUM_BUCKETS = 4096  # with more, writing into all of them in turn is slow
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled
-def _hang(parents: Numbers, ones: Numbers, others: Numbers) -> None:
+@cached_njit
+def _union(parents: Numbers, ones: Numbers, others: Numbers) -> None:
     """Join the sets of `ones[i]` and `others[i]`: the larger root is hung below the smaller, so no circle arises."""
     for place in range(len(ones)):
         one, other = ones[place], others[place]
@@ -42,14 +42,14 @@ def _hang(parents: Numbers, ones: Numbers, others: Numbers) -> None:
         parents[max(one, other)] = min(one, other)
 
 
-@compiled
-def _shorten(parents: Numbers) -> None:
+@cached_njit
+def _compress_paths(parents: Numbers) -> None:
     """Hang every member below its root: a parent is smaller, so that its own is the root already."""
     for member in range(len(parents)):
         parents[member] = parents[parents[member]]
 
 
-class Groups:
+class DisjointSets:
     """Disjoint sets of the numbers 0 … size - 1; the smallest number of a set stands for it."""
 
     def __init__(self, size: int) -> None:
@@ -57,23 +57,23 @@ class Groups:
 
     def join(self, ones: Numbers, others: Numbers) -> None:
         """Make one set of the sets of `ones[i]` and `others[i]`, for each i."""
-        _hang(self._parents, ones, others)
+        _union(self._parents, ones, others)
 
     def roots(self) -> Numbers:
         """Return the number that stands for the set of each member; it is no copy."""
-        _shorten(self._parents)
+        _compress_paths(self._parents)
         return self._parents
 
 
-@compiled
-def _count(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
+@cached_njit
+def _count_buckets(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
     """Add to `counts` how many keys are in each bucket: 2^shift of the upper halves of keys, from `low` on."""
     for record in range(keys.shape[1]):
         counts[(np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift] += 1
 
 
-@compiled
-def _distribute(
+@cached_njit
+def _sort_into_buckets(
     keys: Keys, numbers: Numbers, low: int, shift: int, ends: Numbers, into: Keys, numbered: Numbers
 ) -> None:
     """Write each record behind the others of its bucket, which end at `ends`."""
@@ -86,16 +86,16 @@ def _distribute(
         ends[bucket] = place + 1
 
 
-@compiled
-def _same(keys: Keys, one: int, other: int) -> bool:
+@cached_njit
+def _keys_equal(keys: Keys, one: int, other: int) -> bool:
     same = True
     for column in range(len(keys)):
         same &= keys[column, one] == keys[column, other]
     return same
 
 
-@compiled
-def _pairs(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
+@cached_njit
+def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
     """Return the pairs of some buckets, of which each begins where the one before it ends."""
     ones, others = np.empty(starts[-1] - starts[0], np.int64), np.empty(starts[-1] - starts[0], np.int64)
     pairs, bits = 0, 10
@@ -105,7 +105,7 @@ def _pairs(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numb
         record, held, pairs_before = starts[bucket], 0, pairs
         while record < starts[bucket + 1]:
             place = np.int64(keys[0, record] * _ODD >> np.uint64(64 - bits))
-            while table[place] >= 0 and not _same(keys, table[place], record):
+            while table[place] >= 0 and not _keys_equal(keys, table[place], record):
                 place = (place + 1) % len(table)
             if table[place] >= 0:
                 ones[pairs], others[pairs] = numbers[table[place]], numbers[record]
@@ -122,7 +122,7 @@ def _pairs(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numb
     return ones[:pairs], others[:pairs]
 
 
-def equal_pairs(
+def pair_equal_keys(
     units: Iterable[SignedUnit],
     read: Callable[[SignedUnit], tuple[Keys, Numbers]],
     records: int,
@@ -146,7 +146,7 @@ def equal_pairs(
     for low, high in pairwise(bounds):
         if low >= high:
             continue
-        wanted = min(max(1, expected // parts // BUCKET_RECORDS), MOST_BUCKETS)
+        wanted = min(max(1, expected // parts // BUCKET_RECORDS), MAXIMUM_BUCKETS)
         shift = (-(-(high - low) // wanted) - 1).bit_length()
         counts = np.zeros((high - low - 1 >> shift) + 1, dtype=np.int64)
         some: list[tuple[Keys, Numbers]] = []
@@ -157,24 +157,24 @@ def equal_pairs(
                 upper = keys[0] >> np.uint64(32)
                 chosen &= (upper >= low) & (upper < high)
             some.append((keys[:, chosen], numbers[chosen]))
-            _count(some[-1][0], low, shift, counts)
+            _count_buckets(some[-1][0], low, shift, counts)
         if not some:
             return
         starts = np.append(0, np.cumsum(counts))
         ends = starts[:-1].copy()
         keys, numbers = np.empty((len(keys), starts[-1]), dtype=np.uint64), np.empty(starts[-1], dtype=np.int64)
         for entry in some:
-            _distribute(*entry, low, shift, ends, keys, numbers)
+            _sort_into_buckets(*entry, low, shift, ends, keys, numbers)
         del some, entry
         for bucket in range(0, len(counts), 64):
-            yield _pairs(keys, numbers, starts[bucket : bucket + 65])
+            yield _pair_buckets(keys, numbers, starts[bucket : bucket + 65])
 
 
 DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
 KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
 
 
-def comparison_memory(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
+def memory_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
     """Return the bytes of memory that are left to compare keys.
 
     Raises:
@@ -210,7 +210,7 @@ class SignedCorpus:
         with_content = settings.exact or bool(reserved)
         self._kinds = [CONTENT] * with_content + [[name] for name in band_columns(settings)]
 
-    def joined(self, memory_bytes: int, share: int = 0, shares: int = 1) -> Groups:
+    def group_equal_keys(self, memory_bytes: int, share: int = 0, shares: int = 1) -> DisjointSets:
         """Return which documents have an equal key, of one of so many equal shares of all keys.
 
         The shares are cut from a line on which each kind of key, the content and the bands, follows the one before it.
@@ -220,13 +220,13 @@ class SignedCorpus:
         def read(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
             return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
 
-        groups = Groups(self.total)
+        groups = DisjointSets(self.total)
         first, end = (place * len(self._kinds) * ALL_KEYS // shares for place in (share, share + 1))
         for place, columns in enumerate(self._kinds):
             span = (max(first - place * ALL_KEYS, 0), min(end - place * ALL_KEYS, ALL_KEYS))
             keys = partial(read, columns=columns)
             # Of equal keys the first is paired with each of the others, so the reserved ones come first.
-            for ones, others in equal_pairs([*self.reserved, *self.units], keys, self.total, memory_bytes, span):
+            for ones, others in pair_equal_keys([*self.reserved, *self.units], keys, self.total, memory_bytes, span):
                 wanted = slice(None) if self._exact or columns != CONTENT else ones >= self.documents
                 groups.join(ones[wanted], others[wanted])
         return groups
@@ -236,24 +236,24 @@ class SignedCorpus:
         units = [[(unit.source, unit.unit, unit.rows) for unit in some] for some in (self.units, self.reserved)]
         return hashlib.sha256(json.dumps([units, self._kinds, self._exact]).encode()).hexdigest()
 
-    def write(self, path: Path, groups: Groups, share: int, shares: int) -> int:
+    def write_pairs(self, path: Path, groups: DisjointSets, share: int, shares: int) -> int:
         """Write each document that is joined to one with a smaller number, and that; return how many there are."""
         roots = groups.roots()
         documents = np.flatnonzero(roots != np.arange(len(roots)))
         known = {"share": share, "shares": shares, "of": self._sha256()}
         pairs = pa.table({"document": documents, "first": roots[documents]})
-        pairs = pairs.replace_schema_metadata(stored(known))
+        pairs = pairs.replace_schema_metadata(parquet_metadata(known))
         encodings = dict.fromkeys(pairs.column_names, "DELTA_BINARY_PACKED")
         pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return len(pairs)
 
-    def read(self, paths: list[Path]) -> Groups:
+    def read_pairs(self, paths: list[Path]) -> DisjointSets:
         """Return which documents are joined by all shares, each of which was written to one of the files.
 
         Raises:
             InputError: a file is of other documents or of another division, or one is missing.
         """
-        groups = Groups(self.total)
+        groups = DisjointSets(self.total)
         sha256 = self._sha256()
         for share, path in enumerate(paths):
             known = read_metadata(path)
@@ -268,7 +268,7 @@ class SignedCorpus:
 Bits = npt.NDArray[np.bool_]
 
 
-def _keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
+def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
     """Return the keys of the paragraphs of a unit, 0 in documents that are removed, and their numbers."""
     lists = unit.read(["paragraphs"])["paragraphs"]
     keys = pc.list_flatten(lists).to_numpy()
@@ -277,20 +277,20 @@ def _keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
     return np.where(gone, np.uint64(0), keys)[None], numbers
 
 
-def repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:
+def find_repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:
     """Return for each paragraph of the units whether it occurred before, in documents that are not removed."""
     removed = np.zeros(sum(unit.rows for unit in units), dtype=bool)
     removed[removed_documents] = True
     repeated = np.zeros(sum(unit.paragraphs for unit in units), dtype=bool)
     if len(repeated):
-        keys = partial(_keys, removed=removed)
+        keys = partial(_paragraph_keys, removed=removed)
         in_order = sorted(units, key=lambda unit: unit.first_paragraph)
-        for _, others in equal_pairs(in_order, keys, len(repeated), memory_bytes):
+        for _, others in pair_equal_keys(in_order, keys, len(repeated), memory_bytes):
             repeated[others] = True
     return repeated
 
 
-def cuts(unit: SignedUnit, repeated: Bits) -> tuple[Numbers, Numbers]:
+def locate_repeated_paragraphs(unit: SignedUnit, repeated: Bits) -> tuple[Numbers, Numbers]:
     """Return the rows of a unit's documents that lose paragraphs, once for each, and the place of each in its text."""
     places = np.flatnonzero(repeated[unit.first_paragraph : unit.first_paragraph + unit.paragraphs])
     if len(places) == 0:

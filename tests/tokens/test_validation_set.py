@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.held_out import PAIR_WEIGHT, HeldOut, WordModels
-from pipeline.tokens.sampler import IGNORED
+from pipeline.tokens.sampler import IGNORE_INDEX
 from pipeline.tokens.shard_files import open_shard
 from pipeline.tokens.token_reader import TokenReader
+from pipeline.tokens.validation_set import PAIR_WEIGHT, ValidationSet, WordModels
 from tests.tokens.conftest import make_rows
 
 T = 16
@@ -30,7 +30,7 @@ def by_hand(index: Path) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for batch in batches for row in batch.to_pylist()}
 
 
-def seen(held_out: HeldOut, world_size: int = 1, batch: int = 4) -> tuple[list[list[int]], list[int]]:
+def seen(held_out: ValidationSet, world_size: int = 1, batch: int = 4) -> tuple[list[list[int]], list[int]]:
     """Return for each document the tokens that are predicted of it, and all inputs, over all ranks in order."""
     ranks = [list(held_out.batches(T, batch, rank, world_size)) for rank in range(world_size)]
     assert len({len(batches) for batches in ranks}) == 1, "every rank takes equally many steps"
@@ -40,7 +40,7 @@ def seen(held_out: HeldOut, world_size: int = 1, batch: int = 4) -> tuple[list[l
     for rows in (rows for step in zip(*ranks, strict=True) for rows in step):
         inputs += rows.input_BT.ravel().tolist()
         for target, document in zip(rows.target_BT.ravel().tolist(), rows.document_BT.ravel().tolist(), strict=True):
-            if target != IGNORED:
+            if target != IGNORE_INDEX:
                 documents[document].append(target)
     return documents, inputs
 
@@ -49,7 +49,7 @@ def seen(held_out: HeldOut, world_size: int = 1, batch: int = 4) -> tuple[list[l
 def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_never(
     built: Path, world_size: int
 ) -> None:
-    held_out, expected = HeldOut(built), by_hand(built)
+    held_out, expected = ValidationSet(built), by_hand(built)
     documents, _ = seen(held_out, world_size)
     ordered = sorted(expected.values(), key=lambda row: (row["source"], row["language"], row["id_hash"]))
     assert documents == [row["tokens"][1:] for row in ordered]
@@ -62,14 +62,14 @@ def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_ne
             assert held_out.parts[f"{column}/{name}"].tolist() == numbers
     assert list(held_out.parts) == sorted(held_out.parts)
     reader = TokenReader(built, "validation")
-    described = held_out.described()
+    described = held_out.report()
     assert described["documents"] == described["of_documents"] == reader.documents
     assert described["tokens"] == described["of_tokens"] == reader.tokens - reader.documents
     assert described["bytes"] == reader.bytes
 
 
 def test_the_inputs_are_the_documents_one_after_another_and_then_begin_of_text(built: Path) -> None:
-    held_out = HeldOut(built)
+    held_out = ValidationSet(built)
     _, inputs = seen(held_out)
     ordered = sorted(by_hand(built).values(), key=lambda row: (row["source"], row["language"], row["id_hash"]))
     whole = [token for row in ordered for token in row["tokens"]]
@@ -79,18 +79,18 @@ def test_the_inputs_are_the_documents_one_after_another_and_then_begin_of_text(b
 
 @pytest.mark.parametrize("tokens", [1, 200, 700])
 def test_a_sample_has_every_source_in_its_share_and_a_larger_one_has_it_inside(built: Path, tokens: int) -> None:
-    whole, part, larger = HeldOut(built), HeldOut(built, tokens), HeldOut(built, tokens + 400)
+    whole, part, larger = ValidationSet(built), ValidationSet(built, tokens), ValidationSet(built, tokens + 400)
     sizes = Counter(whole.groups[code] for code in whole.group_D.tolist())
     counts = Counter(part.groups[code] for code in part.group_D.tolist())
-    share = tokens / whole.of_tokens
+    share = tokens / whole.split_tokens
     assert set(counts) == set(sizes) and len(sizes) == 2
     assert all(size * share <= counts[group] < size * share + 1 for group, size in sizes.items())
     texts, among = seen(part)[0], seen(larger)[0]
-    assert all(text in among for text in texts) and part.described()["of_documents"] == len(whole.tokens_D)
+    assert all(text in among for text in texts) and part.report()["of_documents"] == len(whole.tokens_D)
 
 
 def test_the_documents_of_a_sample_have_the_least_hashes_of_their_source(built: Path) -> None:
-    part, by_source = HeldOut(built, 300), defaultdict(list)
+    part, by_source = ValidationSet(built, 300), defaultdict(list)
     for row in by_hand(built).values():
         by_source[row["source"]].append((row["id_hash"], row["tokens"][1:]))
     expected = []
@@ -107,7 +107,7 @@ def test_files_in_another_order_and_other_shards_give_the_same_text(
     one = build_tokens(tmp_path / "one", files, tokenizer, 1)
     other = build_tokens(tmp_path / "other", files[::-1], tokenizer, 4)
     for tokens in (None, 300):
-        assert seen(HeldOut(one, tokens)) == seen(HeldOut(other, tokens))
+        assert seen(ValidationSet(one, tokens)) == seen(ValidationSet(other, tokens))
 
 
 def test_a_split_without_a_document_is_one_sentence(
@@ -115,17 +115,17 @@ def test_a_split_without_a_document_is_one_sentence(
 ) -> None:
     empty = build_tokens(tmp_path / "tokens", [write(tmp_path / "empty.parquet", [])], tokenizer, 1)
     with pytest.raises(InputError, match="the validation split holds no document: raise"):
-        HeldOut(empty)
+        ValidationSet(empty)
 
 
 def test_a_world_size_that_does_not_divide_the_batch_is_refused(built: Path) -> None:
     with pytest.raises(InputError, match="global_batch_size 4 cannot be shared by 3 ranks"):
-        next(HeldOut(built).batches(T, 4, 0, 3))
+        next(ValidationSet(built).batches(T, 4, 0, 3))
 
 
 def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> None:
-    held_out = HeldOut(built)
-    ignored = sum(int((rows.target_BT == IGNORED).sum()) for rows in held_out.batches(T, 4))
+    held_out = ValidationSet(built)
+    ignored = sum(int((rows.target_BT == IGNORE_INDEX).sum()) for rows in held_out.batches(T, 4))
     rows_seen = -(-(int((held_out.tokens_D + 1).sum()) - 1) // T)
     assert ignored == -(-rows_seen // 4) * 4 * T - int(held_out.tokens_D.sum())
 
@@ -135,11 +135,11 @@ def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> No
 def test_pairs_are_each_predicted_token_behind_the_one_that_it_follows(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.tokens.held_out.READ_AT_ONCE", at_once)
-    held_out = HeldOut(built, tokens)
+    monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
+    held_out = ValidationSet(built, tokens)
     begin = TokenReader(built, "validation").begin_of_text_id
     expected = [pair for document in seen(held_out)[0] for pair in pairwise([begin, *document])]
-    stretches = [zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.pairs()]
+    stretches = [zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.predicted_pairs()]
     assert [pair for stretch in stretches for pair in stretch] == expected
 
 
@@ -193,13 +193,13 @@ def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]
 def test_losses_of_held_out_text_are_those_of_dictionaries(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.tokens.held_out.READ_AT_ONCE", at_once)
-    held_out = HeldOut(built, tokens)
+    monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
+    held_out = ValidationSet(built, tokens)
     begin = TokenReader(built, "validation").begin_of_text_id
     documents = [[begin, *predicted] for predicted in seen(held_out)[0]]
     models = WordModels(built)
-    assert models.losses(held_out.pairs()) == pytest.approx(plain_losses(built, documents))
-    assert models.tokens == models.of_tokens == TokenReader(built, "train").tokens
+    assert models.losses(held_out.predicted_pairs()) == pytest.approx(plain_losses(built, documents))
+    assert models.tokens == models.training_tokens == TokenReader(built, "train").tokens
 
 
 def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: Path) -> None:
@@ -225,11 +225,11 @@ def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: P
 
 def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = TokenReader(built, "train")
-    monkeypatch.setattr("pipeline.tokens.held_out.COUNTED_TOKENS", reader.tokens // 3)
+    monkeypatch.setattr("pipeline.tokens.validation_set.COUNTED_TOKENS", reader.tokens // 3)
     models = WordModels(built, [])
     sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.views]
     assert models.tokens == sum(sizes) < reader.tokens // 3 + len(sizes) + 1
-    assert models.of_tokens == reader.tokens
+    assert models.training_tokens == reader.tokens
 
 
 def test_tokens_of_another_tokenizer_are_refused(built: Path) -> None:

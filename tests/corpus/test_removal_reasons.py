@@ -11,9 +11,9 @@ import pytest
 from datatrove.data import Document
 
 from pipeline.corpus import documents
-from pipeline.corpus.documents import OF_RIGHTS
+from pipeline.corpus.documents import RIGHTS_REASONS
 from pipeline.corpus.filter import RULE_BLOCKS
-from pipeline.corpus.reason_sentences import REASONS, sentence
+from pipeline.corpus.removal_reasons import REASONS, explain_removal
 from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus, FilterSettings, FindDuplicatesSettings
@@ -25,11 +25,11 @@ SECTIONS: dict[str, Any] = {
     block.section: get_args(LanguageRules.model_fields[block.section].annotation)[0] for block in RULE_BLOCKS
 }
 MEASURING: list[Any] = [block for block in RULE_BLOCKS if issubclass(block, MeasureBlock)]
-RULES = [(block, rule) for block in MEASURING for rule in block.declared]
+RULES = [(block, rule) for block in MEASURING for rule in block.filter_rules]
 # These are no matter of more or less.
 WITHOUT_THRESHOLD = {
     *get_args(Unreadable),
-    *OF_RIGHTS,
+    *RIGHTS_REASONS,
     documents.EMPTY,
     documents.EXACT_DUPLICATE,
 } - {"too_large"}
@@ -76,7 +76,7 @@ def told(stage: str, reason: str, value: str = "9", language: str = "nl", **chan
     }
     row = {"reason": reason, "value": value, "language": language}
     given: dict[str, Any] = {"configuration": {}, "corpus": "main", "source": "s", "settings": settings[stage]}
-    return sentence(stage, row, **given | changed)
+    return explain_removal(stage, row, **given | changed)
 
 
 def test_all_reasons_are_known_in_one_place() -> None:
@@ -120,7 +120,7 @@ def test_the_sentence_of_every_reason_has_its_threshold(stage: str, reason: str)
 
 @pytest.mark.parametrize("block", MEASURING, ids=lambda block: str(block.section))
 def test_every_threshold_of_the_settings_is_that_of_a_rule(block: Any) -> None:
-    keys = {rule.least or rule.most for rule in block.declared}
+    keys = {rule.least or rule.most for rule in block.filter_rules}
     assert keys == SECTIONS[block.section].model_fields.keys() - NO_THRESHOLDS
 
 
@@ -144,7 +144,7 @@ def test_a_rule_removes_beyond_its_threshold_and_not_at_it(
     decision, document = judge(strict)
     assert decision == (False, rule.reason.format(n=n))
     assert rule.measure.__doc__ is not None and rule.measure.__doc__.startswith("Return the ")
-    value = rule.measure(block.judged(TEXT, rules(strict), "plain", "nl"), *([] if n is None else [n]))
+    value = rule.measure(block.measures(TEXT, rules(strict), "plain", "nl"), *([] if n is None else [n]))
     assert value > 0 and document.metadata["filter_value"] == (
         f"{value:.4g}" if isinstance(value, float) else f"{value}"
     )

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.documents import LAST_HASH, read_batches
 
 FIRST_DOCUMENTS = 4096  # are read at first; each further range holds as many as all before it
-ROW = pa.schema(
+SAMPLE_SCHEMA = pa.schema(
     [
         ("id_hash", pa.uint64()),
         ("id", pa.string()),
@@ -40,7 +40,7 @@ class DocumentSample:
     rows: pa.Table
     languages: frozenset[str]
 
-    def counts(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return documents and bytes by source and language, and the sha256 of the ids, one a line, in their order."""
         grouped = self.rows.group_by(["source", "language"]).aggregate([("bytes", "count"), ("bytes", "sum")])
         sources: dict[str, dict[str, dict[str, int]]] = {}
@@ -86,19 +86,19 @@ def draw_sample(
     by_language = shares is not None or each_language
     total = sum(shares.values()) if shares is not None else 1.0
     limits = {language: sample_bytes * share / total for language, share in (shares or {}).items()}
-    parts = [ROW.empty_table()]
+    parts = [SAMPLE_SCHEMA.empty_table()]
     spent: Counter[str] = Counter()
     met: set[str] = set()
     seen, until = 0, min(FIRST_DOCUMENTS, whole)
     while seen < min(whole, most_documents):
         # A range of hashes holds about its share of the documents; the last range ends with the last hash.
         first, last = (LAST_HASH if number == whole else (number << 64) // whole for number in (seen, until))
-        rows = _read(documents, (first + (seen > 0), last), is_wanted, met)
+        rows = _read_wanted(documents, (first + (seen > 0), last), is_wanted, met)
         full = {group for group, size in spent.items() if size > limits.get(group, sample_bytes)}
         if by_language:
             rows = rows.filter(pc.invert(pc.is_in(rows["language"], pa.array(sorted(full), pa.string()))))
         parts.append(rows)
-        for group, inside in _groups(rows, by_language):
+        for group, inside in _limit_groups(rows, by_language):
             spent[group] += int(rows["bytes"].to_numpy()[inside].sum())
         groups = limits or (met if each_language else {""})
         if all(spent[group] > limits.get(group, sample_bytes) for group in groups):
@@ -109,13 +109,13 @@ def draw_sample(
         scale = min(1.0, *(spent[language] / limit for language, limit in limits.items() if limit))
         limits = {language: limit * scale for language, limit in limits.items()}
     keep = np.zeros(rows.num_rows, dtype=np.bool_)
-    for group, inside in _groups(rows, by_language):
+    for group, inside in _limit_groups(rows, by_language):
         keep[inside] = np.cumsum(rows["bytes"].to_numpy()[inside]) <= limits.get(group, sample_bytes)
         keep[inside[:1]] = True
     return DocumentSample(rows.filter(pa.array(keep)), frozenset(met))
 
 
-def _groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
+def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
     """Yield the name and the places of each group of rows that has a limit of its own: all, or those of a language."""
     if not by_language:
         yield "", np.arange(rows.num_rows)
@@ -124,7 +124,7 @@ def _groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
         yield language, np.flatnonzero(pc.equal(rows["language"], language).to_numpy(zero_copy_only=False))
 
 
-def _read(
+def _read_wanted(
     documents: list[Path], hash_range: tuple[int, int], is_wanted: Callable[[str, str], bool], met: set[str]
 ) -> pa.Table:
     """Return the rows of the wanted documents of a range, in order, and add the languages of all to `met`."""
@@ -134,6 +134,6 @@ def _read(
         columns = [*batch.columns[:-2], pc.binary_length(batch["text"]).cast(pa.int64())]
         named = zip(batch["cluster"].to_pylist(), batch["language"].to_pylist(), strict=True)
         wanted = pa.array([is_wanted(cluster, language) for cluster, language in named], pa.bool_())
-        batches.append(pa.RecordBatch.from_arrays(columns, schema=ROW).filter(wanted))
-    rows = pa.Table.from_batches(batches, ROW)
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=SAMPLE_SCHEMA).filter(wanted))
+    rows = pa.Table.from_batches(batches, SAMPLE_SCHEMA)
     return rows.sort_by([("id_hash", "ascending"), ("id", "ascending")])

@@ -14,9 +14,9 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.bufferedreaders import BufferedReader, ChunkedDataReader
 from warcio.exceptions import ArchiveLoadFailed
 
-from pipeline.sources.byte_streams import DamagedFile, Piece, PieceReader, whole
-from pipeline.sources.encodings import Decoded, content_type, decode_page, decode_text
-from pipeline.sources.raw_documents import Keys, RawRecord, Unreadable, too_large
+from pipeline.sources.byte_streams import Chunk, ChunkReader, DamagedFile, read_whole
+from pipeline.sources.encodings import DecodedText, decode_page, decode_text, parse_content_type
+from pipeline.sources.raw_documents import FieldNames, RawRecord, Unreadable, oversized_record
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
@@ -30,40 +30,42 @@ _ARROW_CODINGS = {"br": "brotli", "zstd": "zstd", "gzip": "gzip", "x-gzip": "gzi
 _WARCIO_CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
-def main_text(page: str) -> tuple[str | None, str | None]:
+def extract_main_text(page: str) -> tuple[str | None, str | None]:
     """Return the main text and the title of a web page; None where it has none."""
-    tree = load_html(_ENTITY.sub(_without_controls, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
+    tree = load_html(_ENTITY.sub(_remove_control_entity, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
     if tree is None:
         return None, None
     title = tree.findtext(".//title")
     return extract(tree, include_comments=False), " ".join(title.split()) if title else None
 
 
-def _without_controls(entity: re.Match[str]) -> str:
+def _remove_control_entity(entity: re.Match[str]) -> str:
     code = int(entity[1], 16) if entity[1] else int(entity[2])
     if code in (0xFFFE, 0xFFFF):
         return ""
     return " " if code < 0x20 and chr(code) not in "\t\n\r" else entity[0]
 
 
-def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
+def read_page(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     """Yield the main text of one HTML file."""
-    content, size = whole(source, limit)
+    content, size = read_whole(source, limit)
     if content is None:
-        yield too_large(1, size)
+        yield oversized_record(1, size)
     elif content.strip():
-        yield _page(1, size, decode_page(content, None), {}, keys)
+        yield _page_record(1, size, decode_page(content, None), {}, keys)
 
 
-def _page(number: int, size: int, page: Decoded, known: dict[str, Any], keys: Keys, position: int = 0) -> RawRecord:
+def _page_record(
+    number: int, size: int, page: DecodedText, known: dict[str, Any], keys: FieldNames, position: int = 0
+) -> RawRecord:
     """Return the record of an HTML page, with what else is known of it."""
-    text, title = main_text(page.text)
+    text, title = extract_main_text(page.text)
     fields = None if text is None else {keys.title: title, **known, keys.text: text}
     reason: Unreadable | None = "no_main_text" if text is None else None
     return RawRecord(number, size, fields, reason, None, position, page.known_by, page.errors)
 
 
-def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[RawRecord]:
+def read_archive(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     """Yield the pages of a WARC file: responses and resources with HTML, and texts that were extracted before (WET).
 
     What describes the crawl (requests, metadata) is no record. The id is that of the WARC record.
@@ -71,12 +73,12 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
     Raises:
         DamagedFile: the archive is truncated or no WARC file.
     """
-    reader = PieceReader(source)
+    reader = ChunkReader(source)
     number = 0
-    for entry in _entries(reader, path):
+    for entry in _read_entries(reader, path):
         if entry.rec_type in PAGE_RECORDS:
             number += 1
-            yield _archived(entry, number, keys, limit, reader.position)
+            yield _warc_record(entry, number, keys, limit, reader.position)
         while entry.raw_stream.read(1 << 16):
             pass
         if entry.raw_stream.limit > 0:
@@ -84,7 +86,7 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
             raise DamagedFile(sentence, "truncated")
 
 
-def _entries(reader: PieceReader, path: Path) -> Iterator[Any]:
+def _read_entries(reader: ChunkReader, path: Path) -> Iterator[Any]:
     try:
         yield from ArchiveIterator(reader)
     except ArchiveLoadFailed:  # its message quotes the file
@@ -92,41 +94,41 @@ def _entries(reader: PieceReader, path: Path) -> Iterator[Any]:
         raise DamagedFile(sentence, "damaged") from None
 
 
-def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str | None]]:
+def read_archive_ids(source: Iterator[Chunk], path: Path) -> Iterator[tuple[str, str | None]]:
     """Yield id, empty where it has none, and address of what `read_archive` yields, in its order; no page is read.
 
     Raises:
         DamagedFile: the archive is no WARC file.
     """
-    for entry in _entries(PieceReader(source), path):
+    for entry in _read_entries(ChunkReader(source), path):
         if entry.rec_type in PAGE_RECORDS:
-            yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
+            yield _warc_record_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
 
 
-def _archived_id(entry: Any) -> str:
+def _warc_record_id(entry: Any) -> str:
     return (entry.rec_headers.get_header("WARC-Record-ID") or "").strip("<>")
 
 
-def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) -> RawRecord:
+def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position: int) -> RawRecord:
     """Return one record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
     headers = entry.http_headers or entry.rec_headers
-    stated = content_type([value for name, value in headers.headers if name.lower() == "content-type"])
+    stated = parse_content_type([value for name, value in headers.headers if name.lower() == "content-type"])
     if status != "200":
         return RawRecord(number, entry.payload_length, None, "http_status", status, position)
     if stated.media_type not in (*PAGE_TYPES, TEXT_TYPE):
         return RawRecord(number, entry.payload_length, None, "not_a_page", stated.media_type, position)
-    content = _payload(entry, limit)
+    content = _read_payload(entry, limit)
     if len(content) > limit:
-        return too_large(number, max(len(content), entry.payload_length), position)
+        return oversized_record(number, max(len(content), entry.payload_length), position)
     known = {
         keys.url: entry.rec_headers.get_header("WARC-Target-URI"),
         keys.date: entry.rec_headers.get_header("WARC-Date"),
-        keys.id: _archived_id(entry),
+        keys.id: _warc_record_id(entry),
     }
     if stated.media_type != TEXT_TYPE:
         page = decode_page(content, stated.charset, is_xml=stated.media_type != "text/html")
-        return _page(number, len(content), page, known, keys, position)
+        return _page_record(number, len(content), page, known, keys, position)
     text = decode_text(content, stated.charset)
     if text is None:
         return RawRecord(number, len(content), None, "invalid_utf8", position=position)
@@ -134,23 +136,23 @@ def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) ->
     return RawRecord(number, len(content), fields, None, None, position, text.known_by, text.errors)
 
 
-def _payload(entry: Any, limit: int) -> bytes:
+def _read_payload(entry: Any, limit: int) -> bytes:
     """Return the payload, decoded as the HTTP headers say, or a little more than `limit` bytes of it."""
     if not entry.http_headers:
-        return _read(entry.raw_stream, limit)
+        return _read_limited(entry.raw_stream, limit)
     headers = entry.http_headers
     stated = ",".join(value for name, value in headers.headers if name.lower() == "content-encoding")
     *inner, outer = ["", *filter(None, (part.strip().lower() for part in stated.split(",")))]
     is_chunked = "chunked" in (headers.get_header("Transfer-Encoding") or "").lower()
     reader = ChunkedDataReader if is_chunked else BufferedReader
-    content = _read(reader(entry.raw_stream, decomp_type=_WARCIO_CODINGS.get(outer)), limit)
+    content = _read_limited(reader(entry.raw_stream, decomp_type=_WARCIO_CODINGS.get(outer)), limit)
     left = inner if outer in _WARCIO_CODINGS else [*inner, outer]
     for coding in reversed(left):
-        content = _decompressed(content, _ARROW_CODINGS.get(coding), limit)
+        content = _decompress(content, _ARROW_CODINGS.get(coding), limit)
     return content
 
 
-def _decompressed(content: bytes, codec: str | None, limit: int) -> bytes:
+def _decompress(content: bytes, codec: str | None, limit: int) -> bytes:
     """Return what was compressed, or a little more than `limit` bytes of it; the content itself where it was not."""
     decoded = bytearray()
     if codec:
@@ -161,7 +163,7 @@ def _decompressed(content: bytes, codec: str | None, limit: int) -> bytes:
     return bytes(decoded) or content
 
 
-def _read(stream: Any, limit: int) -> bytes:
+def _read_limited(stream: Any, limit: int) -> bytes:
     held: list[bytes] = []
     size = 0
     while size <= limit and (piece := stream.read(1 << 16)):

@@ -15,7 +15,7 @@ from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
 from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 
 
-class Reason(NamedTuple):
+class RemovalReason(NamedTuple):
     """What `corpus why` says of the value, which `{value}` stands for, and of the thresholds, which `side` leads.
 
     `keys` say where the thresholds stand in the settings of the job: `{language}` is that of the document, `{n}` the
@@ -28,56 +28,62 @@ class Reason(NamedTuple):
 
 
 C4 = "languages.{language}.c4."
-_LEAST, _LARGEST, _IS, _BY = "the least is", "the largest is", "the rule is", "compared by"
+_MINIMUM, _MAXIMUM, _RULE, _COMPARED_BY = "the least is", "the largest is", "the rule is", "compared by"
 
 
-def _of(section: str, rule: FilterRule) -> Reason:
+def _rule_reason(section: str, rule: FilterRule) -> RemovalReason:
     """Return what is said of a rule: what the docstring of its measure says that it returns."""
     measured = (rule.measure.__doc__ or "").splitlines()[0].removeprefix("Return ").removesuffix(".")
     key = f"languages.{{language}}.{section}.{rule.least or rule.most}{'.{n}' if '{n}' in rule.reason else ''}"
-    return Reason(f"{measured} is {{value}}", _LEAST if rule.least else _LARGEST, (key,))
+    return RemovalReason(f"{measured} is {{value}}", _MINIMUM if rule.least else _MAXIMUM, (key,))
 
 
 # By the step that removes and by the reason; {n} stands for the length of an n-gram.
-REASONS: dict[str, dict[str, Reason]] = {
+REASONS: dict[str, dict[str, RemovalReason]] = {
     "filter": {
-        "broken_json": Reason("it is no valid JSON, {value}"),
-        "not_an_object": Reason("it is valid JSON but no object, {value}"),
-        "invalid_utf8": Reason("it is not UTF-8, {value}"),
-        "missing_text": Reason("where its text should be, there is {value}"),
-        "too_large": Reason("its size is {value} bytes", _LARGEST, ("document_bytes",)),
-        "no_main_text": Reason("no main text was found in the page, {value}"),
-        "not_a_page": Reason("it is no page but {value}"),
-        "http_status": Reason("the server answered {value} and not 200"),
-        "trailing_bytes": Reason("it is what stands behind the end of the archive, and no document, {value}"),
-        documents.OPT_OUT: Reason("its holder reserved it: {value}"),
-        documents.LICENSE_NOT_STATED: Reason("it has no licence of its own where its source says that it stands"),
-        documents.LICENSE_NOT_UNDERSTOOD: Reason("which licence is meant cannot be told of {value}"),
-        documents.LICENSE_NOT_ALLOWED: Reason("its own licence, which the run does not allow, is {value}"),
-        documents.LICENSE_DIFFERS: Reason("its source has another licence than it names itself, {value}"),
-        documents.LANGUAGE: Reason(
-            "its most probable language is {value}", _LEAST, ("languages.{language}.minimum_score",)
+        "broken_json": RemovalReason("it is no valid JSON, {value}"),
+        "not_an_object": RemovalReason("it is valid JSON but no object, {value}"),
+        "invalid_utf8": RemovalReason("it is not UTF-8, {value}"),
+        "missing_text": RemovalReason("where its text should be, there is {value}"),
+        "too_large": RemovalReason("its size is {value} bytes", _MAXIMUM, ("document_bytes",)),
+        "no_main_text": RemovalReason("no main text was found in the page, {value}"),
+        "not_a_page": RemovalReason("it is no page but {value}"),
+        "http_status": RemovalReason("the server answered {value} and not 200"),
+        "trailing_bytes": RemovalReason("it is what stands behind the end of the archive, and no document, {value}"),
+        documents.OPT_OUT: RemovalReason("its holder reserved it: {value}"),
+        documents.LICENSE_NOT_STATED: RemovalReason(
+            "it has no licence of its own where its source says that it stands"
         ),
-        documents.MIXED_LANGUAGE: Reason(
+        documents.LICENSE_NOT_UNDERSTOOD: RemovalReason("which licence is meant cannot be told of {value}"),
+        documents.LICENSE_NOT_ALLOWED: RemovalReason("its own licence, which the run does not allow, is {value}"),
+        documents.LICENSE_DIFFERS: RemovalReason("its source has another licence than it names itself, {value}"),
+        documents.LANGUAGE: RemovalReason(
+            "its most probable language is {value}", _MINIMUM, ("languages.{language}.minimum_score",)
+        ),
+        documents.MIXED_LANGUAGE: RemovalReason(
             "of its other languages the first, and the share of all of them, is {value}",
-            _LARGEST,
+            _MAXIMUM,
             ("languages.{language}.mixed_language",),
         ),
-        documents.LOREM_IPSUM: Reason("the first line with lorem ipsum is {value}", _IS, (C4 + "lorem_ipsum",)),
-        documents.CURLY_BRACKET: Reason("the first line with a curly bracket is {value}", _IS, (C4 + "curly_bracket",)),
-        documents.TOO_FEW_SENTENCES: Reason(
-            "the number of sentences in the lines that do not fail is {value}", _LEAST, (C4 + "minimum_sentences",)
+        documents.LOREM_IPSUM: RemovalReason(
+            "the first line with lorem ipsum is {value}", _RULE, (C4 + "lorem_ipsum",)
         ),
-        documents.EMPTY: Reason("no text is left of it"),
+        documents.CURLY_BRACKET: RemovalReason(
+            "the first line with a curly bracket is {value}", _RULE, (C4 + "curly_bracket",)
+        ),
+        documents.TOO_FEW_SENTENCES: RemovalReason(
+            "the number of sentences in the lines that do not fail is {value}", _MINIMUM, (C4 + "minimum_sentences",)
+        ),
+        documents.EMPTY: RemovalReason("no text is left of it"),
         **{
-            rule.reason: _of(block.section, rule)
+            rule.reason: _rule_reason(block.section, rule)
             for block in RULE_BLOCKS
             if issubclass(block, MeasureBlock)
-            for rule in block.declared
+            for rule in block.filter_rules
         },
-        documents.HARMFUL: Reason(
+        documents.HARMFUL: RemovalReason(
             "it was flagged by {value}",
-            _LEAST,
+            _MINIMUM,
             (
                 "harmful.word_lists.{flag}.minimum_hits",
                 "harmful.word_lists.{flag}.minimum_share",
@@ -86,24 +92,26 @@ REASONS: dict[str, dict[str, Reason]] = {
         ),
     },
     "deduplicate": {
-        documents.EXACT_DUPLICATE: Reason("its text is that of the copy that was kept: {value}"),
-        documents.NEAR_DUPLICATE: Reason(
+        documents.EXACT_DUPLICATE: RemovalReason("its text is that of the copy that was kept: {value}"),
+        documents.NEAR_DUPLICATE: RemovalReason(
             "its text is nearly that of the copy that was kept: {value}",
-            _BY,
+            _COMPARED_BY,
             ("deduplication.bands", "deduplication.rows", "deduplication.ngram"),
         ),
-        documents.DUPLICATE_PARAGRAPHS: Reason(
-            "all its paragraphs that are long enough occurred before", _LEAST, ("deduplication.paragraph_characters",)
+        documents.DUPLICATE_PARAGRAPHS: RemovalReason(
+            "all its paragraphs that are long enough occurred before", _MINIMUM, ("deduplication.paragraph_characters",)
         ),
-        documents.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
+        documents.OPT_OUT: RemovalReason("it is a copy of a reserved document: {value}"),
     },
     "decontaminate": {
-        documents.CONTAMINATED: Reason("it contains the evaluation item {value}", _LEAST, ("minimum_overlap",)),
+        documents.CONTAMINATED: RemovalReason(
+            "it contains the evaluation item {value}", _MINIMUM, ("minimum_overlap",)
+        ),
     },
 }
 
 
-def _at(settings: Any, path: Sequence[str]) -> Any:
+def _get_nested(settings: Any, path: Sequence[str]) -> Any:
     """Return what stands at a path of nested settings, None where nothing does; entries of a list go by their names."""
     for part in path:
         if isinstance(settings, list):
@@ -112,28 +120,35 @@ def _at(settings: Any, path: Sequence[str]) -> Any:
     return settings
 
 
-def _origin(path: list[str], limit: Any, configuration: Any, corpus: str, source: str) -> str:
+def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: str, source: str) -> str:
     """Return where a threshold comes from, by the configuration that the run was started with."""
     if configuration is None:
         return "as the job was told"
-    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source]) or {}
+    section, own = (
+        _get_nested(configuration, ["corpus", corpus]) or {},
+        _get_nested(configuration, ["sources", source]) or {},
+    )
     if path[0] == "languages":
-        if _at(own, ["filters", *path[1:]]) is not None:
+        if _get_nested(own, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"
         preset = section.get("preset", "standard")
         preset = own.get("genre", preset) if preset == "genre" else preset
         known = PRESETS.get(preset, {}).get(path[1])
-        if known is not None and _at(known.model_dump(mode="json"), path[2:]) == limit:
+        if known is not None and _get_nested(known.model_dump(mode="json"), path[2:]) == limit:
             return f"from the preset {preset}"
-        model = _at(section, ["language_model", "known_scores"])
+        model = _get_nested(section, ["language_model", "known_scores"])
         if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
             return f"the score that is known for {model}"
-    of_genre = {"languages": _at(section, ["genres", own.get("genre", "")])}
+    of_genre = {"languages": _get_nested(section, ["genres", own.get("genre", "")])}
     written = (own, section, of_genre, section.get("decontamination"))
-    return "written in the configuration" if any(_at(part, path) is not None for part in written) else "a default"
+    return (
+        "written in the configuration" if any(_get_nested(part, path) is not None for part in written) else "a default"
+    )
 
 
-def _limits(reason: Reason, row: dict[str, Any], settings: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+def _deciding_thresholds(
+    reason: RemovalReason, row: dict[str, Any], settings: dict[str, Any]
+) -> Iterator[tuple[list[str], Any]]:
     """Yield where the thresholds stand that decided, and the thresholds; of a language that is not wanted, all."""
     languages, language = settings.get("languages") or {}, row.get("language")
     number = re.search(r"\d+", row["reason"])
@@ -141,12 +156,12 @@ def _limits(reason: Reason, row: dict[str, Any], settings: dict[str, Any]) -> It
         for code in [language] if "{language}" not in key or language in languages else sorted(languages):
             flag = str(row["value"]).partition(":")[0]
             path = key.format(language=code, n=number and number[0], flag=flag).split(".")
-            limit = _at(settings, path)
+            limit = _get_nested(settings, path)
             if limit is not None:
                 yield path, limit
 
 
-def sentence(
+def explain_removal(
     step: str, row: dict[str, Any], settings: dict[str, Any], configuration: Any, corpus: str, source: str
 ) -> str | None:
     """Return what is to be said of a removed document: its value, the thresholds, and where they come from.
@@ -163,8 +178,8 @@ def sentence(
     if reason is None:
         return None
     limits = [
-        f"{limit} ({'.'.join(path)}, {_origin(path, limit, configuration, corpus, source)})"
-        for path, limit in _limits(reason, row, settings)
+        f"{limit} ({'.'.join(path)}, {_threshold_origin(path, limit, configuration, corpus, source)})"
+        for path, limit in _deciding_thresholds(reason, row, settings)
     ]
     said = reason.says.format(value=row["value"])
     ruled = f"; {reason.side} {', '.join(limits)}" if limits else ""

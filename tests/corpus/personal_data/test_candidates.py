@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.personal_data import find
-from pipeline.corpus.personal_data.masking import KINDS, searches
-from pipeline.corpus.personal_data.sieve import places
-from pipeline.corpus.personal_data.spans import EVERYWHERE, PersonalDataSpan, Places, typed
+from pipeline.corpus.personal_data import find_personal_data
+from pipeline.corpus.personal_data.candidates import find_candidates
+from pipeline.corpus.personal_data.spans import ALL_POSITIONS, Candidates, PersonalDataSpan, normalize_typography
+from pipeline.corpus.personal_data.text_masking import KINDS, searches_by_kind
 from pipeline.corpus.settings import PersonalData
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.texts import Writer
@@ -88,15 +88,15 @@ PIECES = [
 ]
 
 
-def found(text: str, where: Places) -> dict[str, list[PersonalDataSpan]]:
+def found(text: str, where: Candidates) -> dict[str, list[PersonalDataSpan]]:
     """Return what each search finds at some places."""
-    return {kind: list(search(text, where)) for kind, search in searches(ALL).items()}
+    return {kind: list(search(text, where)) for kind, search in searches_by_kind(ALL).items()}
 
 
 def held_back(text: str) -> bool:
     """Return whether the sieve loses anything of a text, read as the searches read it."""
-    read = typed(text)
-    return found(read, places(read)) != found(read, EVERYWHERE)
+    read = normalize_typography(text)
+    return found(read, find_candidates(read)) != found(read, ALL_POSITIONS)
 
 
 @settings(max_examples=600)
@@ -109,7 +109,7 @@ def test_nothing_is_held_back(text: str) -> None:
 def test_nothing_of_seeded_texts_is_held_back(writer: Writer | Letters) -> None:
     everything: set[str] = set()
     for text in (writer.write().text for _ in range(400)):
-        everything |= {kind for kind, spans in found(typed(text), EVERYWHERE).items() if spans}
+        everything |= {kind for kind, spans in found(normalize_typography(text), ALL_POSITIONS).items() if spans}
         assert not held_back(text)
     assert everything == set(KINDS)
 
@@ -117,11 +117,11 @@ def test_nothing_of_seeded_texts_is_held_back(writer: Writer | Letters) -> None:
 def test_digits_of_other_scripts_are_looked_for_everywhere() -> None:
     foreign = [chr(code) for code in range(128, sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Nd"]
     assert len(foreign) > 600
-    assert all(places(f"a{digit} 🙂") == EVERYWHERE for digit in foreign)
+    assert all(find_candidates(f"a{digit} 🙂") == ALL_POSITIONS for digit in foreign)
 
 
 def test_places_are_those_of_characters() -> None:
-    assert places("é🙂 – 中文 j@x.nl").at_sign == [9]
+    assert find_candidates("é🙂 – 中文 j@x.nl").at_sign == [9]
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_places_are_those_of_characters() -> None:
     ["", "In 2012 stonden er 12 huizen (vier te koop).", "Op 3 mei, om 12:30 uur: § 4–6. 🙂", "Zie lid 1, 2 en 3."],
 )
 def test_ordinary_text_is_not_searched(text: str) -> None:
-    assert not any(places(text))
-    assert find(text, ALL) == []
+    assert not any(find_candidates(text))
+    assert find_personal_data(text, ALL) == []

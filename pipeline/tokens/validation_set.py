@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.sampler import IGNORED, share_of
+from pipeline.tokens.sampler import IGNORE_INDEX, rank_share
 from pipeline.tokens.shard_files import Group
 from pipeline.tokens.token_reader import TokenReader
 
 Integers = npt.NDArray[np.int64]
-READ_AT_ONCE = 1 << 20
+TOKENS_PER_READ = 1 << 20
 
 
 class ValidationRows(NamedTuple):
@@ -32,7 +32,7 @@ class ValidationRows(NamedTuple):
     document_BT: Integers
 
 
-class HeldOut:
+class ValidationSet:
     """Documents of the validation split, by source, language and id_hash: all of them, or about so many tokens of them.
 
     `tokens_D` counts what is predicted of each, its end-of-text included, its begin-of-text not; `bytes_D` is UTF-8's.
@@ -46,16 +46,16 @@ class HeldOut:
                 "validation_every to 0"
             )
         self.groups: list[Group] = sorted(reader.groups)
-        group_D = reader.per_document(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
-        hash_D = reader.per_document(lambda batch, _: batch.column("id_hash").to_numpy())
-        bytes_D = reader.per_document(lambda batch, _: batch.column("bytes").to_numpy())
+        group_D = reader.map_documents(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
+        hash_D = reader.map_documents(lambda batch, _: batch.column("id_hash").to_numpy())
+        bytes_D = reader.map_documents(lambda batch, _: batch.column("bytes").to_numpy())
         starts_D = reader.borders
         lengths_D = np.diff(starts_D, append=reader.tokens)
-        self.of_documents, self.of_tokens = len(starts_D), int((lengths_D - 1).sum())
+        self.split_documents, self.split_tokens = len(starts_D), int((lengths_D - 1).sum())
         order_D = np.lexsort((hash_D, group_D))
-        if tokens is not None and tokens < self.of_tokens:
+        if tokens is not None and tokens < self.split_tokens:
             sizes = np.bincount(group_D, minlength=len(self.groups)).tolist()
-            wanted = [-(-size * tokens // self.of_tokens) for size in sizes]
+            wanted = [-(-size * tokens // self.split_tokens) for size in sizes]
             firsts = np.cumsum([0, *sizes])[:-1].tolist()
             chosen = [order_D[first : first + number] for first, number in zip(firsts, wanted, strict=True)]
             order_D = np.concatenate(chosen)
@@ -75,21 +75,21 @@ class HeldOut:
                 found[f"{column}/{name}"] = np.flatnonzero(np.isin(self.group_D, codes))
         return found
 
-    def described(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return what a validation sees, of how much."""
         return {
             "documents": len(self.tokens_D),
             "tokens": int(self.tokens_D.sum()),
             "bytes": int(self.bytes_D.sum()),
-            "of_documents": self.of_documents,
-            "of_tokens": self.of_tokens,
+            "of_documents": self.split_documents,
+            "of_tokens": self.split_tokens,
         }
 
-    def pairs(self) -> Iterator[tuple[Integers, Integers]]:
+    def predicted_pairs(self) -> Iterator[tuple[Integers, Integers]]:
         """Yield stretches of what is predicted: before each token the one it follows, and the tokens; each (N,)."""
         end = int(self._borders[-1])
-        for start in range(0, end - 1, READ_AT_ONCE):
-            token_N = self._read(start, min(READ_AT_ONCE + 1, end - start))
+        for start in range(0, end - 1, TOKENS_PER_READ):
+            token_N = self._read(start, min(TOKENS_PER_READ + 1, end - start))
             firsts = self._borders[(self._borders > start) & (self._borders < start + len(token_N))]
             is_predicted_N = np.ones(len(token_N) - 1, dtype=bool)
             is_predicted_N[firsts - start - 1] = False  # begin-of-text
@@ -105,10 +105,10 @@ class HeldOut:
         """
         rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
         for first in range(0, rows, global_batch_size):
-            numbers = share_of(np.arange(first, first + global_batch_size), rank, size)
+            numbers = rank_share(np.arange(first, first + global_batch_size), rank, size)
             shape = (len(numbers), sequence_length)
             input_BT = np.full(shape, self._reader.begin_of_text_id, dtype=np.int64)
-            target_BT, document_BT = np.full(shape, IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+            target_BT, document_BT = np.full(shape, IGNORE_INDEX, dtype=np.int64), np.zeros(shape, dtype=np.int64)
             for row, start in enumerate((numbers * sequence_length).tolist()):
                 length = min(sequence_length, int(self._borders[-1]) - 1 - start)
                 if length > 0:
@@ -117,7 +117,7 @@ class HeldOut:
                     token_T = self._read(start, length + 1)
                     is_first_T = place_T == self._borders[document_T]
                     input_BT[row, :length] = token_T[:-1]
-                    target_BT[row, :length] = np.where(is_first_T, IGNORED, token_T)[1:]
+                    target_BT[row, :length] = np.where(is_first_T, IGNORE_INDEX, token_T)[1:]
                     document_BT[row, :length] = document_T[1:]
             yield ValidationRows(input_BT, target_BT, document_BT)
 
@@ -130,4 +130,4 @@ class HeldOut:
             offset = start - int(self._borders[document])
             parts.append(self._reader.read(int(self._starts_D[document]) + offset, upto - start))
             start, document = upto, document + 1
-        return self._reader.known(np.concatenate(parts))
+        return self._reader.check_vocabulary(np.concatenate(parts))

@@ -24,10 +24,10 @@ import xxhash
 from datatrove.utils.text import NUMBERS_PATTERN, PUNCTUATION, PUNCTUATION_TRANS
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.copies.signature_files import Numbers, SignedUnit
-from pipeline.corpus.settings import Signatures
-from pipeline.corpus.text.numba_cache import compiled
-from pipeline.corpus.text.pretokens import Bytes, Column, Integers, PretokenNumbers
+from pipeline.corpus.duplicates.signature_files import Numbers, SignedUnit
+from pipeline.corpus.settings import SignatureSettings
+from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.pretokens import Bytes, GrowingArray, Integers, PretokenTable
 from pipeline.corpus.text.words import word_tokenize
 
 Hashes = npt.NDArray[np.uint64]
@@ -47,14 +47,14 @@ def simplify(text: str) -> str:
     if simple.isascii():
         return " ".join(simple.translate(PUNCTUATION_TRANS).split())
     simple = _SPACE.sub(" ", simple).strip()
-    return _BEYOND_LATIN.sub(_without_marks, unicodedata.normalize("NFD", simple)).strip()
+    return _BEYOND_LATIN.sub(_remove_combining_marks, unicodedata.normalize("NFD", simple)).strip()
 
 
-def _without_marks(match: re.Match[str]) -> str:
+def _remove_combining_marks(match: re.Match[str]) -> str:
     return "".join(character for character in match[0] if unicodedata.category(character) != "Mn")
 
 
-def _simple_words(pretokens: str) -> str:
+def _simplify_pretokens(pretokens: str) -> str:
     """Return the simplified words, spaces between them, of pretokens, each with a line feed behind it."""
     every = pretokens.split("\n")
     # One character beyond ASCII makes the translation of all of them slow.
@@ -68,8 +68,8 @@ def _simple_words(pretokens: str) -> str:
     return "\n".join(lines)
 
 
-@compiled
-def _read(data: Bytes, place: int, size: int) -> np.uint64:
+@cached_njit
+def _read_integer(data: Bytes, place: int, size: int) -> np.uint64:
     """Return the little-endian number of so many bytes."""
     number = np.uint64(0)
     for step in range(size):
@@ -77,17 +77,17 @@ def _read(data: Bytes, place: int, size: int) -> np.uint64:
     return number
 
 
-@compiled
-def _turned(number: np.uint64, bits: int) -> np.uint64:
+@cached_njit
+def _rotate_left(number: np.uint64, bits: int) -> np.uint64:
     return (number << np.uint64(bits)) | (number >> np.uint64(64 - bits))
 
 
-@compiled
-def _round(lane: np.uint64, number: np.uint64) -> np.uint64:
-    return _turned(lane + number * _TWO, 31) * _ONE
+@cached_njit
+def _xxhash_round(lane: np.uint64, number: np.uint64) -> np.uint64:
+    return _rotate_left(lane + number * _TWO, 31) * _ONE
 
 
-@compiled
+@cached_njit
 def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
     """Return XXH64 (Collet 2012) of `data[place:end]` with the seed 0."""
     size = np.uint64(end - place)
@@ -95,29 +95,35 @@ def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
     if end - place >= 32:
         one, two, three, four = _ONE + _TWO, _TWO, np.uint64(0), np.uint64(0) - _ONE
         while place + 32 <= end:
-            one, two = _round(one, _read(data, place, 8)), _round(two, _read(data, place + 8, 8))
-            three, four = _round(three, _read(data, place + 16, 8)), _round(four, _read(data, place + 24, 8))
+            one, two = (
+                _xxhash_round(one, _read_integer(data, place, 8)),
+                _xxhash_round(two, _read_integer(data, place + 8, 8)),
+            )
+            three, four = (
+                _xxhash_round(three, _read_integer(data, place + 16, 8)),
+                _xxhash_round(four, _read_integer(data, place + 24, 8)),
+            )
             place += 32
-        value = _turned(one, 1) + _turned(two, 7) + _turned(three, 12) + _turned(four, 18)
+        value = _rotate_left(one, 1) + _rotate_left(two, 7) + _rotate_left(three, 12) + _rotate_left(four, 18)
         for lane in (one, two, three, four):
-            value = (value ^ _round(np.uint64(0), lane)) * _ONE + _FOUR
+            value = (value ^ _xxhash_round(np.uint64(0), lane)) * _ONE + _FOUR
     value += size
     while place + 8 <= end:
-        value = _turned(value ^ _round(np.uint64(0), _read(data, place, 8)), 27) * _ONE + _FOUR
+        value = _rotate_left(value ^ _xxhash_round(np.uint64(0), _read_integer(data, place, 8)), 27) * _ONE + _FOUR
         place += 8
     if place + 4 <= end:
-        value = _turned(value ^ (_read(data, place, 4) * _ONE), 23) * _TWO + _THREE
+        value = _rotate_left(value ^ (_read_integer(data, place, 4) * _ONE), 23) * _TWO + _THREE
         place += 4
     while place < end:
-        value = _turned(value ^ (np.uint64(data[place]) * _FIVE), 11) * _ONE
+        value = _rotate_left(value ^ (np.uint64(data[place]) * _FIVE), 11) * _ONE
         place += 1
     value = (value ^ (value >> np.uint64(33))) * _TWO
     value = (value ^ (value >> np.uint64(29))) * _THREE
     return value ^ (value >> np.uint64(32))
 
 
-@compiled
-def _n_grams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int) -> Hashes:
+@cached_njit
+def _hash_ngrams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int) -> Hashes:
     """Return the hash of each run of `length` words with a space between them.
 
     What pretoken i became is `simple[ends[i]:ends[i + 1] - 1]`: words with a space or several between them.
@@ -149,8 +155,8 @@ def _n_grams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int) -> 
     return hashes
 
 
-@compiled
-def _smallest(shingles: Hashes, factors: Hashes, terms: Hashes) -> Hashes:
+@cached_njit
+def _minhash(shingles: Hashes, factors: Hashes, terms: Hashes) -> Hashes:
     """Return the smallest value of each hash of shingles s: factor · s + term mod 2^64, modulo _PRIME."""
     prime, bits = np.uint64(_PRIME), np.uint64(61)
     smallest_H = np.full(len(factors), prime)
@@ -163,63 +169,63 @@ def _smallest(shingles: Hashes, factors: Hashes, terms: Hashes) -> Hashes:
     return smallest_H
 
 
-class Shingles:
+class ShingleHasher:
     """Hashes n-grams of `length` words."""
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._pretokens = PretokenNumbers()
-        self._ends, self._simple = Column([0]), Column(kind=np.uint8)
+    def _reset(self) -> None:
+        self._pretokens = PretokenTable()
+        self._ends, self._simple = GrowingArray([0]), GrowingArray(kind=np.uint8)
 
-    def of(self, text: str) -> Hashes:
+    def hash_text(self, text: str) -> Hashes:
         """Return XXH64 of each n-gram of the simplified text, shape (N,)."""
         if len(self._pretokens) > _PRETOKENS_KEPT:
-            self._forget()
+            self._reset()
         numbers_P, _, new = self._pretokens.read(text)
         if new:
-            simple = np.frombuffer(_simple_words(new).encode(), dtype=np.uint8)
-            self._ends.add(len(self._simple) + 1 + np.flatnonzero(simple == 0x0A))
-            self._simple.add(simple)
-        return _n_grams(numbers_P, self._ends.array(), self._simple.array(), self.length)
+            simple = np.frombuffer(_simplify_pretokens(new).encode(), dtype=np.uint8)
+            self._ends.extend(len(self._simple) + 1 + np.flatnonzero(simple == 0x0A))
+            self._simple.extend(simple)
+        return _hash_ngrams(numbers_P, self._ends.values(), self._simple.values(), self.length)
 
 
-class MinhashSignature:
+class MinhashSigner:
     """Computes what datatrove's `MinhashDedupSignature` does, whose permutations it draws."""
 
-    def __init__(self, settings: Signatures) -> None:
-        self.shingles = Shingles(settings.ngram)
+    def __init__(self, settings: SignatureSettings) -> None:
+        self.shingles = ShingleHasher(settings.ngram)
         self._bands = settings.bands
         random, hashes = np.random.RandomState(settings.seed), settings.bands * settings.rows
         self._factors_H = random.randint(1, _PRIME, dtype=np.uint64, size=hashes)
         self._terms_H = random.randint(0, _PRIME, dtype=np.uint64, size=hashes)
 
-    def smallest(self, shingles: Hashes) -> Hashes:
+    def minhash(self, shingles: Hashes) -> Hashes:
         """Return the smallest value of each hash of shingles, shape (bands, rows)."""
-        return _smallest(shingles, self._factors_H, self._terms_H).reshape(self._bands, -1)
+        return _minhash(shingles, self._factors_H, self._terms_H).reshape(self._bands, -1)
 
-    def keys(self, text: str) -> tuple[int, list[int]]:
+    def band_keys(self, text: str) -> tuple[int, list[int]]:
         """Return the number of n-grams, and one for each band, 64 bits and not 0, equal where all its hashes are.
 
         Of a text that is shorter than one n-gram all are 0.
         """
-        shingles = self.shingles.of(text)
+        shingles = self.shingles.hash_text(text)
         if len(shingles) == 0:
             return 0, [0] * self._bands
-        bands = self.smallest(shingles).astype("<u8")
+        bands = self.minhash(shingles).astype("<u8")
         return len(shingles), [xxhash.xxh3_64_intdigest(band.tobytes()) or 1 for band in bands]
 
 
 Similarities = npt.NDArray[np.float64]
 HASH_BYTES = 8
-MOST_COMPARED = 100
+MAXIMUM_COMPARED = 100
 """Of the kept texts of a cluster, the first ones that others are compared with: so a cluster is never quadratic."""
 
 
-@compiled
-def _shared(hashes: Hashes, one: int, one_end: int, other: int, other_end: int) -> int:
+@cached_njit
+def _count_shared(hashes: Hashes, one: int, one_end: int, other: int, other_end: int) -> int:
     """Return how many hashes two sorted sets have in common: those from `one` on, and those from `other` on."""
     found = 0
     while one < one_end and other < other_end:
@@ -232,8 +238,8 @@ def _shared(hashes: Hashes, one: int, one_end: int, other: int, other_end: int) 
     return found
 
 
-@compiled
-def compare(
+@cached_njit
+def assign_kept_texts(
     hashes: Hashes, starts_T: Numbers, sizes_T: Numbers, clusters_T: Numbers, least: float
 ) -> tuple[Numbers, Similarities]:
     """Return for each of T texts the first kept one of its cluster that it is like, itself if kept, and how alike.
@@ -243,7 +249,7 @@ def compare(
         clusters_T: which follow each other; the best text of each comes first.
     """
     kept_T, similarity_T = np.arange(len(starts_T)), np.ones(len(starts_T))
-    compared = np.empty(MOST_COMPARED, dtype=np.int64)
+    compared = np.empty(MAXIMUM_COMPARED, dtype=np.int64)
     number, cluster = 0, np.int64(-1)
     for text in range(len(starts_T)):
         if clusters_T[text] != cluster:
@@ -254,18 +260,18 @@ def compare(
             smaller, larger = min(size, sizes_T[other]), max(size, sizes_T[other])
             if larger == 0 or smaller / larger < least:
                 continue
-            both = _shared(hashes, start, start + size, starts_T[other], starts_T[other] + sizes_T[other])
+            both = _count_shared(hashes, start, start + size, starts_T[other], starts_T[other] + sizes_T[other])
             similarity = both / (size + sizes_T[other] - both)
             if similarity >= least:
                 kept_T[text], similarity_T[text] = other, similarity
                 break
-        if kept_T[text] == text and number < MOST_COMPARED:
+        if kept_T[text] == text and number < MAXIMUM_COMPARED:
             compared[number] = text
             number += 1
     return kept_T, similarity_T
 
 
-def find_alike(
+def find_similar(
     clusters_D: Numbers,
     ngrams_D: Numbers,
     read: Callable[[Numbers, Hashes, Numbers], Numbers],
@@ -306,11 +312,11 @@ def find_alike(
         for start, entry in zip(starts, held, strict=False):
             hashes[start : start + len(entry)] = entry
         sizes[len(held) :] = read(np.arange(first, last), hashes, starts[len(held) :])
-        kept, similarity = compare(hashes, starts, sizes, clusters_D[texts], least)
+        kept, similarity = assign_kept_texts(hashes, starts, sizes, clusters_D[texts], least)
         kept_D[first:last], similarity_D[first:last] = texts[kept[len(held) :]], similarity[len(held) :]
         cut = last < len(clusters_D) and clusters_D[last] == clusters_D[last - 1]
         own = (kept == np.arange(len(texts))) & (clusters_D[texts] == clusters_D[last - 1]) & cut
-        places = np.flatnonzero(own)[:MOST_COMPARED]
+        places = np.flatnonzero(own)[:MAXIMUM_COMPARED]
         before = texts[places]
         held = [hashes[starts[place] : starts[place] + sizes[place]].copy() for place in places]
         first = last
@@ -320,7 +326,7 @@ def find_alike(
 ROWS_AT_ONCE = 100
 
 
-class NgramSets:
+class NgramSetReader:
     """Reads the n-grams of documents by their numbers.
 
     Args:
@@ -332,9 +338,9 @@ class NgramSets:
     def __init__(self, units: list[SignedUnit], documents: Mapping[Path, Path], length: int) -> None:
         self._units = units
         self._documents = documents
-        self._shingles = Shingles(length)
+        self._shingles = ShingleHasher(length)
 
-    def fill(self, numbers_P: Numbers, ngrams_P: Numbers, hashes: Hashes, starts_P: Numbers) -> Numbers:
+    def read_sets(self, numbers_P: Numbers, ngrams_P: Numbers, hashes: Hashes, starts_P: Numbers) -> Numbers:
         """Write the sets of the documents of these numbers into an array, each from its place on; return their sizes.
 
         Raises:
@@ -347,7 +353,7 @@ class NgramSets:
             inside = slice(*np.searchsorted(ordered, [unit.numbers.start, unit.numbers.stop]))
             rows = ordered[inside] - unit.first
             for place, text in zip(order[inside].tolist(), self._texts(unit, rows), strict=True):
-                found = self._shingles.of(text)
+                found = self._shingles.hash_text(text)
                 if len(found) != ngrams_P[place]:
                     raise InputError(f"{unit.path} does not sign {self._documents[unit.path]}: rerun corpus.signatures")
                 different = np.unique(found)
@@ -368,5 +374,5 @@ class NgramSets:
                     continue
                 for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=["text"]):
                     inside = slice(*np.searchsorted(rows, [first, first + len(batch)]))
-                    yield from batch.column("text").take(pa.array(rows[inside] - first)).to_pylist()
+                    yield from batch.column("text").take(pa.values(rows[inside] - first)).to_pylist()
                     first += len(batch)

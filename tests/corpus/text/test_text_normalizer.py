@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.corpus.settings import Normalisation
-from pipeline.corpus.text.normalise import _BITS, _PAIR, Normalise, _seen
+from pipeline.corpus.settings import Normalization
+from pipeline.corpus.text.text_normalizer import _BITS, _PAIR, TextNormalizer, _character_bits
 from pipeline.corpus.text.words import word_tokenize
 
 WHITE_SPACE = [character for character in map(chr, range(0x3001)) if character.isspace()]
@@ -26,26 +26,26 @@ def test_the_bits_of_a_text_are_those_of_its_characters_and_their_neighbours(tex
         expected |= int(_BITS[ord(character)])
         if place and not character.isascii() and not text[place - 1].isascii():
             expected |= _PAIR
-    assert _seen(text) == expected
+    assert _character_bits(text) == expected
 
 
 def test_a_character_beyond_the_table_may_be_anything() -> None:
-    assert _seen("日本") == _seen("a 🙂") == 0xFF
+    assert _character_bits("日本") == _character_bits("a 🙂") == 0xFF
 
 
 @pytest.mark.parametrize("white_space", ["keep", "tidy", "collapse"])
 @pytest.mark.parametrize("character", WHITE_SPACE)
 def test_all_white_space_between_words_separates_them(character: str, white_space: Any) -> None:
     for around in ("", " ", " ’€é "):
-        text = Normalise(Normalisation(white_space=white_space)).format(f"{around}een{character}twee drie")
+        text = TextNormalizer(Normalization(white_space=white_space)).format(f"{around}een{character}twee drie")
         assert word_tokenize(text)[-3:] in (["een", "twee", "drie"], ["een…", "twee", "drie"]), (text, around)
 
 
 @pytest.mark.parametrize("entity", ["&#11;", "&#x0B;", "&#28;", "&#x1F;", "&#12;", "&nbsp;", "&#8232;", "&#10;"])
 def test_white_space_as_an_entity_separates_words(entity: str) -> None:
-    assert word_tokenize(Normalise().format(f"één{entity}twee {entity}drie")) == ["één", "twee", "drie"]
+    assert word_tokenize(TextNormalizer().format(f"één{entity}twee {entity}drie")) == ["één", "twee", "drie"]
 
 
 @pytest.mark.parametrize("character", [*"\u00ad\u200b\u2060\ufeff"])
 def test_what_is_invisible_within_a_word_leaves_it_whole(character: str) -> None:
-    assert Normalise().format(f"boek{character}handel") == "boekhandel"
+    assert TextNormalizer().format(f"boek{character}handel") == "boekhandel"

@@ -12,8 +12,8 @@ import regex
 from datatrove.pipeline.formatters.base import BaseFormatter
 from ftfy.badness import is_bad
 
-from pipeline.corpus.settings import Normalisation
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.settings import Normalization
+from pipeline.corpus.text.numba_cache import cached_njit
 
 # Characters that only the repair of mojibake may change: letters of Latin-1 and Latin Extended-A without ligatures, and
 # the punctuation of European languages. Text of these and ASCII, in which nothing looks like mojibake, stays as it is.
@@ -33,10 +33,11 @@ _SEPARATED = str.maketrans("\x0b\x1c\x1d\x1e\x1f", "\n\n\n\n ")
 _SEPARATOR_ENTITY = re.compile("&#(?:0*(?:11|2[89]|3[01])|x0*(?:b|1[c-f]))(?:;|(?![0-9a-f]))", re.IGNORECASE)
 _BLANK = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 # What a text can hold at all is seen in one pass: the bits of its characters, and that two are outside ASCII together.
-_SEEN = {_SUSPECT: 1, _BAD[0]: 2, _BAD[1]: 4, _INVISIBLE: 8, _BLANK: 16, _SEPARATOR: 32}
-_PAIR = _SEEN[_BAD[1]]
+_PATTERN_BITS = {_SUSPECT: 1, _BAD[0]: 2, _BAD[1]: 4, _INVISIBLE: 8, _BLANK: 16, _SEPARATOR: 32}
+_PAIR = _PATTERN_BITS[_BAD[1]]
 _BITS = np.array(
-    [sum(bit for pattern, bit in _SEEN.items() if pattern.fullmatch(chr(code))) for code in range(0x3000)], np.uint8
+    [sum(bit for pattern, bit in _PATTERN_BITS.items() if pattern.fullmatch(chr(code))) for code in range(0x3000)],
+    np.uint8,
 )
 # No script has more marks on a letter than 30 (Unicode Standard Annex 15, Stream-Safe Text Format), and the time of NFC
 # grows with the square of their number.
@@ -56,7 +57,7 @@ _ASCII = (
 _TYPOGRAPHIC = re.compile(f"[{''.join(_ASCII)}]")
 
 
-@compiled
+@cached_njit
 def _bits(data: npt.NDArray[np.uint8]) -> int:
     """Return the bits of the characters of a text in UTF-8; all of them where one is beyond U+2FFF."""
     found, place, before = 0, 0, False
@@ -79,11 +80,11 @@ def _bits(data: npt.NDArray[np.uint8]) -> int:
     return found
 
 
-def _seen(text: str) -> int:
+def _character_bits(text: str) -> int:
     return _bits(np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8))
 
 
-def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+def _matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the lines in which the pattern is found."""
     match = pattern.search(text)
     while match:
@@ -93,21 +94,21 @@ def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
         match = pattern.search(text, end)
 
 
-def _looks_bad(line: str) -> bool:
+def _may_be_mojibake(line: str) -> bool:
     """Return whether ftfy looks for mojibake in a line; it may look in vain, and its search is slow on long lines."""
     return any(is_bad(line[max(0, found.start() - _NEAR) : found.end() + _NEAR]) for found in _ODD.finditer(line))
 
 
-def _repaired(text: str, seen: int) -> str:
+def _repair_lines(text: str, seen: int) -> str:
     """Return what ftfy makes of each line; lines that it would leave as they are, which most are, do not get there."""
     lines = {
-        pattern: set(_lines(text, pattern))
+        pattern: set(_matching_lines(text, pattern))
         for pattern in (_SUSPECT, _ENTITY, *_BAD)
-        if pattern is _ENTITY or seen & _SEEN[pattern]
+        if pattern is _ENTITY or seen & _PATTERN_BITS[pattern]
     }
     harmed = lines.pop(_ENTITY) | lines.pop(_SUSPECT, set())
     unsure = set().union(*lines.values()) - harmed
-    harmed |= {(start, end) for start, end in unsure if _looks_bad(text[start:end])}
+    harmed |= {(start, end) for start, end in unsure if _may_be_mojibake(text[start:end])}
     if not harmed:
         return text
     # As ftfy does for a whole text: HTML entities are only a mistake where there are no tags.
@@ -120,13 +121,13 @@ def _repaired(text: str, seen: int) -> str:
     return "".join([*pieces, text[last:]])
 
 
-def _tidy(text: str, collapse: bool, seen: int) -> str:
+def _tidy_white_space(text: str, collapse: bool, seen: int) -> str:
     """Return the text with its white space as the settings say; most of what is looked for first is not there."""
     if "\x0c" in text:
         text = text.replace("\x0c", "\n")
-    if seen & _SEEN[_INVISIBLE]:
+    if seen & _PATTERN_BITS[_INVISIBLE]:
         text = _INVISIBLE.sub("", text)
-    if seen & _SEEN[_BLANK]:
+    if seen & _PATTERN_BITS[_BLANK]:
         text = _BLANK.sub(" ", text)
     if collapse:
         text = _RUN.sub(" ", _LINE_BEGIN.sub("", text))
@@ -137,28 +138,30 @@ def _tidy(text: str, collapse: bool, seen: int) -> str:
     return text.strip("\n").rstrip()
 
 
-class Normalise(BaseFormatter):  # type: ignore[misc]
+class TextNormalizer(BaseFormatter):  # type: ignore[misc]
     """Repairs a text line by line with ftfy, then its punctuation and white space as the settings say."""
 
     name = "Normalise characters"
 
-    def __init__(self, settings: Normalisation | None = None) -> None:
+    def __init__(self, settings: Normalization | None = None) -> None:
         super().__init__()
-        self.settings = settings or Normalisation()
+        self.settings = settings or Normalization()
 
     def format(self, text: str) -> str:
         """Return the repaired text in NFC."""
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
-        seen = _seen(text)
-        if seen & _SEEN[_SEPARATOR]:
+        seen = _character_bits(text)
+        if seen & _PATTERN_BITS[_SEPARATOR]:
             text = text.translate(_SEPARATED)
-            seen = _seen(text)
-        repaired = _repaired(text, seen)
+            seen = _character_bits(text)
+        repaired = _repair_lines(text, seen)
         if repaired is not text:
-            text, seen = repaired, _seen(repaired)
+            text, seen = repaired, _character_bits(repaired)
         if self.settings.punctuation and not text.isascii():
             text = _TYPOGRAPHIC.sub(lambda mark: _ASCII[mark.group()], text)
         return (
-            text if self.settings.white_space == "keep" else _tidy(text, self.settings.white_space == "collapse", seen)
+            text
+            if self.settings.white_space == "keep"
+            else _tidy_white_space(text, self.settings.white_space == "collapse", seen)
         )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.copies import duplicate_groups
-from pipeline.corpus.copies.duplicate_groups import RECORD_BYTES, Groups, equal_pairs
-from pipeline.corpus.copies.signature_files import Keys, Numbers, SignedUnit, paragraph_keys
-from pipeline.corpus.document_streams import cut_paragraphs
+from pipeline.corpus.document_streams import remove_paragraphs
+from pipeline.corpus.duplicates import key_groups
+from pipeline.corpus.duplicates.key_groups import RECORD_BYTES, DisjointSets, pair_equal_keys
+from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, paragraph_keys
 from pipeline.corpus.settings import Corpus, Deduplication
 
 UNITS = [SignedUnit(Path(str(place)), "s", place, 0, 0, 0, 0, 0, 0) for place in range(3)]
@@ -28,7 +28,7 @@ def found(records: list[tuple[int, ...]], columns: int, memory_bytes: int) -> li
     def read(unit: SignedUnit) -> tuple[Keys, Numbers]:
         return keys[:, shares[unit.unit]], np.arange(keys.shape[1])[shares[unit.unit]]
 
-    pairs = [zip(*entry, strict=True) for entry in equal_pairs(UNITS, read, len(records), memory_bytes)]
+    pairs = [zip(*entry, strict=True) for entry in pair_equal_keys(UNITS, read, len(records), memory_bytes)]
     return sorted(((int(one), int(other)) for some in pairs for one, other in some), key=lambda pair: pair[1])
 
 
@@ -53,7 +53,7 @@ KEYS = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([
 def test_the_pairs_are_those_of_a_dictionary(records: list[tuple[int, ...]], bucket_records: int, parts: int) -> None:
     memory_bytes = max(1, -(-len(records) * RECORD_BYTES // parts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duplicate_groups, "BUCKET_RECORDS", bucket_records)
+        patch.setattr(key_groups, "BUCKET_RECORDS", bucket_records)
         assert found(records, len(records[0]) if records else 1, memory_bytes) == expected(records)
 
 
@@ -66,12 +66,12 @@ def test_no_units_have_no_pairs() -> None:
     def read(unit: SignedUnit) -> Any:
         raise AssertionError
 
-    assert list(equal_pairs([], read, 0, 100)) == []
+    assert list(pair_equal_keys([], read, 0, 100)) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(0, 30))
 def test_what_is_joined_has_the_smallest_number_of_its_group(pairs: list[tuple[int, int]], cut: int) -> None:
-    joined = Groups(20)
+    joined = DisjointSets(20)
     for some in (pairs[:cut], pairs[cut:]):
         ones, others = np.array(some, dtype=np.int64).reshape(-1, 2).T
         joined.join(ones.copy(), others.copy())
@@ -128,9 +128,9 @@ def test_paragraphs_of_removed_copies_do_not_count(new_chain: Any, texts: dict[s
 def test_what_is_not_cut_stays_as_it_is(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)
     keys = paragraph_keys(text, 4)
-    assert cut_paragraphs(text, []) == text.strip()
+    assert remove_paragraphs(text, []) == text.strip()
     left = [place for place, key in enumerate(keys) if key not in keys[:place] or not key]
-    shorter = cut_paragraphs(text, set(range(len(keys))) - set(left))
+    shorter = remove_paragraphs(text, set(range(len(keys))) - set(left))
     again = [key for key in paragraph_keys(shorter, 4) if key]
     assert again == list(dict.fromkeys(key for key in keys if key))
 

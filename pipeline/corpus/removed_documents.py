@@ -12,12 +12,12 @@ from datatrove.data import Document
 
 from pipeline.core import lease
 from pipeline.core.hashing import sha256_of
-from pipeline.corpus.documents import HARMFUL, OF_RIGHTS, REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.personal_data import Fields, MaskPersonalData
+from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, id_hash
+from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
 from pipeline.sources.spdx_licenses import is_allowed
 
-WITHOUT_TEXT = (*OF_RIGHTS, HARMFUL)  # the reasons for which no text is kept
+REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, HARMFUL)  # the reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
@@ -40,7 +40,7 @@ class RemovedTexts:
         self._path = path
         self._partial = path and lease.partial(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
-        self._mask = MaskPersonalData(PersonalData())
+        self._mask = PersonalDataMaskingStep(PersonalData())
         self._rows: list[dict[str, Any]] = []
         self._written = 0
         self._writer: pq.ParquetWriter | None = None  # opened late: datatrove's executor copies what it runs
@@ -48,19 +48,19 @@ class RemovedTexts:
     def add(self, row: dict[str, Any], document: Document) -> None:
         """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
         text = None
-        if document.text and not document.metadata.get("flags") and row["reason"] not in WITHOUT_TEXT:
+        if document.text and not document.metadata.get("flags") and row["reason"] not in REASONS_WITHOUT_TEXT:
             license = document.metadata.get("license")
             wanted = self._is_sample(row, license)
             if wanted or self._path is not None:
-                text = self._masked(document)
+                text = self._mask_text(document)
             if wanted:
-                self._sample(row, license, str(text))
+                self._add_sample(row, license, str(text))
         if self._path is not None:
             self._rows.append({**row, "text": text})
             if len(self._rows) == ROWS_PER_GROUP:
                 self._flush()
 
-    def _masked(self, document: Document) -> str:
+    def _mask_text(self, document: Document) -> str:
         copy = Document(text=document.text, id=document.id, metadata=dict(document.metadata))
         return str(next(iter(self._mask.run(iter([copy])))).text)
 
@@ -70,7 +70,7 @@ class RemovedTexts:
         found = self._samples.get(row["reason"], [])
         return len(found) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < found[-1][:2]
 
-    def _sample(self, row: dict[str, Any], license: str | None, text: str) -> None:
+    def _add_sample(self, row: dict[str, Any], license: str | None, text: str) -> None:
         assert self._samples is not None
         shown = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
         sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")}
@@ -108,7 +108,7 @@ class RemovedTexts:
         return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
 
 
-def removed_texts(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
+def open_removed_texts(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
     """Return where removed texts go; where none are to be kept, delete those of an earlier run and return None."""
     if settings.keep_removed:
         return RemovedTexts(private, samples=settings.samples, licenses=settings.own_sample_licenses)
@@ -124,7 +124,7 @@ class RemovedDocuments:
     `texts`, where the run asks for them.
     """
 
-    def __init__(self, source: str, step: str, fields: Fields, texts: RemovedTexts | None = None) -> None:
+    def __init__(self, source: str, step: str, fields: MetadataMasker, texts: RemovedTexts | None = None) -> None:
         self.rows: list[dict[str, Any]] = []
         self.texts = texts
         self._source = source
@@ -141,11 +141,11 @@ class RemovedDocuments:
         """Add one document, whose metadata holds `filter_reason` and may hold `filter_value` and `bytes`."""
         self.rows.append(
             {
-                "id": self._fields.document_id(document),
+                "id": self._fields.mask_id(document),
                 "source": self._source,
                 "stage": self._step,
                 "reason": document.metadata["filter_reason"],
-                "value": self._fields.text(document.metadata.get("filter_value")),
+                "value": self._fields.mask_text(document.metadata.get("filter_value")),
                 "bytes": document.metadata.get("bytes", len(document.text.encode())),
                 "language": document.metadata.get("language"),
             }

@@ -9,19 +9,19 @@ import pytest
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import Fields, MaskFields
-from pipeline.corpus.personal_data.masking import KINDS
+from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep
+from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.reader import RawTextReader
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import PersonalData
 from pipeline.opt_out.entries import ListedEntries, entries_of
 from pipeline.opt_out.lists import published, read_opt_out
-from pipeline.sources.raw_documents import Keys
+from pipeline.sources.raw_documents import FieldNames
 from pipeline.sources.settings import OptOut
 
-FIELDS = Fields(PersonalData())
+FIELDS = MetadataMasker(PersonalData())
 
 
 @pytest.mark.parametrize(
@@ -50,36 +50,39 @@ FIELDS = Fields(PersonalData())
     ],
 )
 def test_addresses(url: str | None, shown: str | None) -> None:
-    assert FIELDS.address(url) == shown
-    assert FIELDS.address(shown) == shown
+    assert FIELDS.mask_address(url) == shown
+    assert FIELDS.mask_address(shown) == shown
 
 
 def test_where_nothing_is_sought_nothing_changes() -> None:
-    fields = Fields(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
+    fields = MetadataMasker(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
     url, title = "https://jan:geheim@plek.nl/jan.zaaier@post.nl?a#b", "Post aan jan.zaaier@post.nl"
-    assert (fields.address(url), fields.text(title)) == (url, title)
+    assert (fields.mask_address(url), fields.mask_text(title)) == (url, title)
 
 
 def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
-    fields = Fields(PersonalData(replacement="synthetic"))
-    assert fields.text("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
-    assert fields.text("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
-    assert fields.text("100% wol") == "100% wol" and fields.text(None) is None
+    fields = MetadataMasker(PersonalData(replacement="synthetic"))
+    assert fields.mask_text("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
+    assert fields.mask_text("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
+    assert fields.mask_text("100% wol") == "100% wol" and fields.mask_text(None) is None
 
 
 def test_every_column_has_the_same_search(names_model: Path) -> None:
     """New forms and names of persons are found in titles, addresses, ids and values as they are in texts."""
-    fields = Fields(PersonalData(names=str(names_model)))
-    assert fields.text("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
-    assert fields.text("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
-    assert fields.address("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
-    assert fields.address("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
-    assert fields.address("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
-    assert fields.address("https://plek.nl/Tiel/a-b") == "https://plek.nl/Tiel/a-b"
+    fields = MetadataMasker(PersonalData(names=str(names_model)))
+    assert fields.mask_text("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
+    assert fields.mask_text("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
+    assert fields.mask_address("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
+    assert fields.mask_address("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
+    assert fields.mask_address("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
+    assert fields.mask_address("https://plek.nl/Tiel/a-b") == "https://plek.nl/Tiel/a-b"
     for name, shown in {"brief_Jan-Jansen": "x/withheld-7", "B.S.N._111222333": "x/withheld-7", "brief-7": "x"}.items():
         document = Document(text="", id="x", metadata={"original_id": name, "withheld_id": "x/withheld-7"})
-        assert fields.document_id(document) == shown, name
-    assert Fields(PersonalData()).address("https://plek.nl/over/Jan-Jansen") == "https://plek.nl/over/Jan-Jansen"
+        assert fields.mask_id(document) == shown, name
+    assert (
+        MetadataMasker(PersonalData()).mask_address("https://plek.nl/over/Jan-Jansen")
+        == "https://plek.nl/over/Jan-Jansen"
+    )
 
 
 LINES = b"""{"id": "jan.zaaier@post.nl", "text": "een", "title": "a"}
@@ -94,7 +97,7 @@ def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], l
     path = folder / "x.jsonl"
     path.write_bytes(LINES)
     removed = RemovedDocuments("s", "filter", FIELDS)
-    reader, block = RawTextReader(RawFiles("s", [("x.jsonl", path)]), removed), MaskFields(FIELDS)
+    reader, block = RawTextReader(RawFiles("s", [("x.jsonl", path)]), removed), MetadataMaskingStep(FIELDS)
     documents = OptOutFilter(opt_out or OptOut(), None, removed).run(reader.run())
     return list(block.run(documents)), removed.rows, dict(block.counts)
 
@@ -126,7 +129,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     opt_out = OptOut(ids=[entry])
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
-    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], Keys(), 999)
+    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
     assert ListedEntries(opt_out, "someone").relevant(index).ids == [entry]
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").relevant(index).ids == []
 

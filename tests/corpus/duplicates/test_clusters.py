@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
-from pipeline.corpus.copies import duplicate_groups
-from pipeline.corpus.copies.signature_files import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentCollector, id_hash, read_documents
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Signatures
+from pipeline.corpus.duplicates import key_groups
+from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
 
 ROOT = Path(__file__).parents[3]
 FEW = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0)
@@ -108,7 +108,7 @@ def test_every_division_order_and_memory_gives_the_clusters(
         shuffled = list(units.items())
         random.shuffle(shuffled)
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(duplicate_groups, "RECORD_BYTES", record_bytes)
+            patch.setattr(key_groups, "RECORD_BYTES", record_bytes)
             results.append(found(Path(folder), dict(shuffled), FEW))
     assert results == [expected(documents, FEW.prefer)] * 3
 
@@ -165,7 +165,7 @@ def test_final_documents_are_skipped_by_their_hash_as_others_are(
 
 def _sign(folder: Path, number: int) -> bytes:
     documents, signed = folder / f"{number}.documents", folder / f"{number}.signatures"
-    signatures.run(Signatures(), documents=documents, signatures=signed)
+    signatures.run(SignatureSettings(), documents=documents, signatures=signed)
     return signed.read_bytes()
 
 

@@ -9,9 +9,9 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.quarantine import RawFiles
-from pipeline.corpus.removed_texts import RemovedDocuments
+from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.sources.byte_streams import DamagedFile
-from pipeline.sources.raw_documents import BROKEN, WITHHELD, RawDocument
+from pipeline.sources.raw_documents import BROKEN_REASONS, WITHHELD_ID, RawDocument
 
 
 class RawTextReader(PipelineStep):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
         if data:
             yield from data
         for name, path in sorted(self.raw.files)[rank::world_size]:
-            raw = self.raw.documents(name, path)
+            raw = self.raw.read_documents(name, path)
             while True:
                 with self.track_time():
                     found = next(raw, None)
@@ -51,9 +51,9 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                         self.encodings[found.encoding_known_by] += 1
                         self.encodings["errors"] += found.decoding_errors
                 if found.text is None:
-                    self._set_aside(found, name)
+                    self._remove_record(found, name)
                 else:
-                    yield self._document(found, name)
+                    yield self._make_document(found, name)
         if self.broken > self.raw.broken_share * self.records_in:
             raise DamagedFile(
                 f"source {self.raw.source}: {self.broken / self.records_in:.1%} of {self.records_in} lines are broken, "
@@ -61,7 +61,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                 "broken_records",
             )
 
-    def _document(self, found: RawDocument, name: str) -> Document:
+    def _make_document(self, found: RawDocument, name: str) -> Document:
         return Document(
             text=str(found.text),
             id=found.id,
@@ -74,14 +74,14 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                 "holder": found.holder,
                 "own_license": found.license,
                 "original_id": found.original_id,
-                "withheld_id": f"{self.raw.source}/{name}/{WITHHELD}-{found.number}",
+                "withheld_id": f"{self.raw.source}/{name}/{WITHHELD_ID}-{found.number}",
                 "bytes": found.size,
             },
         )
 
-    def _set_aside(self, found: RawDocument, name: str) -> None:
+    def _remove_record(self, found: RawDocument, name: str) -> None:
         self.stat_update(f"dropped_{found.reason}")
-        if found.reason in BROKEN:
+        if found.reason in BROKEN_REASONS:
             self.broken += 1
             if not self.first_broken:
                 self.first_broken = f"{name} line {found.number} ({found.reason})"
