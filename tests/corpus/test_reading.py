@@ -165,12 +165,12 @@ def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline.corpus.personal_data import Fields
+from pipeline.corpus.personal_data import MetadataMasker
 from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
+removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
 kept = sum(1 for _ in RawTextReader(RawFiles("s", [("x.jsonl", Path(sys.argv[1]))]), removed).run())
 status = Path("/proc/self/status").read_text().split()  # getrusage would tell the peak of the tests as well
 print(kept, [row["reason"] for row in removed.rows], status[status.index("VmHWM:") + 1])

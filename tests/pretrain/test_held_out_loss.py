@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from tests.tokens.test_held_out import by_hand
 from torch._C._distributed_c10d import HashStore
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -24,6 +23,7 @@ from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
+from tests.tokens.test_validation_set import by_hand
 
 TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
 SETTINGS = Training.model_validate(TRAINING)

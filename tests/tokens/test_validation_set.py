@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.tokens.sampler import IGNORE_INDEX
 from pipeline.tokens.shard_files import open_shard
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import PAIR_WEIGHT, ValidationSet, WordModels
+from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.conftest import make_rows
 
 T = 16
@@ -141,97 +139,3 @@ def test_pairs_are_each_predicted_token_behind_the_one_that_it_follows(
     expected = [pair for document in seen(held_out)[0] for pair in pairwise([begin, *document])]
     stretches = [zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.predicted_pairs()]
     assert [pair for stretch in stretches for pair in stretch] == expected
-
-
-def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
-    reader = TokenReader(built, "train")
-    rows = [values.tolist() for _, values in reader.views]
-    counts = Counter(token for row in rows for token in row)
-    pairs = Counter(pair for row in rows for pair in pairwise(row))
-    followed = Counter(token for row in rows for token in row[:-1])
-    tokens = rows[0][3:9]
-    asked = [(rows[0][:3], tokens), ([reader.begin_of_text_id], [tokens[0], reader.vocabulary_size - 1])]
-    models = WordModels(built, asked)
-    assert models.tokens == reader.tokens
-    total = reader.tokens + reader.vocabulary_size
-    for before, after in asked:
-        unigram = sum(math.log((counts[token] + 1) / total) for token in after)
-        assert models.unigram((before, after)) == pytest.approx(unigram)
-        bigram = sum(
-            math.log(PAIR_WEIGHT * pairs[one, other] / followed[one] + (1 - PAIR_WEIGHT) * (counts[other] + 1) / total)
-            for one, other in zip([before[-1], *after[:-1]], after, strict=True)
-        )
-        assert models.bigram((before, after)) == pytest.approx(bigram)
-
-
-def test_the_first_token_of_all_stands_after_itself_and_of_what_is_before_the_last_one_counts(built: Path) -> None:
-    tokens = next(values for _, values in TokenReader(built, "train").views)[3:9].tolist()
-    models = WordModels(built)
-    alone, after_itself, after_more = (models.bigram((before, tokens)) for before in ([], tokens[:1], [7, tokens[0]]))
-    assert alone == after_itself == after_more != models.bigram((tokens[:1], tokens[1:]))
-
-
-def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]:
-    """Return the losses of documents by a unigram and a bigram, with dictionaries; begin-of-text is not predicted."""
-    reader = TokenReader(index, "train")
-    rows = [values.tolist() for _, values in reader.views]
-    counts = Counter(token for row in rows for token in row)
-    pairs = Counter(pair for row in rows for pair in pairwise(row))
-    alone = {token: (counts[token] + 1) / (reader.tokens + reader.vocabulary_size) for token in range(320)}
-    asked = [pair for document in documents for pair in pairwise(document)]
-    followed = Counter(token for row in rows for token in row[:-1])
-    after = [
-        0.7 * pairs[pair] / followed[pair[0]] + 0.3 * alone[pair[1]] if followed[pair[0]] else alone[pair[1]]
-        for pair in asked
-    ]
-    losses = [-sum(map(math.log, each)) / len(asked) for each in ([alone[token] for _, token in asked], after)]
-    return losses[0], losses[1]
-
-
-@pytest.mark.parametrize("tokens", [None, 300])
-@pytest.mark.parametrize("at_once", [1, 7, 100, 1 << 20])
-def test_losses_of_held_out_text_are_those_of_dictionaries(
-    built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
-    held_out = ValidationSet(built, tokens)
-    begin = TokenReader(built, "validation").begin_of_text_id
-    documents = [[begin, *predicted] for predicted in seen(held_out)[0]]
-    models = WordModels(built)
-    assert models.losses(held_out.predicted_pairs()) == pytest.approx(plain_losses(built, documents))
-    assert models.tokens == models.training_tokens == TokenReader(built, "train").tokens
-
-
-def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: Path) -> None:
-    models = WordModels(built)
-    reader = TokenReader(built, "train")
-    never = next(token for token in range(320) if all(token not in values for _, values in reader.views))
-    expected = plain_losses(built, [[never, 5]])
-    assert models.losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
-    assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
-
-
-@pytest.mark.slow
-def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: Path) -> None:
-    """Of tokens that are common, that are never seen, and that are seen at the end of a shard alone."""
-    models, size = WordModels(built), TokenReader(built, "train").vocabulary_size
-    asked = [([before], [token]) for before in range(0, size, 16) for token in range(size)]
-    for each, step in ((models, 1), (WordModels(built, asked), 16)):
-        for before in range(0, size, step):
-            total = math.fsum(math.exp(each.bigram(([before], [token]))) for token in range(size))
-            assert total == pytest.approx(1.0)
-    assert math.fsum(math.exp(models.unigram(([], [token]))) for token in range(size)) == pytest.approx(1.0)
-
-
-def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = TokenReader(built, "train")
-    monkeypatch.setattr("pipeline.tokens.validation_set.COUNTED_TOKENS", reader.tokens // 3)
-    models = WordModels(built, [])
-    sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.views]
-    assert models.tokens == sum(sizes) < reader.tokens // 3 + len(sizes) + 1
-    assert models.training_tokens == reader.tokens
-
-
-def test_tokens_of_another_tokenizer_are_refused(built: Path) -> None:
-    with pytest.raises(InputError, match=r"has a vocabulary of 320, the model's tokens reach 400: it is another's"):
-        WordModels(built, [([1], [400])])

@@ -110,9 +110,8 @@ def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisi
     expected = deduplicated(tmp_path / "expected", texts, section)
     assert {"exact_duplicate", "near_duplicate", None} == {row["reason"] for row in expected.values()}
     shuffled = dict(random.Random(3).sample([*texts.items()], len(texts)))
-    monkeypatch.setattr(
-        find_duplicates, "comparison_memory", lambda *_: 9000
-    )  # three texts and those they are compared with
+    # Three texts and those they are compared with.
+    monkeypatch.setattr(find_duplicates, "memory_for_keys", lambda *_: 9000)
     assert deduplicated(tmp_path / "again", shuffled, section, 3, 7) == expected
     assert all(expected[row["value"]]["reason"] is None for row in expected.values())
     exact = [row for row in expected.values() if row["reason"] == "exact_duplicate"]

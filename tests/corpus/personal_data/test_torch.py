@@ -11,11 +11,11 @@ import pytest
 LOADED = """
 import sys
 from pathlib import Path
-from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.personal_data import PersonalDataMaskingStep
 from pipeline.corpus.settings import PersonalData
-from pipeline.corpus.text.words import split
-MaskPersonalData(PersonalData(names=sys.argv[1] or None))
-print(len(split("Jan (en Piet).", "spacy", "nl").numbers_W), "torch" in sys.modules)
+from pipeline.corpus.text.words import split_words
+PersonalDataMaskingStep(PersonalData(names=sys.argv[1] or None))
+print(len(split_words("Jan (en Piet).", "spacy", "nl").numbers_W), "torch" in sys.modules)
 import torch
 from thinc.compat import has_torch
 print(has_torch)

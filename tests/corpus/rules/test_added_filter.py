@@ -12,7 +12,7 @@ from tests.test_house import EDIT, ROOT, edited
 PAGE = ROOT / "docs/howto/add-a-filter.md"
 JUDGE = """
 from datatrove.data import Document
-from pipeline.corpus.rules.gopher import GopherQuality, Prose
+from pipeline.corpus.rules.gopher import GopherQuality, ProseMeasures
 from pipeline.corpus.rules.settings import Quality
 from pipeline.corpus.removal_reasons import REASONS
 

@@ -13,9 +13,9 @@ from numba.core.caching import FunctionCache
 from pipeline.corpus.text.numba_cache import cached_njit
 
 MODULE = """
-from pipeline.corpus.text.numba_cache import compiled
+from pipeline.corpus.text.numba_cache import cached_njit
 
-@compiled
+@cached_njit
 def twice(number):
     return 2 * number
 
