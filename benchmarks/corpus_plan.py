@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pipeline.commands import read
+from pipeline.config.configuration_file import load_configuration
 from pipeline.core.records import load_records
 from pipeline.forecast.text_rates import RATES, measured
 from pipeline.slurm.corpus_plan import CorpusPlan
@@ -20,7 +20,7 @@ from pipeline.slurm.corpus_plan import CorpusPlan
 def main() -> None:
     """Run what the command line asks for."""
     configuration, run, *changes = sys.argv[1:]
-    planned = CorpusPlan(read(Path(configuration), **dict(change.split("=", 1) for change in changes)))
+    planned = CorpusPlan(load_configuration(Path(configuration), **dict(change.split("=", 1) for change in changes)))
     planned.rates = RATES
     told = planned.plan()
     records = load_records(Path(run))

@@ -1,10 +1,4 @@
-"""The one command line.
-
-`STAGE STEP …` and `provenance attest` are for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`,
-`corpus why`, `model import`, `model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`,
-`follow`, `profile`, `environment`, `platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and
-`schema` are for people.
-"""
+"""`python -m pipeline STAGE STEP --settings …` runs a job of a rule; all else is the command line `polder`."""
 
 from __future__ import annotations
 
@@ -12,40 +6,13 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from pipeline.core import disk_space
 from pipeline.core.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.core.formatting import visible_output
-
-COMMANDS = {
-    "verify": ("pipeline.commands", "verify"),
-    "trace": ("pipeline.commands", "trace"),
-    "audit": ("pipeline.audit.training_documents", "main"),
-    "provenance quote": ("pipeline.audit.token_origin", "main"),
-    "corpus why": ("pipeline.audit.document_lineage", "main"),
-    "model import": ("pipeline.model.huggingface", "import_model"),
-    "model export": ("pipeline.model.huggingface", "export_model"),
-    "provenance attest": ("pipeline.provenance.evidence", "main"),
-    "provenance pack": ("pipeline.provenance.pack", "main"),
-    "runs": ("pipeline.experiment.runs", "main"),
-    "ladder": ("pipeline.experiment.ladder", "main"),
-    "scaling": ("pipeline.experiment.device_scaling", "main"),
-    "compare": ("pipeline.commands", "compare"),
-    "reproduce": ("pipeline.audit.reproduce", "main"),
-    "accounting": ("pipeline.slurm.accounting", "main"),
-    "plan": ("pipeline.commands", "plan"),
-    "mirror": ("pipeline.commands", "mirror"),
-    "items": ("pipeline.commands", "items"),
-    "energy": ("pipeline.workflow.progress", "main"),
-    "follow": ("pipeline.slurm.pending_jobs", "main"),
-    "profile": ("pipeline.pretrain.monitors.profiler", "main"),
-    "platform check": ("pipeline.slurm.platform_check", "main"),
-    "provenance keygen": ("pipeline.provenance.seal", "keygen"),
-    "environment": ("pipeline.job.environments", "main"),
-    "schema": ("pipeline.commands", "schema"),
-}
 
 
 def stop_on_sigterm() -> None:
@@ -58,28 +25,31 @@ def stop_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, stop)
 
 
+def run(arguments: list[str]) -> int:
+    """Run a step, or a command of `polder`; what rules run does not load the command line.
+
+    Raises:
+        InputError: a mistake of the user.
+        Stopped: the step was asked to stop.
+    """
+    if any(word.startswith("--settings") for word in arguments):  # the call of a rule has them
+        stop_on_sigterm()
+        return int(importlib.import_module("pipeline.job.batch").main(arguments))
+    if arguments[:2] == ["provenance", "attest"] and arguments[2:] and not arguments[2].startswith("-"):
+        importlib.import_module("pipeline.provenance.evidence").attest(Path(arguments[2]))
+        return 0
+    return int(importlib.import_module("pipeline.cli.application").main(arguments))
+
+
 def main(arguments: list[str]) -> int:
-    """Run a person's command or a step and return the exit code.
+    """Run a command or a step and return the exit code.
 
     With one sentence: 2 for a mistake of the user; 74 where a disk is full and 75 where the step was asked to stop:
     started again, it continues.
     """
-    if not arguments:
-        print(__doc__)
-        return 2
-    # `plan estimate` is the step of the stage of that name; `plan CONFIG` is the person's question.
-    words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
-    is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
-    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job.batch", "main")
-    if not is_command and not any(word.startswith("--settings") for word in arguments):  # a rule's call has them
-        print(f"error: there is no command {arguments[0]!r}: one of {', '.join(sorted(COMMANDS))}", file=sys.stderr)
-        return 2
-    if not is_command:
-        stop_on_sigterm()
     try:
-        called = getattr(importlib.import_module(module), function)
         with visible_output(sys.stdout):
-            code = int(called(arguments[words:] if is_command else arguments))
+            code = run(arguments)
         sys.stdout.flush()
         return code
     except InputError as error:
@@ -99,6 +69,11 @@ def main(arguments: list[str]) -> int:
         return NO_ROOM
 
 
-if __name__ == "__main__":
+def start() -> int:
+    """Run the command of this process and return the exit code."""
     disk_space.forgive_full_logs()
-    sys.exit(main(sys.argv[1:]))
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(start())

@@ -21,7 +21,7 @@ WIDTH = 120
 
 # From top to bottom: a package imports packages below it, and nothing else.
 LAYERS = {
-    "command line": ["commands"],
+    "command line": ["cli"],
     "cluster": ["slurm"],
     "a run": ["audit", "workflow", "forecast", "config"],
     "stages": ["report", "opt_out", "experiment", "evaluate", "pretrain", "tokens", "tokenizer", "corpus", "sources"],
@@ -76,10 +76,10 @@ def packages() -> list[str]:
 
 
 def package_of(module: str) -> str:
-    """Return the innermost package of a module; `commands` and `layout` are modules that stand for themselves."""
+    """Return the innermost package of a module; `layout` stands for itself, and `__main__` belongs to `cli`."""
     if module in packages() or module == "layout":
         return module
-    return module.rpartition(".")[0] or "commands"
+    return module.rpartition(".")[0] or "cli"
 
 
 def arrows() -> dict[str, set[str]]:

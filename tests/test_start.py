@@ -12,7 +12,7 @@ def loaded(module: str, *libraries: str) -> list[str]:
 
 
 def test_the_commands_load_no_library_of_statistics_or_learning_to_begin() -> None:
-    assert loaded("pipeline.commands", "scipy.stats", "torch", "lm_eval") == []
+    assert loaded("pipeline.cli.application", "pydantic", "rich", "snakemake", "scipy.stats", "torch", "lm_eval") == []
 
 
 def test_a_process_that_trains_loads_no_compiler_and_no_statistics_to_begin() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 from bisect import bisect
@@ -247,13 +246,3 @@ def why(run_directory: Path, document_id: str) -> list[str]:
         InputError: the run has no records, or no document of that id.
     """
     return _Story(run_directory, document_id).tell()
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline corpus why results/RUN ID`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline corpus why", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("id", help="the id of a document: SOURCE/FILE/NUMBER")
-    options = parser.parse_args(arguments)
-    print("\n".join(why(options.run_directory, options.id)))
-    return 0

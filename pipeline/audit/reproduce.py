@@ -7,7 +7,6 @@ is changed.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import hashlib
 import json
@@ -29,7 +28,6 @@ from pipeline.core.attestation_log import BEGAN, lines
 from pipeline.core.command_lines import DIGEST, command_option, command_options, settings_digest, settings_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.core.paths import shorten
 from pipeline.core.records import Attempt, FileEntry, Record, load_records
 from pipeline.job import versions
 from pipeline.job.contract import files_below, given_paths
@@ -365,36 +363,25 @@ def recomputed(run_directory: Path) -> Iterator[Outcome]:
             yield Outcome(record.name, Verdict.COULD_NOT, [f"its code is another one: check out the commit {commit}"])
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline reproduce RUN STEP`: 0 if all is identical, 1 if something differs, 2 if it could not."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline reproduce", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("step", nargs="?", help="the name of its record, such as corpus.filter.main.laws.0")
-    parser.add_argument("--sample", type=int, metavar="N", help="do N steps again, drawn with equal chances")
-    parser.add_argument("--seed", help="of the draw; by default the sha256 of the crate's metadata")
-    parser.add_argument("--raw", type=Path, help="where raw files outside of the project lie here")
-    parser.add_argument("--folder", type=Path, help="keep what is written, below this folder")
-    options = parser.parse_args(arguments)
-    if (options.step is None) == (options.sample is None):
+def choose_records(
+    run_directory: Path, step: str | None = None, sample: int | None = None, seed: str | None = None
+) -> tuple[list[Record], list[str], str | None]:
+    """Return the records to reproduce, the names of those that were not drawn, and the seed of the draw.
+
+    Raises:
+        InputError: neither or both of a step and a sample are given, or there are no such records.
+    """
+    if (step is None) == (sample is None):
         raise InputError("name a step, or how many are to be drawn: reproduce RUN STEP, or reproduce RUN --sample N")
-    records = load_records(options.run_directory)
-    chosen = [named(records, options.step)] if options.step else []
-    if options.sample is not None:
-        if not 1 <= options.sample <= len(records):
-            raise InputError(f"--sample {options.sample}: the run has {len(records)} steps, name a number up to that")
-        crate = options.run_directory / layout.CRATE
-        if options.seed is None and not crate.is_file():
-            raise InputError(f"{crate} is missing, whose hash is the seed of the draw: name one with --seed")
-        seed = options.seed or sha256_of(crate)
-        chosen = draw(records, options.sample, seed)
-        print(f"drawn with the seed {seed}: {len(chosen)} of {len(records)} steps")
-    worst: set[Verdict] = set()
-    for record in chosen:
-        outcome = reproduce(options.run_directory, record, options.folder, options.raw)
-        worst.add(outcome.verdict)
-        print("\n".join(outcome.told()), flush=True)
-    if options.sample is not None:
-        left = sorted(record.name for record in records if record not in chosen)
-        print(f"not drawn: {', '.join(shorten(left)) or 'none'}")
-    order = (Verdict.DIFFERS, Verdict.COULD_NOT, Verdict.IDENTICAL)
-    return int(next(verdict for verdict in order if verdict in worst))
+    records = load_records(run_directory)
+    if step is not None:
+        return [named(records, step)], [], None
+    assert sample is not None
+    if not 1 <= sample <= len(records):
+        raise InputError(f"--sample {sample}: the run has {len(records)} steps, name a number up to that")
+    crate = run_directory / layout.CRATE
+    if seed is None and not crate.is_file():
+        raise InputError(f"{crate} is missing, whose hash is the seed of the draw: name one with --seed")
+    seed = seed or sha256_of(crate)
+    chosen = draw(records, sample, seed)
+    return chosen, sorted(record.name for record in records if record not in chosen), seed

@@ -7,9 +7,7 @@ The origin of one token of a training step is told with its text, document and r
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -96,32 +94,27 @@ class Quote:
         return f"{counted(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
-def main(arguments: list[str]) -> int:
-    """Answer where a text comes from; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline provenance quote", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("text", help="the text, or - for standard input")
-    parser.add_argument(
-        "--minimum", type=int, default=MINIMUM_CHARACTERS, metavar="CHARACTERS", help="shorter parts are left out"
-    )
-    parser.add_argument("--all", action="store_true", help=f"name all documents, not the first {SHOWN_DOCUMENTS}")
-    options = parser.parse_args(arguments)
-    try:
-        text = sys.stdin.buffer.read().decode() if options.text == "-" else options.text
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input is no UTF-8 ({error.reason} at byte {error.start}): give it so") from None
+def quote(
+    run_directory: Path, model: str, text: str, minimum: int = MINIMUM_CHARACTERS, *, all_documents: bool = False
+) -> Iterator[str]:
+    """Yield where the longest parts of a text occur in the training documents of a model, in lines of text.
+
+    Args:
+        minimum: characters; shorter parts are left out.
+        all_documents: name all documents of each part, and not only the first.
+
+    Raises:
+        InputError: the text is empty, the minimum is no length, or there is no such model.
+    """
     text = composed(text.strip("\r\n"))
     if not text.strip():
         raise InputError("the text is empty: give at least one word")
-    if options.minimum < 1:
-        raise InputError(f"--minimum {options.minimum} is no length: give 1 or more")
-    quote = Quote(options.run_directory, options.model)
-    print(quote.audit.header())
-    for line in quote.told(text, min(options.minimum, len(text)), None if options.all else SHOWN_DOCUMENTS):
-        print(line)
-    print(UNSEEN)
-    return 0
+    if minimum < 1:
+        raise InputError(f"--minimum {minimum} is no length: give 1 or more")
+    quoted = Quote(run_directory, model)
+    yield quoted.audit.header()
+    yield from quoted.told(text, min(minimum, len(text)), None if all_documents else SHOWN_DOCUMENTS)
+    yield UNSEEN
 
 
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:

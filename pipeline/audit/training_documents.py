@@ -7,7 +7,6 @@ tokens, and its hash is compared with the one that the processes logged of what 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -220,36 +219,37 @@ def _told(audit: Audit, step: int, sample: int, with_decisions: bool) -> list[st
     return lines
 
 
-def main(arguments: list[str]) -> int:
-    """Answers a question of an auditor; returns the exit code: 1 where a logged hash contradicts the answer."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline audit", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("model")
-    question = parser.add_mutually_exclusive_group(required=True)
-    question.add_argument("--step", type=int, help="which documents this step saw; steps count from 1")
-    question.add_argument("--document", metavar="ID", help="which steps saw this document")
-    question.add_argument("--check", action="store_true", help="whether each step had the batch that is told of it")
-    parser.add_argument("--sample", type=int, help="this sample of the step alone, with the filters' decisions; from 0")
-    options = parser.parse_args(arguments)
-    if options.step is None and options.sample is not None:
-        raise InputError("--sample is one of a step: leave it out, or write --step with it")
-    audit = Audit(options.run_directory, options.model)
+def answer_question(
+    run_directory: Path, model: str, *, step: int | None = None, sample: int | None = None, document: str | None = None
+) -> tuple[list[str], bool]:
+    """Return the documents of a step, the steps of a document, or a check of all steps, in lines of text.
+
+    Args:
+        step: name the documents that this step saw; steps count from 1.
+        sample: only this sample of the step, with the decisions of the filters; samples count from 0.
+        document: name the steps that saw this document. Without it and `step`, check the batch of every step.
+
+    Returns:
+        The lines, and whether a logged hash contradicts them.
+
+    Raises:
+        InputError: there is no such model, step, sample or document, or its tokens are gone.
+    """
+    audit = Audit(run_directory, model)
     lines = [audit.header()]
-    if options.check:
-        asked: Iterable[int] = range(audit.first_step + 1, audit.last_step + 1)
-    elif options.document is None:
-        asked = [options.step]
-        samples = range(audit.sequences(options.step)) if options.sample is None else [options.sample]
-        for sample in samples:
-            lines += _told(audit, options.step, sample, options.sample is not None)
-    else:
-        visits = audit.visits(options.document)
+    if document is not None:
+        visits = audit.visits(document)
         seen = [visit for visit in visits if visit["step"] is not None]
-        asked = {visit["step"] for visit in seen}
-        lines.append(f"{options.document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {len(asked)} steps")
+        asked: Iterable[int] = {visit["step"] for visit in seen}
+        lines.append(f"{document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {len({*asked})} steps")
         for visit in visits:
             where = f"step {visit['step']}" if visit["step"] else f"skipped data step {visit['data_step']}, not seen"
             lines.append(f"  {where}, sample {visit['sample']}: {visit['tokens']} tokens")
+    elif step is not None:
+        asked = [step]
+        for number in range(audit.sequences(step)) if sample is None else [sample]:
+            lines += _told(audit, step, number, sample is not None)
+    else:
+        asked = range(audit.first_step + 1, audit.last_step + 1)
     said, contradicted = audit.proof(asked)
-    print("\n".join([*lines, said]))
-    return int(contradicted)
+    return [*lines, said], contradicted

@@ -6,7 +6,6 @@ over that on the fewest devices, where ideal is 1 (Amdahl 1967; Gustafson 1988).
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, printable
+from pipeline.core.formatting import aligned
 from pipeline.core.ramp import Batches
 from pipeline.core.records import Record
 from pipeline.core.step_seconds import step_seconds
@@ -49,15 +48,6 @@ class ScalingMeasurement(NamedTuple):
     def of_a_device(self) -> float:
         """Return tokens per second of a device."""
         return self.tokens_per_second / self.devices
-
-
-def main(arguments: list[str]) -> int:
-    """Print how speed and joules of the same training go with the number of devices: strong and weak scaling."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline scaling", description=main.__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a folder that holds runs")
-    found = list(measure_below(parser.parse_args(arguments).results))
-    print("\n".join(map(printable, scaling_lines(found))))
-    return 0
 
 
 def measure_below(results: Path) -> Iterator[ScalingMeasurement]:

@@ -6,13 +6,12 @@ et al. 2020, section 1.3).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, printable
+from pipeline.core.formatting import aligned
 from pipeline.core.records import Record
 from pipeline.experiment.runs import folder_of, last_segments, runs_below
 from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, ScalingPoint, fit
@@ -39,25 +38,6 @@ class Rung(NamedTuple):
     def compute(self) -> float:
         """Return the floating-point operations of training, 6 N D."""
         return 6 * self.point.parameters * self.point.tokens
-
-
-def main(arguments: list[str]) -> int:
-    """Print the scaling law of all finished models below a folder, with intervals, and each model with its joules."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline ladder", description=main.__doc__)
-    parser.add_argument(
-        "results", type=Path, nargs="?", default=Path("results"), help="a run, or a folder that holds runs"
-    )
-    parser.add_argument(
-        "--hold-out", choices=["largest"], help="fit without the model of most compute, and predict what it measured"
-    )
-    options = parser.parse_args(arguments)
-    rungs, left_out = rungs_below(options.results)
-    try:
-        lines = ladder_lines(rungs, hold_out=options.hold_out is not None)
-    except InputError as error:
-        raise InputError("; ".join([str(error), *left_out])) from None
-    print("\n".join(map(printable, [*lines, *left_out])))
-    return 0
 
 
 def rungs_below(results: Path) -> tuple[list[Rung], list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib
 import json
@@ -39,21 +38,6 @@ class RunSummary(NamedTuple):
     settings: Mapping[str, str]
     figures: Mapping[str, ReportFigure]
     state: str
-
-
-def main(arguments: list[str]) -> int:
-    """Print a column for each run below a folder: what is set otherwise in another one, and what its report says."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline runs", description=main.__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a folder that holds runs")
-    parser.add_argument("--mlflow", type=Path, metavar="FOLDER", help="a file store of MLflow to write models into")
-    options = parser.parse_args(arguments)
-    if options.mlflow:
-        check_installed()
-    runs = runs_below(options.results)
-    print("\n".join([*runs_table(runs), "", UNCERTAIN]))
-    if options.mlflow:
-        print("\n".join(map(printable, ["", *keep_in_mlflow(options.mlflow, options.results, runs)])))
-    return 0
 
 
 def keep_in_mlflow(store: Path, results: Path, runs: Mapping[str, RunSummary]) -> Iterator[str]:

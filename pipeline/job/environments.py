@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import csv
 import hashlib
@@ -10,7 +9,6 @@ import json
 import os
 import platform as python
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -154,15 +152,7 @@ def findings(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
         yield from altered(folder)
 
 
-def main(arguments: list[str]) -> int:
-    """Print what is not as the lock says or not as it was installed: 0 if nothing is, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline environment", description=main.__doc__)
-    parser.add_argument("--lock", default="cpu", help="the lock of envs/ without its ending: run.environment")
-    parser.add_argument("--platform", help="the file of workflow/platforms whose own_versions may differ")
-    parser.add_argument("--deep", action="store_true", help="read every installed file, and compare it with RECORD")
-    options = parser.parse_args(arguments)
-    found = list(findings(options.lock, options.platform, options.deep))
-    print("\n".join(found) if found else f"What is installed is what envs/{options.lock}.lock says.")
-    if extra := sorted(set(installed.folders()) - set(installed.locked_names(options.lock)) - {"pip", "setuptools"}):
-        print(f"Not in the lock, and counted only where a step imports it: {', '.join(extra)}", file=sys.stderr)
-    return 1 if found else 0
+def unlocked(lock: str) -> list[str]:
+    """Return the installed distributions that a lock does not name, without the installers and this project."""
+    own = {"pip", "setuptools", "polder"}
+    return sorted(set(installed.folders()) - set(installed.locked_names(lock)) - own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -250,28 +249,21 @@ def read(folder: Path) -> tuple[Architecture, int, Weights]:
     return architecture, vocabulary_size, Weights(folder, shapes, rename=network(architecture.name).their_name)
 
 
-# `python -m pipeline model import FOLDER OUT` and `model export FOLDER OUT`: a model from and to Transformers'
-# layout.
-#
-# The own layout is a folder with the weights by own names in safetensors, architecture.json and the tokenizer.
-
-
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
-def _folders(command: str, arguments: list[str]) -> tuple[Path, Path]:
-    parser = argparse.ArgumentParser(prog=f"python -m pipeline model {command}")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path)
-    options = parser.parse_args(arguments)
-    if options.out.exists():
-        raise InputError(f"{options.out} exists: name a new folder")
-    return options.folder, options.out
+def _refuse_existing(folder: Path) -> None:
+    if folder.exists():
+        raise InputError(f"{folder} exists: name a new folder")
 
 
-def import_model(arguments: list[str]) -> int:
-    """Write a model that Transformers saved in the own layout."""
-    folder, out = _folders("import", arguments)
+def import_model(folder: Path, out: Path) -> None:
+    """Write a model that Transformers saved in Polder's layout: safetensors, architecture.json and the tokenizer.
+
+    Raises:
+        InputError: the folder holds no model of a known architecture, or `out` exists.
+    """
+    _refuse_existing(out)
     architecture, vocabulary_size, state = read(folder)
     _, _, sequence_length = read_architecture(folder)
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
@@ -287,12 +279,15 @@ def import_model(arguments: list[str]) -> int:
     except BaseException:
         shutil.rmtree(out)  # a folder that is there would refuse the next import
         raise
-    return 0
 
 
-def export_model(arguments: list[str]) -> int:
-    """Write a model in the own layout as Transformers loads it."""
-    folder, out = _folders("export", arguments)
+def export_model(folder: Path, out: Path) -> None:
+    """Write a model in Polder's layout as Transformers loads it.
+
+    Raises:
+        InputError: the folder holds no model or no tokenizer, or `out` exists.
+    """
+    _refuse_existing(out)
     try:
         described = json.loads((folder / "architecture.json").read_text(encoding="utf-8"))
         architecture = Architecture.model_validate(described["architecture"])
@@ -314,4 +309,3 @@ def export_model(arguments: list[str]) -> int:
         folder=out,
         ends=ends,
     )
-    return 0

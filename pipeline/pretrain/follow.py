@@ -6,7 +6,6 @@ The run's files are read, and Slurm is asked which of its jobs wait. What is wri
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -156,12 +155,12 @@ def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
 
 
-def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
-    """`python -m pipeline follow results/RUN`: until it is interrupted; `waiting` tells which jobs of a run wait."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline follow", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("--once", action="store_true", help="look once")
-    options = parser.parse_args(arguments)
+def follow_run(run_directory: Path, list_waiting_jobs: Callable[[Path], list[str]], *, once: bool) -> None:
+    """Print the progress of a run's trainings and its waiting jobs, once or until it is interrupted.
+
+    Raises:
+        InputError: there is no such run, or its scratch folder cannot be written.
+    """
     boards: dict[str, Board] = {}
     waited: list[str] = []
     next_question = 0.0
@@ -170,11 +169,11 @@ def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
         while True:
             if time.monotonic() >= next_question:
                 next_question = time.monotonic() + QUEUE_SECONDS
-                if (wait := waiting(options.run_directory)) != waited:
+                if (wait := list_waiting_jobs(run_directory)) != waited:
                     print(*(wait or ["no job waits in the queue"]), sep="\n", flush=True)
                     waited = wait
-            for model in models(options.run_directory):
-                folder = layout.SCRATCH.path(options.run_directory) / f"live-{model}"
+            for model in models(run_directory):
+                folder = layout.SCRATCH.path(run_directory) / f"live-{model}"
                 if model not in boards:
                     try:
                         boards[model] = Board(folder)
@@ -182,13 +181,12 @@ def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
                         raise InputError(f"{folder} cannot be written: follow a run as the user who trains") from None
                     print(f"tensorboard --logdir {folder}", flush=True)
                 with suppress(FileNotFoundError):  # a rule that runs again removes what is read
-                    found = lines(options.run_directory, model)
+                    found = lines(run_directory, model)
                     boards[model].show(found)
-                    sentence = _sentence(options.run_directory, model, found)
+                    sentence = _sentence(run_directory, model, found)
                     if sentence != said.get(model):
                         said[model] = sentence
                         print(sentence, flush=True)
-            if options.once:
+            if once:
                 break
             time.sleep(SECONDS)
-    return 0

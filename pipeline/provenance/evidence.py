@@ -11,7 +11,6 @@ have written since they were attested: no clock is asked.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -122,14 +121,6 @@ def attest(run_directory: Path, kind: str = EVIDENCE) -> int:
     if subject:
         append(run_directory, kind, subject, {"log": ATTESTATION_LOG})
     return len(subject)
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline provenance attest results/RUN`: attest what evidence there is before the crate."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline provenance attest", description=main.__doc__)
-    parser.add_argument("run_directory", type=Path)
-    attest(parser.parse_args(arguments).run_directory)
-    return 0
 
 
 def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:

@@ -5,7 +5,6 @@ The bag checks itself with one file, which needs neither Polder nor a network: `
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -145,21 +144,3 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         shutil.rmtree(partial, ignore_errors=True)
     fetched = len(large) if url is not None else 0
     return Packed(len(small), fetched, len(large) - fetched, sum(file.bytes for file in small))
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline provenance pack results/RUN [--to FOLDER] [--limit-bytes N] [--url ADDRESS]`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline provenance pack", description=pack.__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("--to", type=Path, help="the bag's folder, which must not exist; deposit/RUN if none is given")
-    parser.add_argument("--limit-bytes", type=int, default=LIMIT_BYTES, help="of a file; larger ones stay out")
-    parser.add_argument("--url", help="the address that the run's folder is deposited at, large files included")
-    options = parser.parse_args(arguments)
-    target = options.to or Path("deposit") / options.run_directory.absolute().name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    done = pack(options.run_directory, target, options.limit_bytes, options.url)
-    print(
-        f"{target}: {done.inside} files ({done.inside_bytes} bytes) inside, {done.fetched} at their address, "
-        f"{done.left_out} left out; check it with: python {target}/{VERIFIER.name}"
-    )
-    return 0

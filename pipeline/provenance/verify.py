@@ -6,7 +6,6 @@ changed byte gives one sentence about one file.
 
 from __future__ import annotations
 
-import argparse
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -303,20 +302,6 @@ def _name_lines(run_directory: Path, names: list[str]) -> list[str]:
     return [printable(f"{run_directory}: this is the run {names[-1]}{earlier}, as its log of attestations says.")]
 
 
-def options_of(arguments: list[str]) -> argparse.Namespace:
-    """What `python -m pipeline verify` is asked."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline verify", description=verify.__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("--crate-sha256", help="the hash that was printed when the crate was made")
-    parser.add_argument("--key", type=Path, help="the public key of who signed the run, from them and not from the run")
-    parser.add_argument("--timestamp-certificates", type=Path, help="the root certificate of who has stamped the run")
-    parser.add_argument("--log", type=Path, help="the log of checkpoints to which provenance.log has published")
-    parser.add_argument("--log-checkpoint", help="the sha256 of the log's last line, as the last start has printed it")
-    parser.add_argument("--raw", type=Path, help="the folder of the raw files, where it is not in the project")
-    parser.add_argument("--recompute", action="store_true", help="do again what concludes anything: figures and papers")
-    return parser.parse_args(arguments)
-
-
 def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
     """One line on what the reader's pins do not cover, where they have given some."""
     if trusted.log or trusted.log_checkpoint or done.evidence is None or not (trusted.crate_sha256 or trusted.key):
@@ -334,27 +319,31 @@ def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
     ]
 
 
-def main(options: argparse.Namespace) -> tuple[int, list[str]]:
-    """Print what is wrong with a run, or that nothing is; return 0 if all is as recorded, 1 if not, and the last lines.
+class Verified(NamedTuple):
+    """The result of a verification: problems, statements about the run, and what the given hashes and keys omit."""
 
-    These say what the reader's pins do not cover.
+    problems: list[str]
+    statements: list[str]
+    uncovered: list[str]
+
+
+def verify_run(run_directory: Path, trusted: Trusted = NOTHING) -> Verified:
+    """Return the problems of a run, and who vouches for what was checked, in sentences.
+
+    Raises:
+        InputError: the folder does not exist, or what was given to trust cannot be read.
     """
-    trusted = Trusted(
-        options.crate_sha256, options.key, options.timestamp_certificates, options.log, options.log_checkpoint
-    )
-    problems, done = _verified(options.run_directory, trusted)
-    for problem in problems:
-        print(problem)
-    print("".join(f"{line}\n" for line in _name_lines(options.run_directory, done.run_names)), end="")
+    problems, done = _verified(run_directory, trusted)
+    statements = _name_lines(run_directory, done.run_names)
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
-    last = [printable(f"{options.run_directory}: {line}") for line in _uncovered(done, trusted)]
+    uncovered = [printable(f"{run_directory}: {line}") for line in _uncovered(done, trusted)]
     if problems:
-        print(f"{options.run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")
-        return 1, last
-    print(f"{options.run_directory}: {looked_at} are as the crate and the records say.")
-    print(f"{options.run_directory}: {_told(done.signed)}.")
+        statements.append(f"{run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")
+        return Verified(problems, statements, uncovered)
+    statements.append(f"{run_directory}: {looked_at} are as the crate and the records say.")
+    statements.append(f"{run_directory}: {_told(done.signed)}.")
     if done.timestamps:
         whose = "of the certificate given" if trusted.timestamp_certificates else "whose certificate was not given"
         seen = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"
-        print(f"{options.run_directory}: timestamped by an authority {whose}, last at {seen}.")
-    return 0, last
+        statements.append(f"{run_directory}: timestamped by an authority {whose}, last at {seen}.")
+    return Verified(problems, statements, uncovered)

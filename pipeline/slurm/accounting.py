@@ -11,7 +11,6 @@ the report says of them stands in it. A run without Slurm and without such table
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -204,24 +203,22 @@ def end(run_directory: Path, say: Callable[[str], None]) -> None:
         say(str(error))
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline accounting results/RUN`: write down what Slurm, EAR and other meters know of the run's jobs.
+def update_accounting(run_directory: Path) -> int:
+    """Write down what Slurm, EAR and other meters know of a run's jobs, attest it, and return the number of new jobs.
 
-    What could not be asked is said on stderr and kept beside the books; only a configuration without sense is an error.
+    What could not be asked is said on stderr and kept with the accounting; only an invalid configuration is an error.
+
+    Raises:
+        InputError: the section `energy` of the run is invalid, or the log of attestations was changed.
     """
-    parser = argparse.ArgumentParser(prog="python -m pipeline accounting", description=main.__doc__)
-    parser.add_argument("run_directory", type=Path)
-    options = parser.parse_args(arguments)
     written = collect_accounting(
-        options.run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
+        run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
     )
-    if (options.run_directory / layout.PUBLIC_KEY).is_file() and KEY not in os.environ:
+    if (run_directory / layout.PUBLIC_KEY).is_file() and KEY not in os.environ:
         print("the next start of snakemake signs what is new here: it has the key", file=sys.stderr)
     else:
-        attest(options.run_directory)
-    if written:
-        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / layout.ACCOUNTING}")
-    return 0
+        attest(run_directory)
+    return written
 
 
 def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:

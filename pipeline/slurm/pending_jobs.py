@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.pretrain import follow
 from pipeline.slurm import takeover
 from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.executor.interface import SlurmError
@@ -22,8 +21,3 @@ def list_waiting_jobs(run_directory: Path) -> list[str]:
         for number, job in sorted((queue or {}).items())
         if job.state == "PENDING"
     ]
-
-
-def main(arguments: list[str]) -> int:
-    """Follow a run until it is interrupted."""
-    return follow.main(arguments, list_waiting_jobs)

@@ -6,7 +6,6 @@ partition Python, GPUs and disk; on two nodes where training goes the network.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.config import platforms
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
@@ -24,22 +22,6 @@ from pipeline.core.errors import InputError
 from pipeline.slurm import job_environment, site_checks
 from pipeline.slurm.site_checks import SiteFinding
 from pipeline.workflow import preflight
-
-
-def main(arguments: list[str]) -> int:
-    """Print what was found; return 1 if something is not ok."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline platform check", description=__doc__)
-    parser.add_argument("--platform", default="local", help="a file of workflow/platforms")
-    parser.add_argument("--account", help="who pays, as slurm.account of the configuration")
-    parser.add_argument("--nodes", type=int, default=2, help="as many as training will ask for, as slurm.nodes")
-    parser.add_argument("--wait-seconds", type=int, default=600, help="how long a small job may wait for its start")
-    options = parser.parse_args(arguments)
-    platform = platforms.described(options.platform)
-    good = True
-    for finding in check_platform(platform, options.account, options.nodes, options.wait_seconds):
-        print(finding, flush=True)
-        good = good and finding.ok is not False
-    return 0 if good else 1
 
 
 def check_platform(platform: Platform, account: str | None, nodes: int, wait_seconds: int) -> Iterator[SiteFinding]:

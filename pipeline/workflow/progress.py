@@ -6,7 +6,6 @@ floating-point operations of a segment), else one like the other; of a step with
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,17 +159,19 @@ def _cells(key: str, told: Range | None) -> tuple[str, str]:
     return format_quantity(key, told.value), f"{format_quantity(key, told.low)} to {format_quantity(key, told.high)}"
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline energy results/RUN`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline energy", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("--data", help="the folder that {data} stands for in the configuration")
-    options = parser.parse_args(arguments)
-    config = configuration(options.run_directory, options.data)
+def progress_lines(run_directory: Path, data: str | None) -> list[str]:
+    """Return what a run has used so far and what is still to come, in lines of text.
+
+    Args:
+        data: the folder that {data} stands for in the configuration.
+
+    Raises:
+        InputError: the run was never started, or a record or an attempt is damaged.
+    """
+    config = configuration(run_directory, data)
     settings = step_settings(config, "report.page", {})
     assert isinstance(settings, PageSettings)
-    material = read_unfinished(options.run_directory)
+    material = read_unfinished(run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
     account = validate_accounting(account_run_energy(material, joules_alone), "what was summed up")
-    print("\n".join(lines(progress(config, material, account), account)))
-    return 0
+    return lines(progress(config, material, account), account)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands
 from pipeline.audit.available_evidence import at_hand, code, raw_files
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record
 from pipeline.job import reach
@@ -134,10 +134,10 @@ def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)
-    assert commands.verify(["results/micro"]) == 0 and "agree." in capsys.readouterr().out
+    assert main(["verify", "results/micro"]) == 0 and "agree." in capsys.readouterr().out
     letter = next(iter(sorted(project.path("config/corpus/nl_brieven").iterdir())))
     letter.write_text("another text", encoding="utf-8")
-    assert commands.verify(["results/micro"]) == 1
+    assert main(["verify", "results/micro"]) == 1
     assert f"config/corpus/nl_brieven/{letter.name}, a raw file, was changed since" in capsys.readouterr().out
     with pytest.raises(InputError, match="nowhere is no folder"):
         at_hand(project.results, Path("nowhere"))

@@ -104,7 +104,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "s/x.jsonl/nl_fiets"
-    assert main(["corpus", "why", str(run_directory), name]) == 0
+    assert main(["corpus", "lineage", str(run_directory), name]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: licence, holder: someone"]
     assert lines[2].startswith("file x.jsonl (") and lines[2].endswith("unit 0")
@@ -192,7 +192,7 @@ def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys:
         why(run_directory, "s/x.jsonl/nl_watr")
     with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
         why(run_directory, "q/x.jsonl/nl_water")
-    assert main(["corpus", "why", str(run_directory / "none"), "s/x/1"]) == 2
+    assert main(["corpus", "lineage", str(run_directory / "none"), "s/x/1"]) == 2
     assert "holds no records" in capsys.readouterr().err
 
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import commands
 from pipeline.audit import reproduce as again_module
-from pipeline.audit.reproduce import draw, main
+from pipeline.audit.reproduce import draw
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
 from tests.conftest import Project, rewrite
@@ -32,7 +32,7 @@ FILTER = "corpus.filter.main.nl_gids.0"
 def again(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Again:
     def reproduce(project: Project, *arguments: str) -> tuple[int, str]:
         monkeypatch.chdir(project.folder)
-        code = main(["results/micro", *arguments])
+        code = main(["reproduce", "results/micro", *arguments])
         return code, capsys.readouterr().out
 
     return reproduce
@@ -83,7 +83,7 @@ def test_verification_draws_all_conclusions_again(
 ) -> None:
     monkeypatch.chdir(project.folder)
     before = state(project.results)
-    assert commands.verify(["--recompute", "results/micro"]) == 0
+    assert main(["verify", "--recompute", "results/micro"]) == 0
     printed = capsys.readouterr().out
     assert {line.split(":")[0] for line in printed.splitlines() if line.endswith(": identical")} == {
         *("corpus.statistics.main", "corpus.publish.main", "tokenizer.fertility.main", "tokens.index.main"),
@@ -92,7 +92,7 @@ def test_verification_draws_all_conclusions_again(
     assert state(project.results) == before
     page = project.results / "report/index.html"
     page.write_bytes(page.read_bytes().replace(b"</h1>", b"!</h1>", 1))
-    assert commands.verify(["--recompute", "results/micro"]) == 1
+    assert main(["verify", "--recompute", "results/micro"]) == 1
     assert "report.page: differs" in capsys.readouterr().out
 
 
@@ -209,6 +209,6 @@ def test_a_folder_with_what_was_kept_before_is_refused(finished: Project, again:
 
 def test_what_is_no_step_is_a_sentence(finished: Project) -> None:
     with pytest.raises(InputError, match=r"no record corpus\.filter\.main\.gids: did you mean corpus\.filter\.main"):
-        main([str(finished.results), "corpus.filter.main.gids"])
+        main(["reproduce", str(finished.results), "corpus.filter.main.gids"])
     with pytest.raises(InputError, match="--sample 1000: the run has"):
-        main([str(finished.results), "--sample", "1000"])
+        main(["reproduce", str(finished.results), "--sample", "1000"])

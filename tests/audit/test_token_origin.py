@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.audit.document_lineage import why
 from pipeline.audit.training_documents import Audit
-from pipeline.commands import trace
+from pipeline.cli.application import main
 from tests.conftest import Project
 
 
@@ -22,7 +22,7 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
     told: list[str] = []
     audit = Audit(run, "base")
     for token in (0, 17, 63):
-        assert trace([str(run), "base", "--step", "3", "--sample", "1", "--token", str(token)]) == 0
+        assert main(["trace", str(run), "base", "--step", "3", "--sample", "1", "--token", str(token)]) == 0
         text = capsys.readouterr().out
         row, tokens, place = audit.token(3, 1, token)
         # By a second way: the batch that the training read has this very token there.
@@ -39,7 +39,7 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
     table = pq.read_table(final)
     texts = [f"{text} ook" for text in table["text"].to_pylist()]
     pq.write_table(table.set_column(table.column_names.index("text"), "text", pa.array(texts)), final)
-    trace([str(run), "base", "--step", "3", "--sample", "1"])
+    main(["trace", str(run), "base", "--step", "3", "--sample", "1"])
     assert "ALTERED: it gives other tokens" in capsys.readouterr().out
 
     name = "nl_gids/nl_gids.jsonl/pii-mixed1"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from pipeline.commands import read
 from pipeline.config.configuration import Config, load
+from pipeline.config.configuration_file import load_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment.cells import cell_name
 from pipeline.model.size import parameter_count
@@ -255,17 +255,17 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text("run: {name: a}\nexperiments:\n  x: {seeds: [1]}\n  y: {}\n  x: {seeds: [2]}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.yaml, line 5: the key x occurs twice"):
-        read(file)
+        load_configuration(file)
     file.write_text('{\n\t"run": {"name": "a"},\n\t"run": {"name": "b"}\n}\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.yaml, line 3: the key run occurs twice"):
-        read(file)
+        load_configuration(file)
     file.write_text("run: {name: no}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"run\.name: .*put it in quotes \(given: 'False'\)"):
-        read(file)
+        load_configuration(file)
     merged = "a: &a {k: 1}\nb: &b {k: 1}\nc: {<<: *a, k: 2}\nd: [{k: 1}, {k: 1}]\ne: &e {f: *e}\n"
     file.write_text(merged, encoding="utf-8")
     with pytest.raises(InputError, match="unknown key"):
-        read(file)
+        load_configuration(file)
 
 
 def merged(*files: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binomtest, hypergeom
 
-from pipeline.commands import compare as command
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate.answer_comparison import compare_contaminated, compare_runs
 from pipeline.evaluate.items import Answered, Key, MeasuredTask, TaskItem, read_answers, write_items
@@ -127,7 +127,7 @@ def test_a_finished_run_has_no_real_difference_from_itself_and_one_from_another_
     finished: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(finished.results)
-    assert command([run, run]) == 0
+    assert main(["compare", run, run]) == 0
     same, said, *others = capsys.readouterr().out.splitlines()
     assert same.startswith("Settings, code, ") and others == []
     assert said.startswith("answers: 0 of ") and int(said.split()[3]) > 2
@@ -141,7 +141,7 @@ def test_a_finished_run_has_no_real_difference_from_itself_and_one_from_another_
             table = table.set_column(place, field, all_right)
     path.unlink()
     pq.write_table(table, path)
-    assert command([run, str(other)]) == 0, (
+    assert main(["compare", run, str(other)]) == 0, (
         "what the records say is alike: verify is who tells that a file is not theirs"
     )
     head, *lines = capsys.readouterr().out.splitlines()[1:]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.experiment.device_scaling import main, measure_below, scaling_lines
+from pipeline.experiment.device_scaling import measure_below, scaling_lines
 from tests.conftest import Project
 from tests.experiment.test_ladder import figure
 
@@ -60,7 +61,7 @@ def test_one_batch_on_more_devices_is_strong_and_one_that_grows_weak(
     write(tmp_path, "one", 4, 80, 8.0, 64_000.0)
     write(tmp_path, "two", 8, 80, 5.0, 80_000.0)  # 1.6 times as fast on twice as many
     write(tmp_path, "wide", 8, 160, 8.0, None)  # as much each device, in the same time
-    assert main([str(tmp_path)]) == 0
+    assert main(["scaling", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert rows(lines, "strong") == {
         "one/base": ["4", "1", "1,000", "250", "100.0", "%", "1.00", "1", "2", "J", "estimated"],

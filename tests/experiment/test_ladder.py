@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.cli.application import main
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.ladder import ladder_lines, main, rungs_below
+from pipeline.experiment.ladder import ladder_lines, rungs_below
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 
@@ -104,7 +105,7 @@ def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results:
 def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_joules(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(results), "--hold-out", "largest"]) == 0
+    assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line for line in printed.splitlines() if line}
     measured = LAW.loss(parameters(128, 4), 5e6)
@@ -150,7 +151,7 @@ def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(resu
     assert left_out[-1] == "left out: one/a has done 150 of 300 training steps"
     assert "deeper/two/d has no model.d.validation_bits_per_byte in the report of its run" in left_out[0]
     with pytest.raises(InputError, match=r"needs 6 runs at least: here are 2; left out: .*one/a has done 150 of 300"):
-        main([str(results)])
+        main(["ladder", str(results)])
 
 
 def test_models_without_their_tokens_are_left_out_and_named(results: Path) -> None:

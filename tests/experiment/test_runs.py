@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.experiment.runs import VARIABLES, main, runs_below, runs_table
+from pipeline.experiment.runs import VARIABLES, runs_below, runs_table
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
@@ -91,7 +92,7 @@ def test_a_long_text_makes_no_column_wide(results: Path) -> None:
 
 
 def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(results / "a")]) == 0
+    assert main(["runs", str(results / "a")]) == 0
     printed = capsys.readouterr().out
     assert printed.split()[0] == "a" and "run.seed" not in printed, "one run differs from none"
     assert "26000 estimated" in printed and "without their intervals" in printed
@@ -112,5 +113,5 @@ def test_without_mlflow_one_sentence_says_how_to_install_it(
     for name in VARIABLES:
         monkeypatch.setenv(name, "")  # and not what the command sets, after the test
     with pytest.raises(InputError, match="nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic`"):
-        main([str(results), "--mlflow", str(tmp_path / "store")])
+        main(["runs", str(results), "--mlflow", str(tmp_path / "store")])
     assert capsys.readouterr().out == "" and not (tmp_path / "store").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.application import main
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.job import batch, environments, installed, reach, versions
@@ -139,14 +140,14 @@ def test_deep_finds_changed_and_lost_files_and_editable_installs(
 ) -> None:
     for name, version in (("alpha", "1.0"), ("beta", "3.0"), ("gamma", "4.0"), ("torch", "2.13.0")):
         folder = install(site, name, version)
-    assert environments.main(["--lock", "toy", "--deep"]) == 0
+    assert main(["environment", "--lock", "toy", "--deep"]) == 0
     (site / "alpha.py").write_text("x = 3\n")
     (site / "beta.py").unlink()
     (folder / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
     forget()
-    assert environments.main(["--lock", "toy"]) == 0
+    assert main(["environment", "--lock", "toy"]) == 0
     capsys.readouterr()
-    assert environments.main(["--lock", "toy", "--deep"]) == 1
+    assert main(["environment", "--lock", "toy", "--deep"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "alpha: alpha.py was changed after it was installed" and said[1] == "beta: beta.py is gone"
     assert said[2].startswith("torch is an editable install") and len(said) == 3

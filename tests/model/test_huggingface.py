@@ -177,7 +177,7 @@ def test_an_import_that_fails_leaves_no_folder(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
-            huggingface.import_model([str(first), str(own)])
+            huggingface.import_model(first, own)
     assert not own.exists()
     assert main(["model", "import", str(first), str(own)]) == 0
 

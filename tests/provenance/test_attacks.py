@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands, layout
+from pipeline import layout
+from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.records import Attempt, Record
 from pipeline.provenance import seal, verify_attestations
@@ -219,16 +220,16 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     assert run.problems(timestamp_certificates=authority.certificate, log=run.heads) == []
     given = ["--key", str(run.trusted.key), "--timestamp-certificates", str(authority.certificate)]
     given += ["--log", str(run.heads), "--log-checkpoint", run.checkpoint.upper()]
-    assert commands.verify([str(run.folder), *given]) == 0
+    assert main(["verify", str(run.folder), *given]) == 0
     _, signed, stamped, *_ = capsys.readouterr().out.splitlines()
     assert "signed by Stichting Proef with the key given" in signed
     assert "timestamped by an authority of the certificate given" in stamped
 
 
 def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.verify([str(run.folder), "--key", str(run.folder / layout.PUBLIC_KEY)]) == 0
+    assert main(["verify", str(run.folder), "--key", str(run.folder / layout.PUBLIC_KEY)]) == 0
     assert "signed by Stichting Proef, as the run itself says: compare the key's sha256" in capsys.readouterr().out
-    assert commands.verify([str(run.folder)]) == 0
+    assert main(["verify", str(run.folder)]) == 0
     assert "as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 0
 
@@ -241,7 +242,7 @@ def test_an_attack_is_found_and_the_culprit_named(run: Signed, name: str, capsys
     problems = run.problems()
     assert any(problem.startswith(culprit) for problem in problems), problems
     assert len(problems) <= 3, problems
-    assert commands.verify([str(run.folder)]) == 1 or name == "all signatures gone"
+    assert main(["verify", str(run.folder)]) == 1 or name == "all signatures gone"
     capsys.readouterr()
 
 
@@ -406,7 +407,7 @@ def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     run: Signed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = Signed(run.folder.rename(run.folder.with_name("demo")), run.house)
-    assert commands.verify([str(copy.folder), "--log", str(run.heads)]) == 0
+    assert main(["verify", str(copy.folder), "--log", str(run.heads)]) == 0
     assert f"{copy.folder}: this is the run run, as its log of attestations says." in capsys.readouterr().out
     # The hash of the log's first line finds the run under whatever name it was published; so would the run's name.
     published = run.heads.read_text().replace('"run": "run"', '"run": "of then"')

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands import compare as command
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.provenance.compare import compare
 
@@ -25,13 +25,13 @@ def test_times_hosts_and_attempts_are_no_difference_and_are_listed(
     build_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = build_run("a").folder, build_run("b").folder
-    assert command([str(a), str(b)]) == 0
+    assert main(["compare", str(a), str(b)]) == 0
     assert capsys.readouterr().out == f"{SAME}\n"
     edit(b, "*.json", host="node2", started="2027", wall_seconds=1.0, slurm={"slurm_job_id": "7"})
     found = compare(a, b)
     assert found.differences == []
     assert found.notes == ["not compared, though it differs: host; slurm; started; wall_seconds"]
-    assert command([str(a), str(b)]) == 0
+    assert main(["compare", str(a), str(b)]) == 0
 
 
 def test_changed_settings_code_environment_data_and_results_are_told_by_step(build_run: Callable[..., Any]) -> None:
@@ -76,7 +76,7 @@ def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> N
         "tokens.shard",
         f"  only in {b.folder}  [shard=1, tokens=main]",
     ]
-    assert command([str(a.folder), str(b.folder)]) == 1
+    assert main(["compare", str(a.folder), str(b.folder)]) == 1
 
 
 def test_an_emptied_count_is_told(build_run: Callable[..., Any]) -> None:

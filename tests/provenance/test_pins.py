@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands
+from pipeline.cli.application import main
 from pipeline.core import attestation_log
 from pipeline.core.attestation_log import EVIDENCE, checkpoint_before
 from pipeline.core.errors import InputError
@@ -134,7 +134,7 @@ def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) 
     more, grown = verify(finished)
     assert more.startswith("logs/more.log is not attested yet: ") and platform.node() in more
     assert grown.startswith(f"{OF_SNAKEMAKE} has 32 bytes, of which 16 are attested yet: ")
-    assert commands.verify([str(finished)]) == 1
+    assert main(["verify", str(finished)]) == 1
 
 
 def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(finished: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     assert any("was written anew or cut" in problem for problem in verify(folder, Trusted(crate, log=published)))
     assert verify(folder, Trusted(crate)) == []
     capsys.readouterr()
-    assert commands.verify([str(folder), "--crate-sha256", crate]) == 0
+    assert main(["verify", str(folder), "--crate-sha256", crate]) == 0
     *_, said = capsys.readouterr().out.splitlines()
     assert f"Not covered by --crate-sha256: {ATTESTATION_LOG} after line " in said and "--log" in said
 
@@ -193,7 +193,7 @@ def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.C
     rechain(finished)
     assert verify(finished, Trusted(crate)) == [], "the crate's own attempt ends after it"
     capsys.readouterr()
-    commands.verify([str(finished), "--crate-sha256", crate])
+    main(["verify", str(finished), "--crate-sha256", crate])
     *_, said = capsys.readouterr().out.splitlines()
     assert "and 3 files that it alone attests, such as provenance/attempts/provenance.crate." in said
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.commands import trace as main
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.provenance.trace import trace
 
@@ -89,7 +89,7 @@ def test_a_path_from_the_working_folder_and_a_directory_are_found(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(finished.parent)
-    assert main(["run", "run/tokens/main/train/0.arrow"]) == 0
+    assert main(["trace", "run", "run/tokens/main/train/0.arrow"]) == 0
     assert capsys.readouterr().out.startswith("tokens/main/train/0.arrow (sha256")
     assert "made by pretrain.segment (model=base, step=10)" in "\n".join(
         trace(Path("run"), "models/base/milestones/10")
@@ -130,7 +130,7 @@ def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
 
 def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"report/figures\.json is missing, which lists the figures"):
-        main([str(finished), "corpus.documents"])
+        main(["trace", str(finished), "corpus.documents"])
     figures = [
         {
             "figure": "corpus.documents",
@@ -143,7 +143,7 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
         }
     ]
     (finished / layout.KEY_FIGURES).write_text(json.dumps(figures))
-    assert main([str(finished), "corpus.documents"]) == 0
+    assert main(["trace", str(finished), "corpus.documents"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:5] == [
         "corpus.documents: Documents",
@@ -154,10 +154,10 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
     ]
     assert any("made by corpus.statistics" in line for line in lines) and "wiki: CC-BY-SA-4.0" in lines[-1]
     with pytest.raises(InputError, match=r"no figure and no source of .*: did you mean corpus\.documents"):
-        main([str(finished), "corpus.document"])
+        main(["trace", str(finished), "corpus.document"])
     statistics = finished / "corpus/main/statistics.json"
     statistics.write_text(statistics.read_text().replace("15", "16"))
-    main([str(finished), "corpus.documents"])
+    main(["trace", str(finished), "corpus.documents"])
     text = capsys.readouterr().out
     assert "ALTERED: its record says" in text and "no key of these files has this very number" in text
 
@@ -166,7 +166,7 @@ def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys:
     (finished / "lines.jsonl").write_text('{"step": 1}\n{"step": 2, "joules": 7200}\n')
     told = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
     (finished / layout.KEY_FIGURES).write_text(json.dumps([{**told, "from": ["lines.jsonl", "provenance/records/"]}]))
-    main([str(finished), "energy"])
+    main(["trace", str(finished), "energy"])
     text = capsys.readouterr().out
     assert "7200 J (2.00 Wh), measured" in text
     assert "lines.jsonl has it under line 2: joules" in text
@@ -174,7 +174,7 @@ def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys:
 
 
 def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(finished), "laws"]) == 0
+    assert main(["trace", str(finished), "laws"]) == 0
     lines = capsys.readouterr().out.splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
     for title in (

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import commands, layout
+from pipeline import layout
+from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
 from pipeline.provenance.evidence import attest
@@ -40,7 +41,7 @@ def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pyt
     folder, sha256 = template
     assert verify(folder) == []
     assert verify(folder, Trusted(sha256)) == []
-    assert commands.verify([str(folder), "--crate-sha256", sha256]) == 0
+    assert main(["verify", str(folder), "--crate-sha256", sha256]) == 0
     whole, unsigned, *_ = capsys.readouterr().out.splitlines()
     assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
 
@@ -83,7 +84,7 @@ def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.Ca
         "report/notes.txt is unknown: the crate does not list it.",
         "tokens/main/train/0.arrow is missing, the crate lists it.",
     ]
-    assert commands.verify([str(finished)]) == 1
+    assert main(["verify", str(finished)]) == 1
     assert "tokens/main/train/0.arrow is missing" in capsys.readouterr().out
 
 
@@ -235,7 +236,7 @@ def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
 
 def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (finished / "corpus/main/a\nall is well").write_text("x")
-    assert commands.verify([str(finished)]) == 1
+    assert main(["verify", str(finished)]) == 1
     assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.commands import read
+from pipeline.config.configuration_file import load_configuration
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, new_project
 from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
 
-STAGES = {name for name, step in STEPS.items() if step.per.jobs(read(Path("config/micro.yaml")))}
+STAGES = {name for name, step in STEPS.items() if step.per.jobs(load_configuration(Path("config/micro.yaml")))}
 SOME = {"corpus.filter", "pretrain.segment", "evaluate.suites"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.commands import plan as command
+from pipeline.cli.application import main
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.text_rates import JOINING, RATES, Rate
 from pipeline.plan.plan_tables import corpus_lines
@@ -158,7 +158,7 @@ def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["config/micro.yaml"]) == 0
+    assert main(["plan", "config/micro.yaml"]) == 0
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
     assert ["corpus.filter", "4", "–", "1", "1", "GB"] in [line[:6] for line in lines]
@@ -182,7 +182,7 @@ def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, caps
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "{data}/text/nl_laws"
     (tmp_path / "micro.yaml").write_text(yaml.safe_dump(raw))
-    assert command([str(tmp_path / "micro.yaml")]) == 0
+    assert main(["plan", str(tmp_path / "micro.yaml")]) == 0
     printed = capsys.readouterr().out
     assert "training flops 6nd" in printed
     assert "of texts and their jobs nothing can be told: source nl_gids: its path {data}/text/nl_laws" in printed

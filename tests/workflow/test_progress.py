@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
-from pipeline.workflow.progress import configuration, jobs_of, lines, main, progress, read_unfinished
+from pipeline.workflow.progress import configuration, jobs_of, lines, progress, read_unfinished
 from tests.forecast.test_calibration import MODEL, figure, raw, write
 from tests.record_content import attempt_content, record_content
 
@@ -106,8 +107,8 @@ def test_nothing_is_to_come_of_a_run_that_is_done(run: Path) -> None:
 
 def test_the_command_reads_a_run_and_refuses_what_is_none(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finished(run, "tokens.shard", "tokens.shard.main.0", 8.0, 1.0)
-    assert main([str(run)]) == 0
+    assert main(["energy", str(run)]) == 0
     text = capsys.readouterr().out
     assert "1 of 4" in text and "Attempts without any reading" in text and "8 J" not in text
     with pytest.raises(InputError, match="is no run that was started"):
-        main([str(run.parent)])
+        main(["energy", str(run.parent)])

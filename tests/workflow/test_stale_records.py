@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.commands import read
+from pipeline.config.configuration_file import load_configuration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.stale_records import Stale
 from tests.conftest import Project, new_project
@@ -21,7 +21,7 @@ BATCHES = "results/micro/provenance/batches"
 def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stale:
     """Return the stale records of a project of which Snakemake forgot everything."""
     monkeypatch.chdir(project.folder)
-    return Stale(Dag(read(Path("config/micro.yaml"))), Path("nothing"))
+    return Stale(Dag(load_configuration(Path("config/micro.yaml"))), Path("nothing"))
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ Process 0 finds the request in the scratch of its segment, as it finds that it i
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -60,28 +59,25 @@ class Profiler:
 SECONDS = 1.0  # between two looks at whether it is done
 
 
-def main(arguments: list[str]) -> int:
-    """Have process 0 of a training trace its next steps, in Chrome's format (chrome://tracing, Perfetto)."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline profile", description=main.__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=600, help="to wait for it")
-    options = parser.parse_args(arguments)
-    if options.steps < 1:
-        raise InputError(f"--steps {options.steps} is no number of steps: write at least 1")
-    folder = trains_in(options.run_directory, options.model)
+def request_trace(run_directory: Path, model: str, steps: int, wait_seconds: float) -> Path:
+    """Have process 0 of a running training trace its next steps, and return the trace in Chrome's format.
+
+    Raises:
+        InputError: the training does not run, or no step was traced in time.
+    """
+    if steps < 1:
+        raise InputError(f"--steps {steps} is no number of steps: write at least 1")
+    folder = trains_in(run_directory, model)
     if folder is None:
-        raise InputError(f"{options.run_directory} has no training of {options.model} that runs: look with `follow`")
+        raise InputError(f"{run_directory} has no training of {model} that runs: look with `follow`")
     before = {*(folder / TRACES).glob("[!.]*.json")}
-    atomic_files.write(folder / REQUEST, f"{options.steps}\n".encode())  # found empty it would be thrown away
-    deadline = time.monotonic() + options.seconds
+    atomic_files.write(folder / REQUEST, f"{steps}\n".encode())  # found empty it would be thrown away
+    deadline = time.monotonic() + wait_seconds
     try:
         while not (made := {*(folder / TRACES).glob("[!.]*.json")} - before):
             if time.monotonic() > deadline:
-                raise InputError(f"no step was traced within {options.seconds:g} seconds: does the training go on?")
+                raise InputError(f"no step was traced within {wait_seconds:g} seconds: does the training go on?")
             time.sleep(SECONDS)
     finally:
         (folder / REQUEST).unlink(missing_ok=True)  # the next start is not to trace what nobody waits for
-    print(f"{made.pop()}: open it in https://ui.perfetto.dev or chrome://tracing")
-    return 0
+    return made.pop()

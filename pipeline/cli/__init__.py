@@ -1,0 +1,1 @@
+"""The command line `polder`: commands in four groups. Each imports what it needs when it is called."""

@@ -1,0 +1,88 @@
+"""The application `polder`: all commands, its first help screen, and its exit codes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from pipeline.cli import audit_commands, extend_commands, inspect_commands, run_commands
+from pipeline.core.errors import InputError
+
+VERSION = "0.1.0"
+PURPOSE = "Train a language model from openly licensed text, with proof of how it was made."
+EXIT_CODES = """\
+Exit codes: 0 done; 1 a check failed or something differs; 2 a mistake in the
+input or the command; 74 the disk is full; 75 stopped when asked, run it again."""
+COLUMN = 40
+"""Characters of each of the two columns of the first help screen."""
+
+
+class FirstScreen(TyperGroup):
+    """The group of all commands, whose help is one screen of 80 x 24."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write all commands in two columns: Run above Audit, Inspect above Extend."""
+        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]\n\n{PURPOSE}\n\n")
+        left, right = ([line for name in names for line in _panel(name, self)] for names in (GROUPS_LEFT, GROUPS_RIGHT))
+        for number in range(max(len(left), len(right))):
+            texts = (column[number] if number < len(column) else "" for column in (left, right))
+            formatter.write(f"{next(texts):<{COLUMN}}{next(texts)}".rstrip() + "\n")
+        formatter.write(f"\n{EXIT_CODES}\n")
+        formatter.write("More: polder COMMAND --help, polder --version, polder --install-completion.\n")
+
+
+GROUPS_LEFT, GROUPS_RIGHT = ("Run", "Audit"), ("Inspect", "Extend")
+
+
+def _panel(name: str, group: FirstScreen) -> list[str]:
+    lines = [f"{name}:"]
+    for command in group.commands.values():
+        if getattr(command, "rich_help_panel", None) == name and not command.hidden:
+            lines.append(f"  {command.name:<13}{command.short_help}")
+    return lines
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"polder {VERSION}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="polder",
+    cls=FirstScreen,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+
+@app.callback()
+def describe(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """Train a language model from openly licensed text, with proof of how it was made."""
+
+
+for module in (run_commands, inspect_commands, audit_commands, extend_commands):
+    app.add_typer(module.commands)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command and return its exit code.
+
+    Raises:
+        InputError: the command line has a mistake, or the command was given something that it cannot use.
+    """
+    try:
+        if not arguments:
+            app(["--help"], prog_name="polder", standalone_mode=False)
+            return 2
+        return int(app(arguments, prog_name="polder", standalone_mode=False) or 0)
+    except TyperException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "polder"
+        raise InputError(f"{error.format_message().rstrip('.')} (see {path} --help)") from None

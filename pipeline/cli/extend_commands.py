@@ -1,0 +1,111 @@
+"""The commands that prepare a machine, and bring in or take out models and data sets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.parameters import command, group, print_json
+
+PANEL = "Extend"
+commands = group()
+model = group("model", "Import or export a model")
+platform = group("platform", "Check a platform's file")
+
+
+@command(commands, PANEL, "Copy lm-eval's data sets", "polder mirror private/mirror arc_easy")
+def mirror(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that a suite names as data.")],
+    tasks: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Tasks, groups or tags.")] = None,
+    configuration: Annotated[Path | None, typer.Option(metavar="CONFIG", help="Add the tasks of its suites.")] = None,
+    revision: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATASET=REVISION", help="A commit, tag or branch of NAMESPACE/DATASET."),
+    ] = None,
+) -> None:
+    """Copy the data sets of tasks that lm-eval ships from their hub, with their revisions and hashes."""
+    from pipeline.config.files import load_configuration
+    from pipeline.core.errors import InputError
+    from pipeline.evaluate.mirror import mirror_data_sets
+    from pipeline.evaluate.settings import Suite
+
+    suites = load_configuration(configuration).evaluation.suites if configuration else []
+    names = [*(tasks or ()), *(task for suite in suites if isinstance(suite, Suite) for task in suite.tasks)]
+    if not names:
+        raise InputError("there is no task to mirror data for: name some, or a --configuration whose suites do")
+    for given in revision or ():
+        if not all(given.partition("=")):
+            raise InputError(f"--revision {given}: write NAMESPACE/DATASET=REVISION")
+    pairs = (given.partition("=") for given in revision or ())
+    mirror_data_sets(folder, names, {name: commit for name, _, commit in pairs})
+
+
+@command(model, PANEL, "Import a model", "polder model import downloads/qwen3 models/qwen3", name="import")
+def import_model(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that Transformers saved.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
+) -> None:
+    """Convert a model that Transformers saved, so that a configuration can name it under initialize_from."""
+    from pipeline.model import huggingface
+
+    huggingface.import_model(folder, out)
+
+
+@command(model, PANEL, "Export a model", "polder model export models/qwen3 exported/qwen3", name="export")
+def export_model(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that polder model import wrote.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
+) -> None:
+    """Convert an imported model back, so that Transformers loads it."""
+    from pipeline.model import huggingface
+
+    huggingface.export_model(folder, out)
+
+
+@command(platform, PANEL, "Check a platform's file", "polder platform check --platform snellius --account NAME")
+def check(
+    name: Annotated[str, typer.Option("--platform", metavar="NAME", help="workflow/platforms/NAME.yaml.")] = "local",
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="The account, as slurm.account.")] = None,
+    nodes: Annotated[int, typer.Option(help="The nodes of a training, as slurm.nodes.")] = 2,
+    wait_seconds: Annotated[int, typer.Option(help="The longest wait for a small job.")] = 600,
+) -> None:
+    """Check that a platform's file fits the machine and that small jobs run there; exit with 1 if something fails."""
+    from pipeline.config import platforms
+    from pipeline.slurm.platform_check import check_platform
+
+    good = True
+    for finding in check_platform(platforms.described(name), account, nodes, wait_seconds):
+        print(finding, flush=True)
+        good = good and finding.ok is not False
+    raise typer.Exit(0 if good else 1)
+
+
+@command(commands, PANEL, "Compare with the lock", "polder environment --deep")
+def environment(
+    lock: Annotated[str, typer.Option(metavar="NAME", help="The lock envs/NAME.lock: run.environment.")] = "cpu",
+    platform: Annotated[str | None, typer.Option(metavar="NAME", help="Allow this platform's own_versions.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Compare every installed file with its RECORD.")] = False,
+) -> None:
+    """Compare the installed packages with a lock; exit with 1 if they differ."""
+    from pipeline.job.environments import findings, unlocked
+
+    differences = list(findings(lock, platform, deep))
+    print("\n".join(differences) if differences else f"What is installed is what envs/{lock}.lock says.")
+    if extra := unlocked(lock):
+        print(f"Not in the lock, and counted only where a step imports it: {', '.join(extra)}", file=sys.stderr)
+    raise typer.Exit(1 if differences else 0)
+
+
+@command(commands, PANEL, "JSON Schema for editors", "polder schema > config/schema.json")
+def schema() -> None:
+    """Print the JSON Schema of a configuration, for editors."""
+    from pipeline.config.configuration import Config
+
+    print_json(Config.model_json_schema())
+
+
+commands.add_typer(model, rich_help_panel=PANEL)
+commands.add_typer(platform, rich_help_panel=PANEL)

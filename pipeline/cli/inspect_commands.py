@@ -1,0 +1,120 @@
+"""The commands that compare runs, and look into them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pipeline.cli.parameters import AsJson, ModelName, RawFolder, ResultsFolder, RunFolder, command, group, print_json
+
+PANEL = "Inspect"
+commands = group()
+
+
+@command(commands, PANEL, "List runs and figures", "polder runs results")
+def runs(
+    results: ResultsFolder = Path("results"),
+    mlflow: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write models into this MLflow store.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a column for each run: the settings that differ between runs, and the figures of its report."""
+    from pipeline.core.formatting import printable
+    from pipeline.experiment.runs import UNCERTAIN, check_installed, keep_in_mlflow, runs_below, runs_table
+
+    if mlflow:
+        check_installed()
+    summaries = runs_below(results)
+    if as_json:
+        figures = {
+            name: {key: figure.model_dump(by_alias=True) for key, figure in summary.figures.items()}
+            for name, summary in summaries.items()
+        }
+        print_json({name: {**one._asdict(), "figures": figures[name]} for name, one in summaries.items()})
+    else:
+        print("\n".join([*runs_table(summaries), "", UNCERTAIN]))
+    if mlflow:
+        print("\n".join(map(printable, ["", *keep_in_mlflow(mlflow, results, summaries)])))
+
+
+@command(commands, PANEL, "Compare two runs", "polder compare results/a results/b")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The folder of another run.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""
+    from pipeline.audit.code_differences import changed_code
+    from pipeline.evaluate.answer_comparison import compare_runs
+    from pipeline.provenance.compare import compare as compare_records
+
+    comparison = compare_records(a, b)
+    notes = [*comparison.notes, *compare_runs(a, b)]
+    lines = comparison.differences
+    if comparison.code:
+        lines += ["code", *(f"  {line}" for line in changed_code(comparison.code))]
+    same = "Settings, code, environment, data, counts, results and energy are the same."
+    if as_json:
+        print_json({"differences": lines, "notes": notes, "same": not lines})
+    else:
+        print("\n".join([*(lines or [same]), *notes]))
+    raise typer.Exit(1 if lines else 0)
+
+
+@command(commands, PANEL, "Fit a scaling law", "polder ladder results --hold-out largest")
+def ladder(
+    results: ResultsFolder = Path("results"),
+    hold_out: Annotated[
+        Literal["largest"] | None, typer.Option(help="Fit without the largest model, and predict its loss.")
+    ] = None,
+) -> None:
+    """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
+    from pipeline.core.errors import InputError
+    from pipeline.core.formatting import printable
+    from pipeline.experiment.ladder import ladder_lines, rungs_below
+
+    rungs, left_out = rungs_below(results)
+    try:
+        lines = ladder_lines(rungs, hold_out=hold_out is not None)
+    except InputError as error:
+        raise InputError("; ".join([str(error), *left_out])) from None
+    print("\n".join(map(printable, [*lines, *left_out])))
+
+
+@command(commands, PANEL, "Speed by devices", "polder scaling results")
+def scaling(results: ResultsFolder = Path("results")) -> None:
+    """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
+    from pipeline.core.formatting import printable
+    from pipeline.experiment.device_scaling import measure_below, scaling_lines
+
+    print("\n".join(map(printable, scaling_lines(list(measure_below(results))))))
+
+
+@command(commands, PANEL, "Read a model's answers", "polder items results/demo base 200")
+def items(
+    run: RunFolder,
+    model: ModelName,
+    step: Annotated[int, typer.Argument(metavar="STEP", help="The training step of an evaluated checkpoint.")],
+    raw: RawFolder = None,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("items.html"),
+) -> None:
+    """Write a page of evaluation items: the prompt, the model's answer, and the likelihood of each choice."""
+    from pipeline.audit.evaluated_items import write_items
+
+    counts = write_items(run, model, step, raw, output)
+    print(f"{output}: {counts['shown']} items, {counts['altered']} with another text than what was asked")
+
+
+@command(commands, PANEL, "Trace a running training", "polder profile results/demo base --steps 3")
+def profile(
+    run: RunFolder,
+    model: ModelName,
+    steps: Annotated[int, typer.Option(help="The number of steps to trace.")] = 3,
+    seconds: Annotated[float, typer.Option(help="The longest time to wait for the trace.")] = 600,
+) -> None:
+    """Have a running training trace its next steps, in Chrome's format (chrome://tracing, Perfetto)."""
+    from pipeline.pretrain.monitors.profiler import request_trace
+
+    trace = request_trace(run, model, steps, seconds)
+    print(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")

@@ -1,0 +1,35 @@
+"""What `polder plan` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.cli.parameters import print_json
+from pipeline.config.configuration_file import load_configuration
+from pipeline.core.errors import InputError
+from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
+from pipeline.plan.settings import EstimateSettings
+from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.workflow.memory_plan import memory_lines
+from pipeline.workflow.steps import step_settings
+
+
+def print_plan(configuration: Path, data: str | None, *, as_json: bool) -> None:
+    """Print compute, memory, time, energy, carbon and cost of a configuration, and the corpus: estimated.
+
+    Raises:
+        InputError: the configuration is missing or has a mistake.
+    """
+    config = load_configuration(configuration, **({"data": data} if data else {}))
+    settings = step_settings(config, "plan.estimate", {})
+    estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
+    if as_json:
+        print_json(estimated)
+        return
+    print("\n".join([plan_table(estimated), "", *time_lines(estimated), "", *memory_lines(config)]))
+    try:
+        lines = corpus_lines(CorpusPlan(config).plan())
+    except InputError as error:  # models can be planned where the texts are not available
+        lines = [f"cannot estimate the corpus: {error}"]
+    print("\n".join(["", *lines]))

@@ -1,0 +1,64 @@
+"""The commands that start a run, or look at one that is running."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.parameters import AsJson, ConfigurationFile, DataFolder, RunFolder, command, group
+
+PANEL = "Run"
+commands = group()
+
+
+@command(commands, PANEL, "Run a configuration", "polder run config/micro.yaml -n")
+def run(
+    configuration: ConfigurationFile,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Stages, files; options of Snakemake after --."),
+    ] = None,
+    profile: Annotated[str, typer.Option(metavar="NAME", help="local, slurm or a folder.")] = "local",
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the jobs, run none.")] = False,
+    data: DataFolder = None,
+) -> None:
+    """Run a configuration with Snakemake, or only the stages and files that are named."""
+    from pipeline.cli.snakemake_command import replace_process, snakemake_command
+
+    replace_process(snakemake_command(configuration, targets or [], profile, dry_run=dry_run, data=data))
+
+
+@command(commands, PANEL, "Estimate time and memory", "polder plan config/micro.yaml")
+def plan(configuration: ConfigurationFile, data: DataFolder = None, as_json: AsJson = False) -> None:
+    """Estimate time, memory, energy and cost of a configuration, and report its mistakes."""
+    from pipeline.cli.planning import print_plan
+
+    print_plan(configuration, data, as_json=as_json)
+
+
+@command(commands, PANEL, "Show the progress", "polder follow results/demo --once")
+def follow(run: RunFolder, once: Annotated[bool, typer.Option("--once", help="Look once.")] = False) -> None:
+    """Show the progress of a run's trainings and its waiting jobs until you press Ctrl-C."""
+    from pipeline.pretrain.follow import follow_run
+    from pipeline.slurm.pending_jobs import list_waiting_jobs
+
+    follow_run(run, list_waiting_jobs, once=once)
+
+
+@command(commands, PANEL, "Energy used and to come", "polder energy results/demo")
+def energy(run: RunFolder, data: DataFolder = None) -> None:
+    """Show the energy that a run has used, and an estimate for the rest, also while it runs."""
+    from pipeline.workflow.progress import progress_lines
+
+    print("\n".join(progress_lines(run, data)))
+
+
+@command(commands, PANEL, "Read Slurm's meters", "polder accounting results/demo")
+def accounting(run: RunFolder) -> None:
+    """Write down what Slurm, EAR and other meters know of a run's jobs."""
+    from pipeline import layout
+    from pipeline.slurm.accounting import update_accounting
+
+    if written := update_accounting(run):
+        print(f"{written} more jobs of Slurm are accounted for in {run / layout.ACCOUNTING}")

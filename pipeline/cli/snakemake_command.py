@@ -1,0 +1,75 @@
+"""The Snakemake command that `polder run` prints and becomes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pipeline.core.errors import InputError
+
+PROFILES = "workflow/profiles"
+
+
+def find_project(start: Path) -> Path:
+    """Return the project: the folder or a parent of it with Polder's Snakefile, else the checkout of this package.
+
+    Raises:
+        InputError: there is none, because only the package was installed.
+    """
+    checkout = Path(__file__).parents[2]
+    for folder in (start, *start.parents, checkout):
+        if (folder / "Snakefile").is_file() and (folder / "rules/steps.smk").is_file():
+            return folder
+    raise InputError(
+        f"there is no Snakefile of Polder in {start} or above it, and polder is not installed from a checkout: "
+        "change to a checkout, or install from one with make install"
+    )
+
+
+def snakemake_command(
+    configuration: Path, words: Sequence[str], profile: str, *, dry_run: bool, data: str | None
+) -> list[str]:
+    """Return the command that runs a configuration, for the folder of the project.
+
+    Args:
+        words: targets; from the first word on that begins with a dash, options of Snakemake.
+        data: the folder that {data} stands for in the configuration.
+
+    Raises:
+        InputError: the configuration or the profile is missing, or there is no project.
+    """
+    project = find_project(Path.cwd())
+    if not configuration.is_file():
+        raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
+    named = project / PROFILES / profile
+    folder = Path(profile) if "/" in profile else named
+    if not (folder / "config.yaml").is_file():
+        known = ", ".join(sorted(path.name for path in (project / PROFILES).iterdir()))
+        raise InputError(f"there is no profile {profile}: choose one of {known}, or a folder with a config.yaml")
+    first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+    targets, options = words[:first], words[first:]
+    command = ["snakemake", *targets, *["-n"] * dry_run]
+    command += ["--profile", str(folder.absolute()) if "/" in profile else profile]
+    command += ["--configfile", _from_project(configuration, project)]
+    command += ["--config", f"data={_from_project(Path(data), project)}"] if data else []
+    return [*command, *options]
+
+
+def _from_project(path: Path, project: Path) -> str:
+    """Return a path for a process that runs in the project: relative where it is in the project."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(project) if absolute.is_relative_to(project) else absolute)
+
+
+def replace_process(command: Sequence[str]) -> NoReturn:
+    """Print a command, and replace this process by it, in the folder of the project."""
+    project = find_project(Path.cwd())
+    if project != Path.cwd():
+        print(f"cd {shlex.quote(str(project))}")
+        os.chdir(project)
+    print(shlex.join(command), flush=True)
+    os.execv(sys.executable, [sys.executable, "-m", *command])
