@@ -27,7 +27,7 @@ def mirror(
     ] = None,
 ) -> None:
     """Copy the data sets of tasks that lm-eval ships from their hub, with their revisions and hashes."""
-    from pipeline.config.files import load_configuration
+    from pipeline.config.configuration_file import load_configuration
     from pipeline.core.errors import InputError
     from pipeline.evaluate.mirror import mirror_data_sets
     from pipeline.evaluate.settings import Suite
@@ -43,7 +43,7 @@ def mirror(
     mirror_data_sets(folder, names, {name: commit for name, _, commit in pairs})
 
 
-@command(model, PANEL, "Import a model", "polder model import downloads/qwen3 models/qwen3", name="import")
+@command(model, PANEL, "Import a model", "polder model import downloads/qwen3 imported/qwen3", name="import")
 def import_model(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that Transformers saved.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
@@ -54,7 +54,7 @@ def import_model(
     huggingface.import_model(folder, out)
 
 
-@command(model, PANEL, "Export a model", "polder model export models/qwen3 exported/qwen3", name="export")
+@command(model, PANEL, "Export a model", "polder model export imported/qwen3 exported/qwen3", name="export")
 def export_model(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that polder model import wrote.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],

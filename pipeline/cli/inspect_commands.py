@@ -40,8 +40,8 @@ def runs(
 
 @command(commands, PANEL, "Compare two runs", "polder compare results/a results/b")
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The folder of another run.")],
+    a: Annotated[Path, typer.Argument(metavar="A", readable=False, help="The folder of a run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", readable=False, help="The folder of another run.")],
     as_json: AsJson = False,
 ) -> None:
     """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""

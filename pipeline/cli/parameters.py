@@ -12,9 +12,13 @@ from typer.core import TyperCommand
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as results/demo.")]
-ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A run, or a folder of runs.")]
-ConfigurationFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A file such as config/micro.yaml.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", readable=False, help="The folder of a run, such as results/demo.")
+]
+ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", readable=False, help="A run, or a folder of runs.")]
+ConfigurationFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", readable=False, help="A file such as config/micro.yaml.")
+]
 DataFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder for {data} in CONFIG.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The name of a model of the run.")]
 RawFolder = Annotated[

@@ -1,0 +1,81 @@
+"""Help, versions, mistakes and shell completion of `polder`: what a stranger sees first."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipeline.cli.application import VERSION, app, main
+
+COLUMNS, LINES = 80, 24
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command and group."""
+    yield path
+    for name, one in getattr(group, "commands", {}).items():
+        if not one.hidden:
+            yield from commands(one, *path, name)
+
+
+ALL = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_the_help_of_each_command_fits_one_screen(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"], prog_name="polder", terminal_width=COLUMNS)
+    lines = shown.stdout.splitlines()
+    assert shown.exit_code == 0
+    assert len(lines) <= LINES and max(map(len, lines)) <= COLUMNS, shown.stdout
+    assert "Raises" not in shown.stdout and "Args:" not in shown.stdout
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_the_example_of_each_command_is_one_that_it_accepts(words: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    if hasattr(command, "commands"):
+        return
+    example = command.epilog.removeprefix("Example: ").partition(" > ")[0]
+    first, *given = shlex.split(example)
+    assert [first, *given[: len(words)]] == ["polder", *words]
+    command.make_context("polder", given[len(words) :])
+
+
+def test_the_first_screen_has_every_command_with_its_purpose_and_the_exit_codes() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    for name, *_ in filter(None, ALL):
+        command: Any = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+        assert f"  {name:<13}{command.short_help}" in shown
+    assert all(code in shown for code in ("0 done", "1 a check failed", "2 a mistake", "74 ", "75 "))
+
+
+def test_no_command_and_a_group_alone_are_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2 and "Usage: polder" in capsys.readouterr().out
+    assert CliRunner().invoke(app, ["model"]).exit_code == 2
+
+
+def test_the_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"polder {VERSION}\n"
+
+
+def test_the_shell_completes_commands() -> None:
+    environment = {**os.environ, "_POLDER_COMPLETE": "complete_bash", "COMP_WORDS": "polder ver", "COMP_CWORD": "1"}
+    words = [sys.executable, "-m", "pipeline"]
+    assert subprocess.run(words, env=environment, text=True, capture_output=True).stdout.split() == ["verify"]
+
+
+def test_the_earlier_name_of_a_command_leads_to_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.__main__ import main as start
+
+    assert start(["corpus", "why", "results/demo", "laws/a/0"]) == 2
+    assert "polder corpus lineage" in capsys.readouterr().err
