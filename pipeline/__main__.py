@@ -14,6 +14,12 @@ from pipeline.core import disk_space
 from pipeline.core.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.core.formatting import visible_output
 
+OF_RULES = {
+    ("accounting",): ("pipeline.slurm.accounting", "update_accounting"),
+    ("provenance", "attest"): ("pipeline.provenance.evidence", "attest"),
+}
+"""Commands that rules call with the folder of the run: the module and the function."""
+
 
 def stop_on_sigterm() -> None:
     """Let a step end with `Stopped` on SIGTERM in a job of Slurm: so a preemption begins, some time before its end."""
@@ -35,9 +41,10 @@ def run(arguments: list[str]) -> int:
     if any(word.startswith("--settings") for word in arguments):  # the call of a rule has them
         stop_on_sigterm()
         return int(importlib.import_module("pipeline.job.batch").main(arguments))
-    if arguments[:2] == ["provenance", "attest"] and arguments[2:] and not arguments[2].startswith("-"):
-        importlib.import_module("pipeline.provenance.evidence").attest(Path(arguments[2]))
-        return 0
+    for words, (module, function) in OF_RULES.items():
+        if arguments[:-1] == [*words] and not arguments[-1].startswith("-"):
+            getattr(importlib.import_module(module), function)(Path(arguments[-1]))
+            return 0
     return int(importlib.import_module("pipeline.cli.application").main(arguments))
 
 

@@ -39,7 +39,7 @@ CALLED_BY_LIBRARIES = {
     *("check_active_jobs", "run_job"),  # Snakemake's executors
     "filter_batch",  # datatrove's steps
     "tok_batch_encode",  # lm-eval's models
-    *("collect_usage_pieces", "format_help"),  # Typer's help
+    "format_help",  # Typer's groups
 }
 FOR_TESTS = {"EXCEPTIONS", "of_component", "of_fate"}
 VALIDATORS = re.compile(r"(model|field)_(validator|serializer)\b")

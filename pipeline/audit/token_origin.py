@@ -1,4 +1,4 @@
-"""From a text to its sources: `python -m pipeline provenance quote RUN MODEL "a text"`.
+"""From a text to its sources: `polder provenance quote RUN MODEL "a text"`.
 
 Told are the longest parts of the text that stand in the documents that a model was trained on, with source, licence,
 holder and training steps of each document. Nothing is printed of a document but its name and what was asked for.

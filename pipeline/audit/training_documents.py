@@ -1,4 +1,4 @@
-"""What a model has seen: `python -m pipeline audit RUN MODEL`, from a step to its documents and back.
+"""What a model has seen: `polder audit RUN MODEL`, from a step to its documents and back.
 
 Steps count from 1, as in metrics.jsonl, samples of a step from 0. Settings, the batches that were left out and a hash
 of each batch were written down while the model trained: what a step saw is computed again from the records and the

@@ -57,8 +57,6 @@ def energy(run: RunFolder, data: DataFolder = None) -> None:
 @command(commands, PANEL, "Read Slurm's meters", "polder accounting results/demo")
 def accounting(run: RunFolder) -> None:
     """Write down what Slurm, EAR and other meters know of a run's jobs."""
-    from pipeline import layout
     from pipeline.slurm.accounting import update_accounting
 
-    if written := update_accounting(run):
-        print(f"{written} more jobs of Slurm are accounted for in {run / layout.ACCOUNTING}")
+    update_accounting(run)

@@ -76,7 +76,7 @@ def private(path: Path) -> PrivateKey:
     except OSError as error:
         raise InputError(
             f"provenance.key: the signing key {path.name} cannot be read on this machine ({error.strerror}): "
-            "make one with `python -m pipeline provenance keygen`, or put it where every node can read it"
+            "make one with `polder provenance keygen`, or put it where every node can read it"
         ) from None
     if mode & 0o077:
         raise InputError(

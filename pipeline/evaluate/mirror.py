@@ -1,4 +1,4 @@
-"""The tasks that lm-eval ships, and the mirror of their data sets that `python -m pipeline mirror` downloads."""
+"""The tasks that lm-eval ships, and the mirror of their data sets that `polder mirror` downloads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_mirror(folder: Path) -> Mirror:
         return Mirror.model_validate_json(path.read_bytes()) if path.exists() else Mirror()
     except (OSError, ValidationError):
         raise InputError(
-            f"{path} is not as `python -m pipeline mirror` writes it; delete the folder {folder} and run that again"
+            f"{path} is not as `polder mirror` writes it; delete the folder {folder} and run that again"
         ) from None
 
 
@@ -107,7 +107,7 @@ class Mirrors:
                 if folder not in self._problems:
                     self._problems[folder] = find_difference(folder, data_set.files if data_set else {})
                 if found := self._problems[folder]:
-                    raise InputError(f"{found}; run `python -m pipeline mirror {mirror} {task}` again")
+                    raise InputError(f"{found}; run `polder mirror {mirror} {task}` again")
                 revisions |= {name: data_set.revision} if data_set else {}
         return revisions
 

@@ -185,7 +185,7 @@ def suite_files(suite: Suite) -> list[Path]:
         if not any(path.name == "README.md" for path in files):
             raise InputError(
                 f"suite {suite.name}: there is no NAMESPACE/DATASET/README.md in {mirror}; copy the data sets "
-                "of its tasks there with `python -m pipeline mirror`"
+                "of its tasks there with `polder mirror`"
             )
         return files
     found: set[Path] = set()

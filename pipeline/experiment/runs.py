@@ -27,7 +27,7 @@ SHOWN_CHARACTERS = 60
 SAID = ("estimated", "stated")
 """How a figure is known, where it has to be said with it: all others are measured, counted or computed."""
 UNCERTAIN = (
-    "Figures stand here without their intervals, which each run's report has; `python -m pipeline compare A B` tells "
+    "Figures stand here without their intervals, which each run's report has; `polder compare A B` tells "
     "whether one of two models really answers better."
 )
 

@@ -1,4 +1,4 @@
-"""The environment that a step computes in, here or in the platform's image, and `python -m pipeline environment`."""
+"""The environment that a step computes in, here or in the platform's image, and `polder environment`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MEASURE = {
     "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run all_reduce_perf of "
     "nccl-tests or rccl-tests on one node and divide its busbw by 0.78",
     "network_bytes_per_second": "ibstat or the site's page tells a node's adapters and their rate: divide the sum by "
-    "its devices; `python -m pipeline platform check` measures what two nodes reach",
+    "its devices; `polder platform check` measures what two nodes reach",
 }
 """The figures that a time needs, and how to come by each."""
 FORMULAS = {

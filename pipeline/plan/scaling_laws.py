@@ -73,7 +73,7 @@ class ScalingLaw:
 NATS: LossUnit = "nats per token"
 SCOPE = (
     "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell "
-    "the order of the loss; a ladder of small models on your text tells it better (`python -m pipeline ladder`)."
+    "the order of the loss; a ladder of small models on your text tells it better (`polder ladder`)."
 )
 FORMULAS = {
     "expected_loss_nats_per_token": "E + A / parameters^alpha + B / tokens^beta, the middle one of three published "

@@ -1,4 +1,4 @@
-"""Follows the trainings of a run in one place each, across segments and restarts: `python -m pipeline follow`.
+"""Follows the trainings of a run in one place each, across segments and restarts: `polder follow`.
 
 The run's files are read, and Slurm is asked which of its jobs wait. What is written is no result and belongs to no job:
 `scratch/live-MODEL`, for TensorBoard.

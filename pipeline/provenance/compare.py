@@ -150,7 +150,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise InputError(f"{path} is not valid JSON: run `python -m pipeline verify` on its run") from None
+        raise InputError(f"{path} is not valid JSON: run `polder verify` on its run") from None
 
 
 def _content(run: Path, record: Record) -> Content:

@@ -75,7 +75,7 @@ def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
     for path, sha256 in sorted(expected.items()):
         if there.get(path) != sha256:
             state = "was changed since the crate was made" if path in there else "is missing, the crate lists it"
-            raise InputError(f"{path} {state}: see `python -m pipeline verify {run_directory}`")
+            raise InputError(f"{path} {state}: see `polder verify {run_directory}`")
     return sorted(found)
 
 

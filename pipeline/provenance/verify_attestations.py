@@ -9,7 +9,7 @@ that nobody cut off its end. An unsigned run is checked by it alone.
 
 Checks that chain, the signature of the log's last line (P-256 or Ed25519), and that each file which the log has
 attested or the crate lists has that hash, where it is here. What is not here is counted and not judged, and files that
-were added are not looked for: `python -m pipeline verify` and a bag's `verify_files.py` do.
+were added are not looked for: `polder verify` and a bag's `verify_files.py` do.
 
 Exit code 0: all of it holds; 1: it does not; 2: it could not be looked at. This file may be copied and read: the
 arithmetic is that of FIPS 186-5 and RFC 8032.

@@ -1,6 +1,6 @@
 """What the jobs of a run have cost by Slurm's books: one file for each, written when the job is over.
 
-`python -m pipeline accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
+`polder accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
 snakemake has submitted for the run on this cluster, failed ones and all that was put back into the queue included:
 every cluster counts its jobs from 1. What is written is written once, but for an energy that is not there yet
 (`energy_final` is false): it is asked for again. The folder `books` there has the tables of meters that the
@@ -203,8 +203,8 @@ def end(run_directory: Path, say: Callable[[str], None]) -> None:
         say(str(error))
 
 
-def update_accounting(run_directory: Path) -> int:
-    """Write down what Slurm, EAR and other meters know of a run's jobs, attest it, and return the number of new jobs.
+def update_accounting(run_directory: Path) -> None:
+    """Write down what Slurm, EAR and other meters know of a run's jobs, and attest it.
 
     What could not be asked is said on stderr and kept with the accounting; only an invalid configuration is an error.
 
@@ -218,7 +218,8 @@ def update_accounting(run_directory: Path) -> int:
         print("the next start of snakemake signs what is new here: it has the key", file=sys.stderr)
     else:
         attest(run_directory)
-    return written
+    if written:
+        print(f"{written} more jobs of Slurm are accounted for in {run_directory / layout.ACCOUNTING}")
 
 
 def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:

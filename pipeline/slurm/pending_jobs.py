@@ -1,4 +1,4 @@
-"""`python -m pipeline follow results/RUN`: how far its trainings are, and which of its jobs wait in Slurm's queue."""
+"""`polder follow results/RUN`: how far its trainings are, and which of its jobs wait in Slurm's queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline platform check`: is the machine as its file says, and can a job run there?
+"""`polder platform check`: is the machine as its file says, and can a job run there?
 
 One line per thing that is looked at, and one for what could not be. The last ones are small jobs: on one node of each
 partition Python, GPUs and disk; on two nodes where training goes the network.

@@ -158,7 +158,7 @@ class TokenReader(TokenRow):
         if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
             raise InputError(
                 f"a shard of {self.index_path} holds the token {largest} of a vocabulary of {self.vocabulary_size}: it "
-                "was altered, build it again (`python -m pipeline verify` names it)"
+                "was altered, build it again (`polder verify` names it)"
             )
         return tokens
 

@@ -1,4 +1,4 @@
-"""What a run has used so far and what is still to come: `python -m pipeline energy results/RUN`, also while it runs.
+"""What a run has used so far and what is still to come: `polder energy results/RUN`, also while it runs.
 
 What is to come of a step is told by its jobs that are done, each by its work where that is known (bytes of a unit,
 floating-point operations of a segment), else one like the other; of a step without such jobs by the plan's forecast.

@@ -190,7 +190,7 @@ def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: P
     (folder / BLIMP / "a.jsonl").write_bytes(b"of another suite")
     evaluation_finds_it_whole(folder)
     data = folder / BELEBELE / "a.jsonl"
-    again = rf"run `python -m pipeline mirror {folder} belebele_nld_Latn` again$"
+    again = rf"run `polder mirror {folder} belebele_nld_Latn` again$"
     for damage, told in (
         (lambda: data.write_bytes(b"[" + ROWS[1:]), rf"{data} is not the file that mirror\.json lists"),
         (data.unlink, rf"{data} is listed in mirror\.json and missing"),
@@ -206,7 +206,7 @@ def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: P
     with pytest.raises(InputError, match=r"is not listed in mirror\.json"):
         evaluate(folder, "belebele_nld_Latn")
     (folder / "mirror.json").write_text("[]")
-    with pytest.raises(InputError, match=r"mirror\.json is not as `python -m pipeline mirror` writes it"):
+    with pytest.raises(InputError, match=r"mirror\.json is not as `polder mirror` writes it"):
         evaluate(folder, "belebele_nld_Latn")
     (folder / "mirror.json").unlink()
     data.write_bytes(b"[" + ROWS[1:])

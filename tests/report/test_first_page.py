@@ -91,7 +91,7 @@ def test_the_signer_is_named_and_not_vouched_for(run_folder: Run) -> None:
     run_folder.write("provenance/signer.json", signer)
     text = outline(made(run_folder)["page"]).text
     assert f"By {HOSTILE}, key {'ab' * 32} (ed25519)." in text and "Unsigned" not in text
-    assert "checks nothing. python -m pipeline verify results/tiny --key OWNER.pub checks the signature" in text
+    assert "checks nothing. polder verify results/tiny --key OWNER.pub checks the signature" in text
 
 
 def test_every_key_figure_of_the_page_stands_in_the_file_with_its_proof(run_folder: Run) -> None:

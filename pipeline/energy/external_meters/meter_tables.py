@@ -232,7 +232,7 @@ def read_external_readings(run_directory: Path) -> ExternalReadings:
                 found = ExternalReadingsFile.model_validate(content)
             except (OSError, ValueError) as error:
                 kind = "is damaged" if isinstance(error, ValidationError | ValueError) else "cannot be read"
-                problems.append(f"{path} {kind}: delete it and call python -m pipeline accounting {run_directory}")
+                problems.append(f"{path} {kind}: delete it and call polder accounting {run_directory}")
                 continue
             books += found.books
             problems += [*found.problems, *found.energy_problems]

@@ -1,4 +1,4 @@
-"""A trace of some steps of a training that runs, when somebody asks: `python -m pipeline profile RUN MODEL`.
+"""A trace of some steps of a training that runs, when somebody asks: `polder profile RUN MODEL`.
 
 Process 0 finds the request in the scratch of its segment, as it finds that it is to stop. Nothing is started again.
 """
