@@ -228,9 +228,9 @@ def test_a_command_that_is_killed_before_the_last_rename_is_found_and_mended(
             raise KeyboardInterrupt
         rename(old, new)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "rename", killed)
-        mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main")
+        assert mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main") == 130
     with pytest.raises(InputError, match=r"is listed in mirror\.json and missing"):
         evaluate(folder, "belebele_nld_Latn")
     assert mirror(folder, "belebele_nld_Latn") == 0
