@@ -108,8 +108,8 @@ class GopherQuality(MeasureBlock[Quality]):
 
     name = "Gopher quality"
     section = "quality"
-    judged = ProseMeasures
-    declared = (
+    measures = ProseMeasures
+    filter_rules = (
         FilterRule("too_few_words", ProseMeasures.word_count, least="minimum_words"),
         FilterRule("too_many_words", ProseMeasures.word_count, most="maximum_words"),
         FilterRule("short_words", ProseMeasures.mean_word_length, least="minimum_mean_word_length"),
@@ -283,8 +283,8 @@ class GopherRepetition(MeasureBlock[Repetition]):
 
     name = "Gopher repetition"
     section = "repetition"
-    judged = RepetitionMeasures
-    declared = (
+    measures = RepetitionMeasures
+    filter_rules = (
         FilterRule("duplicate_paragraphs", RepetitionMeasures.duplicate_paragraphs, most="duplicate_paragraphs"),
         FilterRule(
             "duplicate_paragraph_characters",

@@ -139,8 +139,8 @@ class FineWebQuality(MeasureBlock[FineWeb]):
 
     name = "FineWeb quality"
     section = "fineweb"
-    judged = WebPageMeasures
-    declared = (
+    measures = WebPageMeasures
+    filter_rules = (
         FilterRule("punctuated_lines", WebPageMeasures.punctuated_lines, least="punctuated_lines"),
         FilterRule("short_lines", WebPageMeasures.short_lines, most="short_lines"),
         FilterRule(
@@ -194,8 +194,8 @@ class NordicPileQuality(MeasureBlock[NordicPile]):
 
     name = "Nordic Pile quality"
     section = "nordic_pile"
-    judged = CharacterMeasures
-    declared = (
+    measures = CharacterMeasures
+    filter_rules = (
         FilterRule("digits", CharacterMeasures.digits, most="digits"),
         FilterRule("too_few_characters", CharacterMeasures.characters, least="minimum_characters"),
         FilterRule("short_line_characters", CharacterMeasures.line_characters, least="minimum_line_characters"),
