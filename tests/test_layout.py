@@ -52,10 +52,7 @@ def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
     assert place.parse(name) == values
     assert place.path(Path("run"), **values) == Path("run", name) == Path(place.in_run("run", **values))
     some = {wildcard: values[wildcard] for wildcard in wildcards(place)[:1]}
-    assert (
-        place.fill(**some).name(**values) == name
-        and wildcards(place.read_sets(**some)) == wildcards(place)[len(some) :]
-    )
+    assert place.fill(**some).name(**values) == name and wildcards(place.fill(**some)) == wildcards(place)[len(some) :]
     others = {name for name, other in PLACES.items() if other.parse(place.name(**values)) is not None} - {kind}
     assert others <= ({"RECORD"} if kind in RECORDS_OF_STEPS else RECORDS_OF_STEPS if kind == "RECORD" else set())
 

@@ -128,7 +128,7 @@ def test_every_threshold_of_the_settings_is_that_of_a_rule(block: Any) -> None:
 def test_a_rule_removes_beyond_its_threshold_and_not_at_it(
     block: Any, rule: FilterRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block, "declared", (rule,))
+    monkeypatch.setattr(block, "filter_rules", (rule,))
     key, section = rule.least or rule.most, SECTIONS[block.section]
     n = next(iter(getattr(section(), key))) if "{n}" in rule.reason else None
     changed = {"stop_words": ["de", "het", "niet"]} if block.section == "quality" else {}

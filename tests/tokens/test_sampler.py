@@ -132,7 +132,7 @@ def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> S
 
 def sources_of(sampler: Sampler, step: int) -> Counter[str]:
     batch = sampler.batch_tokens(step)[0]
-    rows = zip(batch, map(sampler.place, sampler.global_batch(step).tolist()), strict=True)
+    rows = zip(batch, map(sampler.locate, sampler.global_batch(step).tolist()), strict=True)
     found: Counter[str] = Counter()
     for tokens_T, (stream, start) in rows:
         assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))

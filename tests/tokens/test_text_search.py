@@ -165,7 +165,7 @@ def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
     for part in parts:
         for row, positions in zip(search.rows, part.positions, strict=True):
             for at in positions[:20].tolist():
-                rest = search.text(row, at, min(at + 60, row.tokens))
+                rest = search.decode_row(row, at, min(at + 60, row.tokens))
                 assert any(rest.startswith(text[part.start + cut : part.end]) for cut in range(longest))
 
 

@@ -36,7 +36,7 @@ class Looked:
         search, decision = ItemSearch(self.table), ContaminationDecision(self.table, self.settings)
         matches = {source: search.find_matches(texts) for source, texts in units.items()}
         for found in matches.values():
-            decision.count(found)
+            decision.count_documents(found)
         hits = {
             source: decision.find_contaminated(source, {"nl": sum(map(len, units[source]))}, ["nl"] * len(found), found)
             for source, found in matches.items()
