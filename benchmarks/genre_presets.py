@@ -66,7 +66,7 @@ class Judge:
 def read(config: Config, source: Source) -> list[Text]:
     """Return the texts of a source as the filter normalises them."""
     normalise, languages = (
-        TextNormalizer(config.corpus[MAIN].normalisation),
+        TextNormalizer(config.corpus[MAIN].normalization),
         load_identifier(config.corpus[MAIN].languages),
     )
     texts = (normalise.format(text) for path in config.files(source.name).values() for text in texts_of(path))

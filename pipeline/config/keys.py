@@ -1,6 +1,6 @@
-"""Keys that a person wrote: the sentence on a wrong one, and the new names of old ones.
+"""Keys and values of a configuration: the message about a wrong one, and the new names of old ones.
 
-An old name works for one version more, and a sentence says so.
+An old name works for one more version, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -56,44 +57,73 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
     return f"{what}: {field + ': ' if field else ''}{message}{given}"
 
 
-# Where the key stands, * for any name, and its new name.
-RENAMED = {
+# By the path of a key, * for any name or entry of a list, its new name.
+RENAMED_KEYS = {
     ("corpus", "*", "deduplication", "buckets"): "bands",
     ("corpus", "*", "deduplication", "hashes_per_bucket"): "rows",
+    ("corpus", "*", "normalisation"): "normalization",
+    ("disclosure", "crawlers", "*", "behaviour"): "behavior",
+    **{
+        ("experiments", "*", "vary", f"corpus.normalisation{key}"): f"corpus.normalization{key}"
+        for key in ("", ".punctuation", ".white_space")
+    },
 }
+# By the path of a key its old values, each with its new name.
+RENAMED_VALUES = {("sources", "*", "rights", "basis"): {"licence": "license"}}
+Change = Callable[[Any, str], tuple[Any, list[str]]]
 
 
-def _rename(section: Any, path: tuple[str, ...], new: str, above: tuple[str, ...] = ()) -> tuple[Any, list[str]]:
-    """Return a copy of a section with one key renamed wherever it stands, and the full names that were renamed."""
+def _change(section: Any, path: Sequence[str], change: Change, above: str = "") -> tuple[Any, list[str]]:
+    """Return a copy of a section with a change wherever the path leads, and the places that changed."""
+    if not path:
+        return change(section, above.removeprefix("."))
+    first, *rest = path
+    if isinstance(section, list) and first == "*":
+        names = [
+            entry.get("name", number) if isinstance(entry, Mapping) else number for number, entry in enumerate(section)
+        ]
+        entries = [_change(entry, rest, change, f"{above}.{name}") for name, entry in zip(names, section, strict=True)]
+        return [entry for entry, _ in entries], [place for _, places in entries for place in places]
     if not isinstance(section, Mapping):
         return section, []
-    first, *rest = path
-    if rest:
-        found = dict(section)
-        old_names = []
-        for key in [*section] if first == "*" else [first] if first in section else []:
-            found[key], names = _rename(section[key], tuple(rest), new, (*above, str(key)))
-            old_names += names
-        return found, old_names
-    if first not in section:
+    content, places = dict(section), []
+    for key in [*section] if first == "*" else [first] if first in section else []:
+        content[key], more = _change(section[key], rest, change, f"{above}.{key}")
+        places += more
+    return content, places
+
+
+def _rename_key(old: str, new: str, section: Any, place: str) -> tuple[Any, list[str]]:
+    if not isinstance(section, Mapping) or old not in section:
         return section, []
-    place = ".".join(above)
     if new in section:
-        raise InputError(f"configuration: {place}.{first} is the old name of {place}.{new}: leave {first} out")
-    return {new if key == first else key: value for key, value in section.items()}, [f"{place}.{first}"]
+        raise InputError(f"configuration: {place}.{old} is the old name of {place}.{new}: leave {old} out")
+    return {new if key == old else key: value for key, value in section.items()}, [f"{place}.{old}"]
+
+
+def _rename_value(old: str, new: str, value: Any, place: str) -> tuple[Any, list[str]]:
+    return (new, [f"{place}: {old}"]) if value == old else (value, [])
 
 
 def in_new_words(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-    """Return a configuration with the names of today, and a sentence for each that was an old one.
+    """Return a configuration with the current names of keys and values, and a sentence for each old one.
 
     Raises:
-        InputError: a key stands there under both names.
+        InputError: a key is there under both names.
     """
+    renames: list[tuple[Sequence[str], Change, str, str]] = [
+        (path[:-1], partial(_rename_key, path[-1], new), path[-1], new) for path, new in RENAMED_KEYS.items()
+    ] + [
+        (path, partial(_rename_value, old, new), old, new)
+        for path, values in RENAMED_VALUES.items()
+        for old, new in values.items()
+    ]
     content, sentences = raw, []
-    for path, new in RENAMED.items():
-        content, old_names = _rename(content, path, new)
-        sentences += [
-            f"configuration: {old} is called {new} now: write that, the next version refuses {path[-1]}"
-            for old in old_names
-        ]
+    for path, change, old, new in renames:
+        content, places = _change(content, path, change)
+        if places:
+            more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+            sentences.append(
+                f"configuration: {places[0]}{more} is called {new} now: write that, the next version refuses {old}"
+            )
     return content, sentences

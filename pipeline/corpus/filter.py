@@ -117,7 +117,7 @@ def filter_blocks(
         *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
         LicenseFilter(settings, unit["license"], removed),
         MetadataMaskingStep(fields),
-        TextNormalizer(settings.normalisation),
+        TextNormalizer(settings.normalization),
         LanguageFilter(
             {code: rules.minimum_score for code, rules in languages.items()},
             removed,

@@ -37,7 +37,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     content: dict[str, Any] = {}
     for language, sets in settings.languages.items():
         own, files = files[: len(sets)], files[len(sets) :]
-        texts = read_seed_texts(language, sets, own, settings.normalisation)
+        texts = read_seed_texts(language, sets, own, settings.normalization)
         parts = split_texts(texts)
         weights, gap = train(texts.shares.select(parts.training), texts.good_N[parts.training])
         slope, constant = calibrate(

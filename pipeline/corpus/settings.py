@@ -240,7 +240,7 @@ class Corpus(Settings):
     genres: dict[Genre, dict[str, LanguageRules]] = Field(
         default={}, description="with the preset `genre`: what is changed for the sources of a genre, by language"
     )
-    normalisation: Normalization = Normalization()
+    normalization: Normalization = Normalization()
     language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
     harmful: Harmful = Harmful()
     personal_data: PersonalData = PersonalData()
@@ -321,17 +321,25 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
     license_names: dict[str, str] = {}
     allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")
     languages: dict[str, LanguageRules]
-    normalisation: Normalization = Normalization()
+    normalization: Normalization = Normalization()
     language_model_sha256: str | None = None
     harmful: Harmful = Harmful()
     harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_old_key(cls, written: Any) -> Any:
+        """Accept `normalisation`, as records of the previous version spell the key."""
+        if not isinstance(written, Mapping):
+            return written
+        return {"normalization" if key == "normalisation" else key: value for key, value in written.items()}
+
 
 class QualitySettings(Settings):
     """What the classifiers of a corpus are trained on, by language, and how it is written."""
 
-    normalisation: Normalization
+    normalization: Normalization
     languages: dict[str, list[SeedFile]]
 
 

@@ -44,7 +44,7 @@ class _Reserved:
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = RawTextReader(raw, removed)
         self.filter = OptOutFilter.from_unit(opt_out)
-        self.normalise = TextNormalizer(settings.normalisation)
+        self.normalise = TextNormalizer(settings.normalization)
         self.line_rules = settings.line_rules
         self.mask = PersonalDataMaskingStep(settings.personal_data)
         self.documents = self.bytes = 0

@@ -24,7 +24,7 @@ class ReservedSettings(UnitSettings):
     """How a source is read, and what the filter changes in a text besides judging it."""
 
     broken_share: float = 1.0
-    normalisation: Normalization
+    normalization: Normalization
     line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
     personal_data: PersonalData
     signatures: SignatureSettings

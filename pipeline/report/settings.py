@@ -25,7 +25,7 @@ class Crawler(Settings):
 
     name: str = Field(min_length=1)
     purpose: str = Field(min_length=1)
-    behaviour: str = Field(min_length=1, description="what it does at robots.txt, logins and paywalls")
+    behavior: str = Field(min_length=1, description="what it does at robots.txt, logins and paywalls")
     first_day: datetime.date
     last_day: datetime.date
 
@@ -119,7 +119,7 @@ class Stated:
 
 def _told(entry: Crawler | Generator | str) -> str:
     if isinstance(entry, Crawler):
-        return f"{entry.name}, {entry.first_day} to {entry.last_day}: {entry.purpose}; {entry.behaviour}"
+        return f"{entry.name}, {entry.first_day} to {entry.last_day}: {entry.purpose}; {entry.behavior}"
     if isinstance(entry, Generator):
         return f"{entry.name} of {entry.provider}: {entry.purpose}"
     return entry

@@ -70,7 +70,7 @@ Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 class Rights(Settings):
     """Why a source may be used, and who can be asked about it."""
 
-    basis: Literal["public-domain", "licence", "opt-in-agreement", "statute"]
+    basis: Literal["public-domain", "license", "opt-in-agreement", "statute"]
     holder: str = Field(min_length=1)
     contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
     url: str | None = Field(default=None, description="where the text, the licence, the agreement or the law is found")

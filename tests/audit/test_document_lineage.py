@@ -106,7 +106,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     name = "s/x.jsonl/nl_fiets"
     assert main(["corpus", "lineage", str(run_directory), name]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: licence, holder: someone"]
+    assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: license, holder: someone"]
     assert lines[2].startswith("file x.jsonl (") and lines[2].endswith("unit 0")
     shard, split = id_hash(name) >> 63, "validation" if is_validation_cluster(name, 0.5) else "train"
     assert lines[3:] == [

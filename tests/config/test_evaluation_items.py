@@ -15,7 +15,7 @@ from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 from pipeline.workflow.steps.report import ARTEFACTS
 
-RIGHTS = {"basis": "licence", "holder": "someone"}
+RIGHTS = {"basis": "license", "holder": "someone"}
 SOURCE = {"name": "s", "path": "config/corpus/*.jsonl", "language": "nl", "license": "CC0-1.0", "rights": RIGHTS}
 
 

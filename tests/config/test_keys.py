@@ -1,5 +1,7 @@
 """A key under its old name works as under its new one, and the run says what to write."""
 
+from typing import Any
+
 import pytest
 
 from pipeline.config.keys import in_new_words
@@ -22,6 +24,31 @@ def test_old_names_become_new_ones_wherever_they_stand() -> None:
     ]
     assert raw["corpus"]["main"] == OLD
     assert in_new_words({"corpus": {"main": NEW}}) == ({"corpus": {"main": NEW}}, [])
+
+
+def test_british_spellings_of_keys_and_values_become_american_ones() -> None:
+    def written(basis: str, normalization: str, behavior: str) -> dict[str, Any]:
+        rights = {"basis": basis, "holder": "Staat"}
+        return {
+            "sources": [{"name": "laws", "rights": rights}, {"name": "web", "rights": rights}, {"path": "x"}],
+            "corpus": {"main": {normalization: {"white_space": "keep"}}},
+            "experiments": {"e": {"vary": {f"corpus.{normalization}.punctuation": [True, False]}}},
+            "disclosure": {"crawlers": [{"name": "Spin", behavior: "asks first"}]},
+        }
+
+    content, sentences = in_new_words(written("licence", "normalisation", "behaviour"))
+    assert content == written("license", "normalization", "behavior")
+    assert sentences == [
+        "configuration: corpus.main.normalisation is called normalization now: write that, the next version refuses "
+        "normalisation",
+        "configuration: disclosure.crawlers.Spin.behaviour is called behavior now: write that, the next version "
+        "refuses behaviour",
+        "configuration: experiments.e.vary.corpus.normalisation.punctuation is called "
+        "corpus.normalization.punctuation now: write that, the next version refuses corpus.normalisation.punctuation",
+        "configuration: sources.laws.rights.basis: licence (and 1 more) is called license now: write that, the next "
+        "version refuses licence",
+    ]
+    assert in_new_words(content) == (content, [])
 
 
 def test_both_names_at_once_are_refused() -> None:

@@ -125,7 +125,7 @@ class Chain:
                 source=source,
                 language="nl",
                 license="CC0-1.0",
-                rights=Rights(basis="licence", holder="someone"),
+                rights=Rights(basis="license", holder="someone"),
                 units=1,
                 license_key=self.reading.get("license_key"),
             ),
@@ -138,7 +138,7 @@ class Chain:
         settings = FilterSettings(
             source=source,
             languages=self.corpus.languages,
-            normalisation=self.corpus.normalisation,
+            normalization=self.corpus.normalization,
             harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,

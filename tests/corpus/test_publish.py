@@ -95,7 +95,7 @@ class Published:
         )
 
     def settings(self, **rights: str) -> PublishSettings:
-        described = {"basis": "licence", "holder": "Iemand", "url": "https://voorbeeld.nl/", **rights}
+        described = {"basis": "license", "holder": "Iemand", "url": "https://voorbeeld.nl/", **rights}
         return PublishSettings.model_validate(
             {
                 "run": "proef",
@@ -320,14 +320,14 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("license", "basis", "keep", "shown"),
     [
-        ("CC-BY-4.0", "licence", True, True),
-        ("CC-BY-4.0", "licence", False, False),
-        ("CC-BY-NC-4.0", "licence", True, False),
+        ("CC-BY-4.0", "license", True, True),
+        ("CC-BY-4.0", "license", False, False),
+        ("CC-BY-NC-4.0", "license", True, False),
         ("LicenseRef-Agreement", "opt-in-agreement", True, False),
         ("LicenseRef-Laws", "public-domain", True, True),
-        ("MIT OR Apache-2.0", "licence", True, True),
-        ("MIT OR CC-BY-NC-4.0", "licence", True, True),
-        ("MIT AND CC-BY-NC-4.0", "licence", True, False),
+        ("MIT OR Apache-2.0", "license", True, True),
+        ("MIT OR CC-BY-NC-4.0", "license", True, True),
+        ("MIT AND CC-BY-NC-4.0", "license", True, False),
     ],
 )
 def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:

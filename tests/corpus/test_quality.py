@@ -25,7 +25,7 @@ __all__ = ["seeds"]
 def trained(folder: Path, **languages: list[Any]) -> dict[str, Any]:
     """Train, and return what is written of the evaluation and what the step returns."""
     settings = QualitySettings(
-        normalisation=Normalization(), languages={code: [one for one, _ in sets] for code, sets in languages.items()}
+        normalization=Normalization(), languages={code: [one for one, _ in sets] for code, sets in languages.items()}
     )
     counts = quality.run(
         settings,
@@ -88,7 +88,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
     written = set()
     for threads, order in (("1", 1), ("4", -1)):
         sets = [seeds("good", "good", good[::order]), seeds("bad", "bad", bad[::order])]
-        settings = QualitySettings(normalisation=Normalization(), languages={"nl": [one for one, _ in sets]})
+        settings = QualitySettings(normalization=Normalization(), languages={"nl": [one for one, _ in sets]})
         out = [str(tmp_path / f"model{threads}"), str(tmp_path / f"told{threads}")]
         variables = {f"{name}_NUM_THREADS": threads for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
         command = [sys.executable, "-c", script, settings.model_dump_json(), *(str(path) for _, path in sets), *out]

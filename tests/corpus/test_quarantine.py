@@ -202,7 +202,7 @@ def test_a_part_without_damage_says_what_it_stands_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("share", "quarantine"), [(None, True), (0.0, False), (0.2, True)])
 def test_a_source_says_how_much_of_it_may_be_damaged(share: float | None, quarantine: bool) -> None:
     source: dict[str, Any] = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "MIT"}
-    source["rights"] = {"basis": "licence", "holder": "iemand"}
+    source["rights"] = {"basis": "license", "holder": "iemand"}
     source |= {} if share is None else {"damaged_share": share}
     config = load({"run": {"name": "r"}, "sources": [source]})
     place = {"corpus": "main", "source": "s", "unit": "0"}

@@ -116,7 +116,7 @@ class Source:
         self, listed: str | None, unmatched: int = 0, shared: Sequence[Path] = (), holder: str = "De Krant"
     ) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
-        rights = Rights(basis="licence", holder=holder)
+        rights = Rights(basis="license", holder=holder)
         paths = [] if listed is None else [self.folder / "list.txt"]
         shutil.rmtree(self.folder / "units", ignore_errors=True)
         for path in paths:

@@ -152,7 +152,7 @@ class Case:
         keys = set(SignatureSettings.model_fields)
         step = ReservedSettings(
             source="s",
-            normalisation=corpus.normalisation,
+            normalization=corpus.normalization,
             line_rules=line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
             signatures=SignatureSettings(**corpus.deduplication.model_dump(include=keys)),

@@ -26,7 +26,7 @@ from tests.provenance.authority import Authority
 
 SOURCES = {
     "laws": ("CC0-1.0", "public-domain", "De Grondwet garandeert de grondrechten van iedere ingezetene.\n"),
-    "wiki": ("CC-BY-SA-4.0", "licence", "De polder is een stuk land dat door dijken wordt omringd.\n"),
+    "wiki": ("CC-BY-SA-4.0", "license", "De polder is een stuk land dat door dijken wordt omringd.\n"),
 }
 
 FROZEN = "provenance/frozen/1.json"

@@ -28,7 +28,7 @@ def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
     assert "behind it: 6 jobs, energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
     assert lines[-2:] == [
         "source laws: CC0-1.0, basis: public-domain, holder: Staat",
-        "source wiki: CC-BY-SA-4.0, basis: licence, holder: Staat",
+        "source wiki: CC-BY-SA-4.0, basis: license, holder: Staat",
     ]
 
 

@@ -42,7 +42,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             "holder": "Kingdom of the Netherlands",
             "url": "https://wetten.overheid.nl/",
         },
-        "tales": {"basis": "licence", "holder": HOSTILE, "url": "javascript:alert(1)"},
+        "tales": {"basis": "license", "holder": HOSTILE, "url": "javascript:alert(1)"},
     }
     statistics = {
         "laws": part(1200, {"language": 14, "too_short": 120, "duplicate_lines": 31}, {"exact_duplicate": 9}),

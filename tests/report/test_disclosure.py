@@ -22,7 +22,7 @@ OTHERS = {
     "released": DAY,
     "latest_data": DAY,
     "languages": ["nl", "en"],
-    "crawlers": [Crawler(name="Spin", purpose="law", behaviour="asks", first_day=DAY, last_day=DAY)],
+    "crawlers": [Crawler(name="Spin", purpose="law", behavior="asks", first_day=DAY, last_day=DAY)],
     "synthetic_data": [Generator(name="Maker", provider="Huis", purpose="dialogues")],
 }
 
@@ -61,8 +61,8 @@ def test_what_is_stated_is_told_and_no_longer_asked_for(run_folder: Run, name: s
 
 def test_none_is_an_answer_and_nothing_is_not(run_folder: Run) -> None:
     text = papers(run_folder, disclosure=Disclosure(crawlers=[], synthetic_data=[]))
-    assert "behaviour and period**: none" in text and "Models that generated texts**: none" in text
-    assert "behaviour and period**: not stated (`disclosure.crawlers`)" in papers(run_folder)
+    assert "behavior and period**: none" in text and "Models that generated texts**: none" in text
+    assert "behavior and period**: not stated (`disclosure.crawlers`)" in papers(run_folder)
 
 
 def test_all_answers_together_leave_nothing_open(run_folder: Run) -> None:
@@ -82,7 +82,7 @@ def test_what_is_stated_is_text_and_no_markup(run_folder: Run) -> None:
 
 def configured(tmp_path: Path, evidence: dict[str, str]) -> Config:
     (tmp_path / "a.txt").write_text("Een wet.")
-    rights = {"basis": "licence", "holder": "Staat"}
+    rights = {"basis": "license", "holder": "Staat"}
     source = {"name": "laws", "path": str(tmp_path / "*.txt"), "language": "nl", "license": "CC0-1.0", "rights": rights}
     return load({"run": {"name": "x"}, "sources": [source], "disclosure": {"license_evidence": evidence}})
 

@@ -24,7 +24,7 @@ def hashed(folder: Path, files: dict[str, bytes], unit: int = 0) -> Path:
 
 
 def joined(folder: Path, fingerprints: list[Path], units: int = 1, **changed: Any) -> dict[str, Any]:
-    described = {"license": "CC0-1.0", "rights": Rights(basis="licence", holder="someone")} | changed
+    described = {"license": "CC0-1.0", "rights": Rights(basis="license", holder="someone")} | changed
     settings = ManifestSettings(source="s", language="nl", units=units, **described)
     paths = {"manifest": folder / "manifest.json", "units": folder / "units"}
     shutil.rmtree(paths["units"], ignore_errors=True)
@@ -77,8 +77,8 @@ def test_a_source_without_a_byte_is_refused(tmp_path: Path) -> None:
 LABELS: dict[str, dict[str, Any]] = {
     "licence": {"license": "MIT"},
     "basis": {"rights": Rights(basis="statute", holder="someone")},
-    "holder": {"rights": Rights(basis="licence", holder="another")},
-    "address": {"rights": Rights(basis="licence", holder="someone", url="https://voorbeeld.nl")},
+    "holder": {"rights": Rights(basis="license", holder="another")},
+    "address": {"rights": Rights(basis="license", holder="someone", url="https://voorbeeld.nl")},
 }
 
 

@@ -81,7 +81,7 @@ def test_the_configurations_name_spdx_licences(name: str) -> None:
     [
         ("rights", {**RIGHTS, "basis": "found it"}, "basis"),
         ("rights", {**RIGHTS, "date": "yesterday"}, "date"),
-        ("rights", {"basis": "licence"}, "holder"),
+        ("rights", {"basis": "license"}, "holder"),
         ("dataset", {"name": "nergens/niets"}, "40 hexadecimal digits"),
         ("dataset", {"name": "nergens/niets", "revision": "main"}, "a branch or a tag can change"),
         ("dataset", {"name": "config/corpus"}, "either path or dataset"),

@@ -18,7 +18,7 @@ from pipeline.sources.units import SourceUnits, assign_unit, list_files, listing
 
 
 def source(**described: Any) -> Source:
-    rights = {"basis": "licence", "holder": "someone"}
+    rights = {"basis": "license", "holder": "someone"}
     return Source.model_validate({"name": "s", "language": "nl", "license": "MIT", "rights": rights, **described})
 
 

@@ -255,7 +255,7 @@ def _read_texts(seeds: SeedFile, path: Path, normalise: TextNormalizer) -> Itera
 
 
 def read_seed_texts(
-    language: str, sets: Sequence[SeedFile], files: Sequence[Path], normalisation: Normalization
+    language: str, sets: Sequence[SeedFile], files: Sequence[Path], normalization: Normalization
 ) -> SeedTexts:
     """Return what the texts of some files are known by; near copies are one text.
 
@@ -265,7 +265,7 @@ def read_seed_texts(
     Raises:
         InputError: a file has no text, a text is good and bad, or a class has too few different texts.
     """
-    normalise, stop_words = TextNormalizer(normalisation), hash_texts(FUNCTION_WORDS.get(language, []))[0]
+    normalise, stop_words = TextNormalizer(normalization), hash_texts(FUNCTION_WORDS.get(language, []))[0]
     seen: dict[bytes, int] = {}
     signatures: list[list[int]] = []
     numbers: list[int] = []

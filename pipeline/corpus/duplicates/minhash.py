@@ -374,5 +374,5 @@ class NgramSetReader:
                     continue
                 for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=["text"]):
                     inside = slice(*np.searchsorted(rows, [first, first + len(batch)]))
-                    yield from batch.column("text").take(pa.values(rows[inside] - first)).to_pylist()
+                    yield from batch.column("text").take(pa.array(rows[inside] - first)).to_pylist()
                     first += len(batch)

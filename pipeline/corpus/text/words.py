@@ -240,7 +240,3 @@ def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> 
 def cache_words(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
     """Let `split` return these words for a text that was made of lines of the last one."""
     _cached_splitter(splitter, language if splitter == "spacy" else "").remember(text, words)
-
-
-def clear_word_cache() -> None:
-    _cached_splitter.cache_clear()

@@ -106,7 +106,7 @@ def corpus_quality(config: Config, i: Wildcards) -> Settings:
         ]
         for language, seeds in sorted(section.quality.items())
     }
-    return QualitySettings(normalisation=section.normalisation, languages=languages)
+    return QualitySettings(normalization=section.normalization, languages=languages)
 
 
 def corpus_equal_keys(config: Config, i: Wildcards) -> Settings:

@@ -132,7 +132,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, model: Path) 
 
 def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path) -> None:
     def settings(path: Path) -> FilterSettings:
-        rights = {"basis": "licence", "holder": "someone"}
+        rights = {"basis": "license", "holder": "someone"}
         source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
         corpus = {"main": {"harmful": {"word_lists": [{"name": "b", "path": str(path)}]}}}
         config = load({"run": {"name": "x"}, "sources": [source | {"rights": rights}], "corpus": corpus})

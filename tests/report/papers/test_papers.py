@@ -208,11 +208,11 @@ def test_the_self_assessment_counts_what_each_paper_rests_on(run_folder: Run) ->
     [
         ("public-domain", None, None, "2.6"),
         ("opt-in-agreement", None, None, "2.2"),
-        ("licence", "https://voorbeeld.nl/", None, "2.1"),
-        ("licence", "https://voorbeeld.nl/", "crawled", "2.3"),
-        ("licence", None, "third-party", "2.2"),
-        ("licence", None, "user", "2.4"),
-        ("licence", None, "synthetic", "2.5"),
+        ("license", "https://voorbeeld.nl/", None, "2.1"),
+        ("license", "https://voorbeeld.nl/", "crawled", "2.3"),
+        ("license", None, "third-party", "2.2"),
+        ("license", None, "user", "2.4"),
+        ("license", None, "synthetic", "2.5"),
     ],
 )
 def test_each_source_stands_in_one_section_by_its_rights_or_as_stated(
@@ -269,8 +269,8 @@ def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> No
 
 def test_lists_of_the_provider_are_told_and_an_empty_one_is_an_answer(run_folder: Run) -> None:
     day = datetime.date(2026, 5, 4)
-    spin = Crawler(name="Spin", purpose="laws", behaviour="asks first", first_day=day, last_day=day)
-    title = "Crawlers, their purpose, behaviour and period"
+    spin = Crawler(name="Spin", purpose="laws", behavior="asks first", first_day=day, last_day=day)
+    title = "Crawlers, their purpose, behavior and period"
     folder = written(run_folder, crawlers=[spin])
     told = "Spin, 2026-05-04 to 2026-05-04: laws; asks first"
     assert answer(folder, "training-content-summary", title)["text"] == told
