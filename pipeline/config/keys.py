@@ -58,7 +58,7 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
 
 
 # By the path of a key, * for any name or entry of a list, its new name.
-RENAMED_KEYS = {
+RENAMED_KEYS: dict[tuple[str, ...], str] = {
     ("corpus", "*", "deduplication", "buckets"): "bands",
     ("corpus", "*", "deduplication", "hashes_per_bucket"): "rows",
     ("corpus", "*", "normalisation"): "normalization",

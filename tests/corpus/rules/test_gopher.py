@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repeated_ngrams
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.words import clear_word_cache, word_tokenize
+from pipeline.corpus.text.words import _cached_splitter, word_tokenize
 from tests.corpus.rules.peers import stock
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
@@ -183,7 +183,7 @@ def test_words_are_split_once(texts: dict[str, str], monkeypatch: pytest.MonkeyP
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
     monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
-    clear_word_cache()
+    _cached_splitter.cache_clear()
     assert ours(texts["nl_water"], DUTCH) == (True, True)
     assert sorted(" ".join(calls).split()) == sorted(set(texts["nl_water"].split()))
-    clear_word_cache()
+    _cached_splitter.cache_clear()

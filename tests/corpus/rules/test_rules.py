@@ -28,7 +28,7 @@ from pipeline.corpus.rules.settings import C4, NordicPile, Quality
 from pipeline.corpus.rules.web_text import C4Quality, NordicPileQuality
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.splitters import nltk_tokenizer, spacy_tokenizer
-from pipeline.corpus.text.words import WordSequence, clear_word_cache, split_words, word_tokenize
+from pipeline.corpus.text.words import WordSequence, _cached_splitter, split_words, word_tokenize
 from pipeline.workflow.steps import step_settings
 from tests.corpus.rules.peers import agreement, our_decisions, their_decisions
 from tests.corpus.rules.test_gopher import demonstration_texts
@@ -150,7 +150,7 @@ def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pyte
     assert document.text == f"{texts['nl_water']}\n{texts['nl_bakker']}"
     assert document.metadata["dropped_lines"] == {"no_terminal_punctuation": 2, "policy": 1, "javascript": 1}
     kept = split_words(document.text)
-    clear_word_cache()
+    _cached_splitter.cache_clear()
     fresh = split_words(document.text)
     assert kept.words_L.tolist() == fresh.words_L.tolist() and kept.lengths_W.tolist() == fresh.lengths_W.tolist()
 
@@ -225,7 +225,7 @@ def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
     monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
-    clear_word_cache()
+    _cached_splitter.cache_clear()
     rules = DUTCH.model_copy(
         update={
             "c4": C4(minimum_sentences=1),
@@ -237,7 +237,7 @@ def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.
     found: list[Any] = rule_blocks({"nl": rules})
     assert len(found) == 5 and all(block.filter(document) is True for block in found)
     assert sorted(" ".join(calls).split()) == sorted({"Menu", *texts["nl_water"].split()})
-    clear_word_cache()
+    _cached_splitter.cache_clear()
 
 
 def test_presets() -> None:
