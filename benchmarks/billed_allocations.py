@@ -23,7 +23,7 @@ import yaml
 
 from pipeline.config.configuration import Config, load
 from pipeline.slurm.executor.job_requests import ResourceRequest, count_allocations, pack_jobs
-from pipeline.slurm.resources import Requests
+from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
 
 MEASURED_BYTES = 63.7e6
@@ -71,7 +71,7 @@ class Bill:
 
     def __init__(self, machine: str, units: int, mean_bytes: float, shards: int, spread: float) -> None:
         self.config = configuration(machine, units, shards)
-        self.requests = Requests(self.config, Dag(self.config))
+        self.requests = StepResources(self.config, Dag(self.config))
         self.shards = shards
         chance = random.Random(42)
         self.sizes = {str(n): max(mean_bytes * chance.gauss(1, spread), mean_bytes / 10) for n in range(units)}

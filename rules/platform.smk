@@ -5,9 +5,9 @@ import atexit
 from pipeline.slurm import job_environment, platform_check
 from pipeline.slurm.job_environment import JobModules
 from pipeline.workflow import dry_run, preflight
-from pipeline.workflow.snakemake_internals import Workflow
+from pipeline.workflow.snakemake_internals import SnakemakeWorkflow
 
-snakemake_workflow = Workflow(workflow)
+snakemake_workflow = SnakemakeWorkflow(workflow)
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:
@@ -29,7 +29,7 @@ def refuse_what_is_missing():
         for wildcards, resources in snakemake_workflow.jobs_to_run("pretrain_segment")
     }
     try:
-        platform_check.refuse_run(
+        platform_check.check_run(
             run,
             slurm=snakemake_workflow.submits_to_slurm,
             modules=snakemake_workflow.loads_modules,
@@ -37,7 +37,7 @@ def refuse_what_is_missing():
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
-    for hint in preflight.hints(run, launched):
+    for hint in preflight.find_hints(run, launched):
         logger.warning(hint)
 
 

@@ -8,7 +8,7 @@ from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_host
 
 try:
-    executor_host.register(run.slurm, run.directory, PREFIX)
+    executor_host.register_executor(run.slurm, run.directory, PREFIX)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -16,18 +16,18 @@ except InputError as error:
 onstart:
     refuse_what_is_missing()
     os.environ[frozen.VARIABLE] = frozen.freeze(run.directory, frozen_now)
-    executor_host.record_start(workflow, run.directory)
+    executor_host.record_submissions(workflow, run.directory)
 
 
 onsuccess:
-    accounting.end(run.directory, logger.warning)
+    accounting.finish_accounting(run.directory, logger.warning)
     if snakemake_workflow.has_job("provenance_crate"):
         print(f"report: {dag.file(REPORT_PAGE)}")
         print(f"crate sha256: {sha256_of(Path(dag.file(CRATE)))}")
 
 
 onerror:
-    accounting.end(run.directory, logger.warning)
+    accounting.finish_accounting(run.directory, logger.warning)
     logger.warning(
         "what is done stays; the same command goes on from here, once what failed is mended"
     )

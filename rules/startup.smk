@@ -6,17 +6,17 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from pipeline.core.errors import InputError
-from pipeline.slurm import job_environment, takeover
-from pipeline.workflow.snakemake_internals import MEMORY
-from pipeline.workflow.stale_records import Stale
+from pipeline.slurm import job_environment, invocations
+from pipeline.workflow.snakemake_internals import MEMORY_FOLDER
+from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup, load_run
 
 
 def settle(dead):
     """Wait for jobs of starts that were killed, and for those of other hosts."""
-    takeover.take_over(run.directory, logger.warning)
+    invocations.wait_for_killed_invocations(run.directory, logger.warning)
     if any(not holder.is_mine for holder in dead):
-        takeover.wait_for_remote_steps(run.directory, logger.warning)
+        invocations.wait_for_remote_steps(run.directory, logger.warning)
 
 
 startup = Startup(
@@ -25,21 +25,21 @@ startup = Startup(
 profiles = Path(workflow.basedir).glob("workflow/profiles/*/*.yaml")
 try:
     run = load_run(config, [*workflow.configfiles, *profiles])
-    dag = startup.plan(
+    dag = startup.build_dag(
         run,
         lambda run: job_environment.image_environments(
             run.platform, run.run.environment
         ),
     )
-    startup.lock(run, settle)
-    stale = Stale(dag, MEMORY)
-    frozen_now = startup.freeze(
+    startup.lock_run(run, settle)
+    stale = StaleRecords(dag, MEMORY_FOLDER)
+    frozen_now = startup.take_snapshot(
         dag,
         config,
         lambda last: job_environment.describe_image(
             run.platform, last, hashed=startup.executes
         ),
     )
-    startup.forget_stale(dag, stale)
+    startup.delete_stale_records(dag, stale)
 except InputError as error:
     raise WorkflowError(str(error)) from None

@@ -1,6 +1,6 @@
 """The rules of the steps, each made from its declaration in pipeline/workflow/steps."""
 
-from pipeline.slurm.resources import Requests
+from pipeline.slurm.resources import StepResources
 from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS
 
@@ -19,7 +19,7 @@ wildcard_constraints:
     step="[0-9]+",
 
 
-requests = Requests(run, dag)
+requests = StepResources(run, dag)
 behind = CheckpointInputs(dag, stale, checkpoints, startup)
 factory = RuleFactory(dag, requests, requests.units, behind, lambda: supervisor)
 # Functions, because Snakemake reads a command when its job runs, and the variable of a loop then has its last value.

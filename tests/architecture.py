@@ -140,7 +140,7 @@ def stages() -> str:
     lines = ["| stage | steps, in their order, and what each has one job for |", "|---|---|"]
     for stage in STAGES:
         of_stage = [step for step in STEPS.values() if step.stage == stage]
-        last = {step.name: (step.per.wildcards or ("run",))[-1] for step in of_stage}
+        last = {step.name: (step.instances.wildcards or ("run",))[-1] for step in of_stage}
         lines.append(f"| {stage} | {', '.join(f'{name} ({NOUNS.get(one, one)})' for name, one in last.items())} |")
     return "\n".join(lines) + "\n"
 

@@ -118,19 +118,19 @@ def spelled(node: ast.AST) -> str:
     return UNKNOWN
 
 
-def texts(node: ast.AST, is_seen: bool = False) -> Iterator[tuple[int, str]]:
+def texts(node: ast.AST, is_tracked: bool = False) -> Iterator[tuple[int, str]]:
     """Yield line and spelling of the texts and paths below a node, without docstrings.
 
     Args:
-        is_seen: whether the node is a part of a text or path that was yielded.
+        is_tracked: whether the node is a part of a text or path that was yielded.
     """
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     text = spelled(node)
-    if text != UNKNOWN and not is_seen:
+    if text != UNKNOWN and not is_tracked:
         yield node.lineno, text  # type: ignore[attr-defined]  # each that has a spelling has a line
     for child in ast.iter_child_nodes(node):
-        yield from texts(child, is_seen=text != UNKNOWN and spelled(child) != UNKNOWN)
+        yield from texts(child, is_tracked=text != UNKNOWN and spelled(child) != UNKNOWN)
 
 
 def spells_a_path() -> re.Pattern[str]:

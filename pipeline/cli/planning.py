@@ -11,7 +11,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
 from pipeline.plan.settings import EstimateSettings
 from pipeline.slurm.corpus_plan import CorpusPlan
-from pipeline.workflow.memory_plan import memory_lines
+from pipeline.workflow.memory_plan import format_memory_plan
 from pipeline.workflow.steps import step_settings
 
 
@@ -27,7 +27,7 @@ def print_plan(configuration: Path, data: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(estimated)
         return
-    print("\n".join([plan_table(estimated), "", *time_lines(estimated), "", *memory_lines(config)]))
+    print("\n".join([plan_table(estimated), "", *time_lines(estimated), "", *format_memory_plan(config)]))
     try:
         lines = corpus_lines(CorpusPlan(config).plan())
     except InputError as error:  # models can be planned where the texts are not available

@@ -1,12 +1,12 @@
-"""What the jobs of a run have cost by Slurm's books: one file for each, written when the job is over.
+"""Collect what the jobs of a run have cost by Slurm's accounting: one file for each job that is over.
 
 `polder accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
-snakemake has submitted for the run on this cluster, failed ones and all that was put back into the queue included:
-every cluster counts its jobs from 1. What is written is written once, but for an energy that is not there yet
-(`energy_final` is false): it is asked for again. The folder `books` there has the tables of meters that the
-configuration names, and `problems.json` says what could not be asked the last time: one source takes nothing from the
-others. Like the attempts they grow after the report and the crate are written, so they lie outside of the crate; what
-the report says of them stands in it. A run without Slurm and without such tables has none.
+snakemake has submitted for the run on this cluster, failed and requeued ones included. The name has the cluster because
+every cluster counts its jobs from 1. A file is written once, unless its energy is not known yet (`energy_final` is
+false): then the meters are queried again. The folder `books` has the tables of the meters that the configuration names.
+`problems.json` lists what the last query could not read; one source that fails does not affect the others. The files
+grow after the report and the crate are written, so they are not part of the crate. A run without Slurm and meter tables
+has none.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
 from pipeline.job import frozen
 from pipeline.provenance.evidence import attest
-from pipeline.slurm import job_energy, sacct, takeover
+from pipeline.slurm import invocations, job_energy, sacct
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
-from pipeline.slurm.takeover import SlurmInvocation
-from pipeline.slurm.values import list_hosts
+from pipeline.slurm.invocations import SlurmInvocation
+from pipeline.slurm.output_parsing import list_hosts
 
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
 
 
 def query_processors() -> dict[str, int]:
-    """Return how many logical processors each node of this cluster has; nothing where Slurm does not say."""
+    """Return the number of logical processors of each node of this cluster; empty if Slurm does not answer."""
     words = ["sinfo", "--noheader", "--Node", "--format=%N|%c"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
@@ -57,7 +57,7 @@ def query_processors() -> dict[str, int]:
 
 
 def has_whole_nodes(job: sacct.AccountedJob, node_processors: dict[str, int]) -> bool | None:
-    """Return whether a job had all processors of its nodes, so that their energy is its own; None if nobody knows."""
+    """Return whether a job had all processors of its nodes, so that their energy is its own; None if unknown."""
     had = [allocation for allocation in job.allocations if allocation.node_list]
     if not node_processors or not had:
         return None
@@ -70,32 +70,32 @@ def has_whole_nodes(job: sacct.AccountedJob, node_processors: dict[str, int]) ->
 def describe_job(
     cluster: str | None, job: sacct.AccountedJob, cost: job_energy.JobEnergy, whole_nodes: bool | None
 ) -> dict[str, Any]:
-    """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
-    of_ear = [book for book in cost.books if any(reading.meter == METER for reading in book.readings)]
-    nodes = job_energy.node_energies(of_ear) or None
-    told = job.allocations
-    measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
-    billed = [part.billing * part.elapsed_seconds for part in told if part.billing is not None]
-    peaks = [allocation.peak_memory_bytes for allocation in told if allocation.peak_memory_bytes is not None]
+    """Return the accounting of a job: its allocations, their sums, and the energy that Slurm and EAR measured."""
+    ear_readings = [book for book in cost.readings if any(reading.meter == METER for reading in book.readings)]
+    nodes = job_energy.node_energies(ear_readings) or None
+    allocations = job.allocations
+    measured = [allocation.energy_joules for allocation in allocations if allocation.energy_joules is not None]
+    billed = [part.billing * part.elapsed_seconds for part in allocations if part.billing is not None]
+    peaks = [allocation.peak_memory_bytes for allocation in allocations if allocation.peak_memory_bytes is not None]
     return {
         "cluster": cluster,
         "job": job.job,
         "comment": job.comment,
-        "cause": told[-1].cause,
-        "allocations": [{**allocation.model_dump(), "cause": allocation.cause} for allocation in told],
+        "cause": allocations[-1].cause,
+        "allocations": [{**allocation.model_dump(), "cause": allocation.cause} for allocation in allocations],
         "whole_nodes": whole_nodes,
         "ear": None if nodes is None else [{**node.model_dump(), "joules": node.joules} for node in nodes],
-        "books": [book.model_dump(mode="json") for book in cost.books],
+        "books": [book.model_dump(mode="json") for book in cost.readings],
         "energy_final": cost.final,
         "energy_problems": cost.problems,
         "total": {
-            "allocations": len(told),
-            "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in told),
-            "cpu_seconds": round(sum(allocation.cpu_seconds for allocation in told), 3),
-            "allocated_cpu_seconds": sum(allocation.allocated_cpu_seconds for allocation in told),
-            "billed_unit_seconds": sum(billed) if len(billed) == len(told) else None,
-            "node_seconds": sum(allocation.elapsed_seconds * allocation.nodes for allocation in told),
-            "gpu_seconds": sum(allocation.elapsed_seconds * allocation.gpus for allocation in told),
+            "allocations": len(allocations),
+            "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in allocations),
+            "cpu_seconds": round(sum(allocation.cpu_seconds for allocation in allocations), 3),
+            "allocated_cpu_seconds": sum(allocation.allocated_cpu_seconds for allocation in allocations),
+            "billed_unit_seconds": sum(billed) if len(billed) == len(allocations) else None,
+            "node_seconds": sum(allocation.elapsed_seconds * allocation.nodes for allocation in allocations),
+            "gpu_seconds": sum(allocation.elapsed_seconds * allocation.gpus for allocation in allocations),
             "peak_memory_bytes": max(peaks, default=None),
             "slurm_energy_joules": sum(measured) if measured else None,
             "slurm_energy_allocations": len(measured),
@@ -104,15 +104,15 @@ def describe_job(
     }
 
 
-def _known(paths: list[Path], prefix: str) -> tuple[set[str], set[str]]:
-    """Return the jobs that are written, and those of them whose energy is not final."""
+def _list_written_jobs(paths: list[Path], prefix: str) -> tuple[set[str], set[str]]:
+    """Return the jobs that have a file, and those of them whose energy is not final."""
     late = {path for path in paths if '"energy_final": false' in path.read_text(encoding="utf-8", errors="replace")}
     known, unsure = ({path.stem.removeprefix(prefix) for path in some} for some in (paths, late))
     return known, unsure
 
 
-def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.AccountedJob]:
-    """Return the jobs that are not written yet, once the database knows that all that are over are so."""
+def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.AccountedJob]:
+    """Return the jobs without a file, once the database knows the end of every job that is over."""
     problem: InputError | None = None
     for attempt in range(TRIES):
         time.sleep(SECONDS_BETWEEN if attempt else 0)
@@ -123,7 +123,7 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
             continue
         problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
         # Where Slurm does not answer, what the database has is all that anybody can wait for.
-        queued = takeover.query_jobs(names, ended=True)
+        queued = invocations.query_jobs(names, ended=True)
         alive = {number for number, job in (queued or {}).items() if job.state in UNFINISHED_STATES}
         if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
@@ -132,75 +132,75 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
     return jobs
 
 
-def _collect(
-    folder: Path, cluster: str | None, begun: list[takeover.SlurmInvocation], has_ear: bool
+def _collect_cluster(
+    folder: Path, cluster: str | None, begun: list[invocations.SlurmInvocation], has_ear: bool
 ) -> tuple[int, list[str]]:
-    """Write the files of the jobs of these starts, which have the same cluster; return how many, and what is wrong.
+    """Write the files of the jobs of invocations on one cluster; return how many are new, and the problems.
 
-    Where the cluster of a start is not known, the names of its files are without it.
+    If the cluster of an invocation is unknown, the names of its files omit it.
     """
     prefix = f"{cluster}." if cluster else ""
-    known, late = _known([*folder.glob(f"{prefix}[!.]*.json")], prefix)
+    known, late = _list_written_jobs([*folder.glob(f"{prefix}[!.]*.json")], prefix)
     since = min(datetime.fromisoformat(start.started) for start in begun) - timedelta(minutes=1)
-    jobs = _ask([start.name for start in begun], since, known - late)
+    jobs = _query_ended_jobs([start.name for start in begun], since, known - late)
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
     if not over:
         return 0, []
     node_processors = query_processors()
-    told = job_energy.query_meters(over, ear_expected=has_ear)
+    answers = job_energy.query_meters(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"
         before = ExternalReadingsFile.model_validate_json(path.read_bytes()).books if number in late else []
-        cost = job_energy.job_energy(jobs[number], told, whole_nodes, time.time(), before)
+        cost = job_energy.job_energy(jobs[number], answers, whole_nodes, time.time(), before)
         write_json(path, describe_job(cluster, jobs[number], cost, whole_nodes))
-    unplaced = [problem for problem in told.problems if not re.search(r"\bjob \d", problem)]
-    return len({*over} - known), [*told.failures, *unplaced]
+    unplaced = [problem for problem in answers.problems if not re.search(r"\bjob \d", problem)]
+    return len({*over} - known), [*answers.failures, *unplaced]
 
 
-def collect_accounting(run_directory: Path, say: Callable[[str], None] = lambda sentence: None) -> int:
-    """Write the files of the jobs of this cluster that are over, and the tables of meters; return how many are new.
+def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda sentence: None) -> int:
+    """Write the files of the ended jobs of this cluster, and the tables of meters; return how many are new.
 
-    A job whose energy is not final is written again. A source that does not answer, or that is not what it should be,
-    is a sentence that is said and kept in `problems.json`; the others are written all the same.
+    A job whose energy is not final is written again. A source that fails is reported and listed in `problems.json`;
+    the other sources are written.
 
     Raises:
-        InputError: the configuration of the run has no sense.
+        InputError: the configuration of the run is not valid.
     """
     settings, platform_has_ear = load_energy_settings(run_directory)
-    begun: dict[str | None, list[takeover.SlurmInvocation]] = {}
-    for start in takeover.load_invocations(run_directory):
+    begun: dict[str | None, list[invocations.SlurmInvocation]] = {}
+    for start in invocations.load_invocations(run_directory):
         begun.setdefault(start.cluster, []).append(start)
     problems = write_meter_tables(run_directory, settings, [start for some in begun.values() for start in some])
-    here, written = takeover.query_cluster_name() if begun else None, 0
+    here, written = invocations.query_cluster_name() if begun else None, 0
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
             try:
-                new, wrong = _collect(run_directory / layout.ACCOUNTING, cluster, of_cluster, platform_has_ear)
+                new, wrong = _collect_cluster(run_directory / layout.ACCOUNTING, cluster, of_cluster, platform_has_ear)
             except InputError as error:
                 new, wrong = 0, [str(error)]
             written, problems = written + new, problems + wrong
     for problem in problems:
-        say(problem)
+        warn(problem)
     if begun or problems or (run_directory / layout.ACCOUNTING_PROBLEMS).exists():
         (run_directory / layout.ACCOUNTING_PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
         write_json(
             run_directory / layout.ACCOUNTING_PROBLEMS,
-            {"asked": takeover.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
+            {"asked": invocations.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
         )
     return written
 
 
-def end(run_directory: Path, say: Callable[[str], None]) -> None:
-    """Write down what the jobs of this snakemake have cost, and that it leaves none of them to the next one."""
-    if takeover.current is None:
+def finish_accounting(run_directory: Path, warn: Callable[[str], None]) -> None:
+    """Write what the jobs of this invocation have cost, and that none of them is left to the next invocation."""
+    if invocations.current_invocation is None:
         return
     try:
-        if takeover.query_jobs([takeover.current.name]) == {}:
-            takeover.current.end(run_directory)
-        collect_accounting(run_directory, say)
+        if invocations.query_jobs([invocations.current_invocation.name]) == {}:
+            invocations.current_invocation.end(run_directory)
+        collect_accounting(run_directory, warn)
     except InputError as error:
-        say(str(error))
+        warn(str(error))
 
 
 def update_accounting(run_directory: Path) -> None:
@@ -212,21 +212,21 @@ def update_accounting(run_directory: Path) -> None:
         InputError: the section `energy` of the run is invalid, or the log of attestations was changed.
     """
     written = collect_accounting(
-        run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
+        run_directory, lambda problem: print(f"accounting is incomplete: {problem}", file=sys.stderr)
     )
     if (run_directory / layout.PUBLIC_KEY).is_file() and KEY not in os.environ:
-        print("the next start of snakemake signs what is new here: it has the key", file=sys.stderr)
+        print("the next snakemake, which has the key, signs the new files", file=sys.stderr)
     else:
         attest(run_directory)
     if written:
-        print(f"{written} more jobs of Slurm are accounted for in {run_directory / layout.ACCOUNTING}")
+        print(f"{written} more Slurm jobs are in {run_directory / layout.ACCOUNTING}")
 
 
 def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
-    """Return the section `energy` of the run as it was last started, and whether its platform has EAR.
+    """Return the section `energy` of the last invocation of the run, and whether its platform has EAR.
 
     Raises:
-        InputError: the section has no sense, or there is no such platform.
+        InputError: the section is not valid, or there is no such platform.
     """
     content: dict[str, Any] = (frozen.newest(run_directory) or {}).get("configuration") or {}
     try:
@@ -237,36 +237,36 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
     return settings, bool(platform and described(str(platform)).ear)
 
 
-def _began(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
-    """Return when the run began, in seconds of Unix time, by its starts and its meters; None where neither says."""
+def _run_start(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
+    """Return when the run began, in Unix seconds, by its invocations and its meters; None if neither is known."""
     moments = [datetime.fromisoformat(start.started).timestamp() for start in begun]
     for path in (run_directory / layout.READINGS).glob("*.jsonl"):
         try:
             with path.open(encoding="utf-8") as lines:
                 moments.append(MeterInterval.model_validate_json(next(lines)).started)
         except (OSError, ValueError, StopIteration):
-            continue  # the account says what is wrong with it
+            continue  # the energy accounting reports the problem
     return min(moments, default=None)
 
 
-def _read(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
-    """Return what all readers find; a table that cannot be read is a sentence."""
-    books: list[ExternalReading] = []
+def _read_tables(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
+    """Return the readings of all readers; a table that cannot be read becomes a problem."""
+    readings: list[ExternalReading] = []
     problems: list[str] = []
     for read in readers:
         try:
-            found = read()
+            table = read()
         except InputError as error:
             problems.append(str(error))
             continue
-        books += found
-        problems += found.problems
-    return ExternalReadings(books, problems)
+        readings += table
+        problems += table.problems
+    return ExternalReadings(readings, problems)
 
 
 def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
-    """Write the books of the tables that the settings name, and return what is wrong with them, in sentences."""
-    since, until = _began(run_directory, begun), time.time()
+    """Write the readings of the meter tables that the settings name, and return the problems as sentences."""
+    since, until = _run_start(run_directory, begun), time.time()
     kinds: dict[str, list[Callable[[], ExternalReadings]]] = {
         "ear_files": [partial(read_ear, Path(file)) for file in settings.ear_files],
         "smart_meters": [partial(read_smart_meter, meter, since=since, until=until) for meter in settings.smart_meters],
@@ -277,9 +277,9 @@ def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmI
         if not readers:
             path.unlink(missing_ok=True)
             continue
-        found = _read(readers)
+        tables = _read_tables(readers)
         path.parent.mkdir(parents=True, exist_ok=True)
-        books = [book.model_dump(mode="json") for book in found]
-        write_json(path, {"books": books, "problems": found.problems})
-        problems += found.problems
+        readings = [reading.model_dump(mode="json") for reading in tables]
+        write_json(path, {"books": readings, "problems": tables.problems})
+        problems += tables.problems
     return problems

@@ -1,7 +1,7 @@
-"""What the stages sources and corpus will need, before their first job: text, jobs, memory, hours, disk.
+"""Estimate text, jobs, memory, hours and disk of the stages sources and corpus before their first job.
 
-Jobs, and what each asks for, are those of the run itself. Text is told by the beginnings of files, time by measured
-rates; both are estimates, and the most: as if nothing were removed.
+Jobs and their requests are those of the run. Text is estimated by the first bytes of files, time by measured rates.
+Both are upper estimates: no document counts as removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.config.configuration import Config
 from pipeline.forecast.corpus_size import Expected, documents_allowed, expected, memory_needed
 from pipeline.forecast.text_rates import JOINING, Rate, rates_of
 from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
-from pipeline.slurm.resources import HOLD_KEYS, Requests
+from pipeline.slurm.resources import STEPS_HOLDING_KEYS, StepResources
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 
@@ -26,11 +26,11 @@ MEGABYTE = 1_000_000
 
 
 class CorpusPlan:
-    """Counts and sums up one configuration, whose sources are looked into once."""
+    """Estimates the corpora of one configuration; its sources are sampled once."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.requests = Requests(config, Dag(config))
+        self.requests = StepResources(config, Dag(config))
         self.rates, self.rates_by = rates_of([config.directory, *map(Path, config.emissions.calibration)])
         self.sources = {source.name: expected(config.source_units(source.name)) for source in config.sources}
         partitions = config.platform.partitions
@@ -39,7 +39,7 @@ class CorpusPlan:
         self.problems: list[str] = []
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan as JSON: `problems` says in sentences what will not fit, and the way out."""
+        """Return the plan as JSON; `problems` lists what does not fit, and what to do."""
         corpora = {name: self._corpus(name) for name in self.config.corpus}
         sources = {"steps": self._steps("sources", {})}
         disk = [bytes for corpus in corpora.values() for bytes in (corpus["disk_bytes"] or {}).values()]
@@ -49,7 +49,7 @@ class CorpusPlan:
         if sum(disk) > free_bytes:
             self.problems.append(
                 f"the corpora and tokens may take {sum(disk) / 1e9:.3g} GB and {free_bytes / 1e9:.3g} GB are free in "
-                f"{folder}: let run.results name a folder with more"
+                f"{folder}: set run.results to a folder with more"
             )
         return {
             "label": "estimated",
@@ -98,59 +98,61 @@ class CorpusPlan:
         return found
 
     def _steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Return of each step of a stage that has jobs what they are and ask for."""
+        """Return the jobs and requests of each step of a stage that has jobs."""
         found = {}
         for name, step in STEPS.items():
             if step.stage != of_stage:
                 continue
-            instances = [dict(zip(step.per.wildcards, job, strict=True)) for job in step.per.jobs(self.config)]
+            instances = [
+                dict(zip(step.instances.wildcards, job, strict=True)) for job in step.instances.jobs(self.config)
+            ]
             jobs = [job for job in instances if fixed.items() <= job.items()]
             if jobs:
                 found[name] = self._step(name, jobs)
         return found
 
     def _step(self, name: str, jobs: list[dict[str, str]]) -> dict[str, Any]:
-        asked = [
+        requests = [
             {key: value(job, attempt=1) if callable(value) else value for key, value in self.requests(name).items()}
             for job in jobs
         ]
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "jobs": len(jobs),
-            "submissions": self._submissions(name, asked),
-            "cores": max(one["cpus_per_task"] for one in asked),
-            "memory_bytes": max(one["mem_mb"] for one in asked) * MEGABYTE,
-            "time_limit_seconds": max(one["runtime"] for one in asked) * 60,
+            "submissions": self._submissions(name, requests),
+            "cores": max(one["cpus_per_task"] for one in requests),
+            "memory_bytes": max(one["mem_mb"] for one in requests) * MEGABYTE,
+            "time_limit_seconds": max(one["runtime"] for one in requests) * 60,
         }
         shares = self.config.corpus[jobs[0]["corpus"]].deduplication.jobs if "corpus" in jobs[0] else 1
         rate = self.rates.get(JOINING if name == "corpus.find_duplicates" and shares > 1 else name)
         taken = []
-        for job, one in zip(jobs, asked, strict=True):
+        for job, one in zip(jobs, requests, strict=True):
             if rate is None or not self._is_known(job):
-                self._fits(name, job, None)
+                self._check_limits(name, job, None)
                 continue
             taken.append(self._seconds(name, rate, job, one["cpus_per_task"]))
-            self._fits(name, job, taken[-1][1][1])
+            self._check_limits(name, job, taken[-1][1][1])
         if len(taken) == len(jobs):
             for end, label in enumerate(("low", "high")):
                 cpu, longest = sum(one[end][0] for one in taken), max(one[end][1] for one in taken)
-                told[f"{label}_core_seconds"] = cpu
-                told[f"{label}_seconds"] = max(longest, cpu / self.cores if self.cores else 0)
-        return told
+                summary[f"{label}_core_seconds"] = cpu
+                summary[f"{label}_seconds"] = max(longest, cpu / self.cores if self.cores else 0)
+        return summary
 
-    def _submissions(self, name: str, asked: list[dict[str, Any]]) -> int | None:
-        """Return how many jobs of Slurm they are where all are ready together; None where it is not known."""
+    def _submissions(self, name: str, requests: list[dict[str, Any]]) -> int | None:
+        """Return the number of Slurm jobs if all are ready together; None if it is unknown."""
         if self.partition is None:
             return None
-        return 0 if STEPS[name].is_local else len(pack_jobs([_request(one) for one in asked]))
+        return 0 if STEPS[name].is_local else len(pack_jobs([_resource_request(one) for one in requests]))
 
     def _is_known(self, job: Mapping[str, str]) -> bool:
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
         return all(self.sources[name] is not None for name in names)
 
     def _seconds(self, name: str, rate: Rate, job: Mapping[str, str], cores: int) -> list[tuple[float, float]]:
-        """Return at least and at most the CPU seconds of a job, and the seconds that it takes on its cores."""
+        """Return low and high estimates of a job: its CPU seconds, and the seconds on its cores."""
         need = STEPS[name].need
-        parts = [float(part) for part in self.requests.bytes_of_parts(need.reads, job)] if need else []
+        parts = [float(part) for part in self.requests.part_bytes(need.reads, job)] if need else []
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
         whole = sum((one for name in names if (one := self.sources[name])), Expected())
         parts = [
@@ -164,31 +166,31 @@ class CorpusPlan:
             ends.append((cpu, starts + max((cpu - starts) / cores, largest - starts)))
         return ends
 
-    def _fits(self, name: str, job: Mapping[str, str], high_seconds: float | None) -> None:
-        """Note where a job needs more than the partition has."""
+    def _check_limits(self, name: str, job: Mapping[str, str], high_seconds: float | None) -> None:
+        """Add a problem if a job needs more than its partition has."""
         need, partition = STEPS[name].need, self.partition
         if need is None or partition is None:
             return
-        held, most = self.requests.held_megabytes(name, need, job), partition.memory_megabytes
+        held, most = self.requests.memory_megabytes_of(name, need, job), partition.memory_megabytes
         what = " ".join([name, *job.values()])
         section = f"corpus.{job.get('corpus')}.deduplication"
         if held > most:
-            way = f"lower {section}.memory_bytes" if name in HOLD_KEYS else "lower unit_bytes"
+            way = f"lower {section}.memory_bytes" if name in STEPS_HOLDING_KEYS else "lower unit_bytes"
             self.problems.append(f"{what} needs {held:,} MB and a node of {partition.name} has {most:,}: {way}")
         if partition.minutes and high_seconds is not None and high_seconds > partition.minutes * 60:
-            way = f"raise {section}.jobs" if name in HOLD_KEYS else "give the source a lower units_per_job"
+            way = f"raise {section}.jobs" if name in STEPS_HOLDING_KEYS else "give the source a lower units_per_job"
             self.problems.append(
                 f"{what} may take {high_seconds / 3600:.3g} h and {partition.name} allows {partition.minutes / 60:.3g} "
                 f"h: {way}"
             )
 
 
-def _request(asked: Mapping[str, Any]) -> ResourceRequest:
+def _resource_request(resources: Mapping[str, Any]) -> ResourceRequest:
     return ResourceRequest(
-        asked["slurm_partition"],
-        asked["cpus_per_task"],
-        asked["mem_mb"],
-        asked["runtime"],
-        asked.get("allocation_cpus"),
-        asked.get("allocation_mem_mb"),
+        resources["slurm_partition"],
+        resources["cpus_per_task"],
+        resources["mem_mb"],
+        resources["runtime"],
+        resources.get("allocation_cpus"),
+        resources.get("allocation_mem_mb"),
     )

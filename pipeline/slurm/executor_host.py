@@ -1,4 +1,4 @@
-"""The `ExecutorHost` of Polder: the executor gets a run's settings, folder and accounting from here alone."""
+"""Connect the Slurm executor to Polder: the `ExecutorHost` with the settings, folder and accounting of a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import sacct, takeover
+from pipeline.slurm import invocations, sacct
 from pipeline.slurm.executor import plugin, snakemake_private
 from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
 
 def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
-    """Return how the jobs of these names have ended, by number; a job that was put back into the queue ends last."""
+    """Return the last allocation of the jobs of these names, by number."""
     try:
         jobs = sacct.query_sacct(names, since)
     except InputError as error:
@@ -25,16 +25,16 @@ def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
     return {number: JobEnd(last.state, last.is_over, last.cause) for number, last in lasts.items()}
 
 
-def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
-    """Make this project's executor the one that Snakemake calls `slurm`, for a run; called while the Snakefile is read.
+def register_executor(settings: Slurm, run_directory: Path, prefix: str) -> None:
+    """Register this project's executor as `slurm`; called while Snakemake reads the Snakefile.
 
     Args:
         settings: the section `slurm` of the configuration.
         run_directory: the results of the run.
-        prefix: what every command begins with.
+        prefix: the first words of every command.
 
     Raises:
-        InputError: this Snakemake is not one that the executor was written for.
+        InputError: the executor does not support this version of Snakemake.
     """
     host = ExecutorHost(
         log_folder=run_directory / layout.SLURM_LOGS,
@@ -51,8 +51,8 @@ def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
         raise InputError(f"{error}: install envs/*.lock") from None
 
 
-def record_start(workflow: Any, run_directory: Path) -> None:
-    """Write down that this process submits jobs, when the run starts; nothing where it runs them itself."""
+def record_submissions(workflow: Any, run_directory: Path) -> None:
+    """Record that this process submits jobs, when the run starts; without Slurm, do nothing."""
     executor = snakemake_private.active_executor(workflow)
     if isinstance(executor, SlurmExecutor):
-        takeover.record_invocation(run_directory, executor.name)
+        invocations.record_invocation(run_directory, executor.name)

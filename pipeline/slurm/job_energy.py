@@ -1,7 +1,7 @@
-"""The energy of jobs by all meters of the cluster that are read afterwards: what each has, lacks, or does not tell.
+"""Query the energy of ended jobs from all meters of the cluster, and report what each lacks.
 
-Slurm and EAR learn of a job's energy later than of its end. A job whose energy is not there yet is asked for again, for
-an hour. One meter that does not answer takes nothing from the others: it is a sentence, and is asked again.
+Slurm and EAR know the energy of a job some time after its end: a job without energy is queried again for an hour. A
+meter that does not answer becomes a sentence and is queried again; it does not affect the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pipeline.energy.external_meters.meter_tables import ExternalReadings
 from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, energy_plugin, read_slurm
 from pipeline.energy.readings import ExternalReading, Reading
 from pipeline.slurm import sacct
-from pipeline.slurm.values import list_hosts
+from pipeline.slurm.executor.slurm_commands import query_configuration
+from pipeline.slurm.output_parsing import list_hosts
 
 EACCT_SECONDS = 300
 NO_JOBS = re.compile(r"\bno (jobs?|applications?|loops?)\b.*\bfound\b", re.IGNORECASE)
@@ -29,108 +30,110 @@ PATIENCE_SECONDS = 3600.0  # after the end of a job; then what is not there will
 
 
 class MeterAnswers(NamedTuple):
-    """What the meters of a cluster have answered.
+    """The answers of a cluster's meters.
 
-    `plugin` is Slurm's plugin of energy, None where Slurm does not say; `ear_books` are None where EAR does not answer
-    and empty where there is none. `failures` has a sentence for each meter that did not answer.
+    Attributes:
+        plugin: the energy plugin of Slurm; None if Slurm does not answer.
+        has_ear: whether the cluster has EAR.
+        ear_readings: None if EAR does not answer, empty if there is no EAR.
+        problems: sentences about single readings.
+        failures: a sentence for each meter that did not answer.
     """
 
     plugin: str | None
     has_ear: bool
-    ear_books: list[ExternalReading] | None
+    ear_readings: list[ExternalReading] | None
     problems: list[str]
     failures: list[str]
 
 
 class JobEnergy(NamedTuple):
-    """The books of a job, what is wrong with them as a whole, and whether asking again is of no use."""
+    """The readings of a job, their problems, and whether another query would add nothing."""
 
-    books: list[ExternalReading]
+    readings: list[ExternalReading]
     problems: list[str]
     final: bool
 
 
 def query_meters(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers:
-    """Ask all meters of the cluster for these jobs; `ear_expected` says that the platform's file has EAR."""
-    failures, plugin = [], None
-    try:
-        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60)
-        plugin = energy_plugin(done.stdout) if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired):
-        pass
+    """Query all meters of the cluster for these jobs; `ear_expected` says that the platform's file has EAR."""
+    failures, plugin = [], energy_plugin(query_configuration())
     if plugin is None:
-        failures.append("scontrol does not say which plugin reads Slurm's energies: ask for the accounting again")
-    has_ear, books, problems = has_eacct() or ear_expected, None, []
+        failures.append("scontrol does not show Slurm's energy plugin: collect the accounting again later")
+    has_ear, readings, problems = has_eacct() or ear_expected, None, []
     if has_ear:
         try:
             answer = query_eacct(jobs)
-            of_readings = {reading.problem for book in answer for reading in book.readings}
-            books, problems = list(answer), [said for said in answer.problems if said not in of_readings]
+            known = {reading.problem for node in answer for reading in node.readings}
+            readings, problems = list(answer), [problem for problem in answer.problems if problem not in known]
         except InputError as error:
             failures.append(str(error))
-    return MeterAnswers(plugin, has_ear, books if has_ear else [], problems, failures)
+    return MeterAnswers(plugin, has_ear, readings if has_ear else [], problems, failures)
 
 
-def _seconds(moment: str | None) -> float | None:
+def _unix_seconds(moment: str | None) -> float | None:
     return datetime.fromisoformat(moment).timestamp() if moment else None
 
 
-def _allocated(job: sacct.AccountedJob, whole_nodes: bool | None) -> Iterator[AllocationEnergy]:
-    """Yield the allocations of a job that lasted and had nodes."""
+def _used_allocations(job: sacct.AccountedJob, whole_nodes: bool | None) -> Iterator[AllocationEnergy]:
+    """Yield the allocations of a job that had time and nodes."""
     for part in job.allocations:
-        started, ended = _seconds(part.started), _seconds(part.ended)
+        started, ended = _unix_seconds(part.started), _unix_seconds(part.ended)
         if part.node_list and part.elapsed_seconds > 0 and started is not None and ended is not None:
             nodes = list_hosts(part.node_list)
             yield AllocationEnergy(job.job, nodes, started, ended, part.energy_said, whole_nodes)
 
 
-def _lacking(allocations: list[AllocationEnergy], books: list[ExternalReading], told: MeterAnswers) -> Iterator[str]:
-    """Yield which energies of a job are not there although there is a meter for them."""
+def _missing_energies(
+    allocations: list[AllocationEnergy], readings: list[ExternalReading], answers: MeterAnswers
+) -> Iterator[str]:
+    """Yield a sentence for each meter of the cluster that has no energy of a job."""
     job = allocations[0].job
-    if told.plugin not in (None, "none") and not any(_has_joules(book) for book in books if _is(book, "slurm")):
-        yield f"job {job}: Slurm's plugin {told.plugin} has no energy"
-    known = {book.node for book in books if _is(book, "ear") and _has_joules(book)}
+    if answers.plugin not in (None, "none") and not any(
+        _has_joules(reading) for reading in readings if _is_from_meter(reading, "slurm")
+    ):
+        yield f"job {job}: Slurm's plugin {answers.plugin} has no energy"
+    known = {reading.node for reading in readings if _is_from_meter(reading, "ear") and _has_joules(reading)}
     without = sorted({node for allocation in allocations for node in allocation.nodes} - known)
-    if told.has_ear and told.ear_books is not None and without:
+    if answers.has_ear and answers.ear_readings is not None and without:
         yield f"job {job}: EAR has no energy of {', '.join(without)}"
 
 
-def _is(book: ExternalReading, meter: str) -> bool:
-    return any(reading.meter == meter for reading in book.readings)
+def _is_from_meter(reading: ExternalReading, meter: str) -> bool:
+    return any(reading.meter == meter for reading in reading.readings)
 
 
-def _has_joules(book: ExternalReading) -> bool:
-    return any(reading.joules is not None for reading in book.readings)
+def _has_joules(reading: ExternalReading) -> bool:
+    return any(reading.joules is not None for reading in reading.readings)
 
 
 def job_energy(
     job: sacct.AccountedJob,
-    told: MeterAnswers,
+    answers: MeterAnswers,
     whole_nodes: bool | None,
     now: float,
     before: Sequence[ExternalReading] = (),
 ) -> JobEnergy:
     """Return the energy of a job that is over; `now` is in seconds of Unix time.
 
-    `before` is what was told of it earlier: what a meter has told stands where it does not answer now.
-    It is final where every meter that the cluster has answered and has it, or where an hour has passed since the end.
-    A meter that does not answer may still have it.
+    `before` has the readings of the query before: they stay if their meter does not answer now. The energy is final if
+    every meter has answered with it, or an hour after the end. A meter that does not answer may still have it.
     """
-    allocations = list(_allocated(job, whole_nodes))
+    allocations = list(_used_allocations(job, whole_nodes))
     if not allocations:
         return JobEnergy([], [], True)  # it never ran
-    books = [book for book in before if _is(book, "slurm") and told.plugin is None]
-    books = books or [book for allocation in allocations for book in read_slurm(allocation, told.plugin)]
-    of_ear = [book for book in before if _is(book, "ear")]
-    if told.ear_books is not None:
-        of_ear = [book for book in told.ear_books if book.job == job.job]
-    books += [book.model_copy(update={"whole_node": whole_nodes}) for book in of_ear]
-    lacking = list(_lacking(allocations, books, told))
+    readings = [reading for reading in before if _is_from_meter(reading, "slurm") and answers.plugin is None]
+    readings = readings or [reading for allocation in allocations for reading in read_slurm(allocation, answers.plugin)]
+    ear_readings = [reading for reading in before if _is_from_meter(reading, "ear")]
+    if answers.ear_readings is not None:
+        ear_readings = [reading for reading in answers.ear_readings if reading.job == job.job]
+    readings += [reading.model_copy(update={"whole_node": whole_nodes}) for reading in ear_readings]
+    lacking = list(_missing_energies(allocations, readings, answers))
     is_late = now - max(allocation.ended for allocation in allocations) >= PATIENCE_SECONDS
-    what = "an hour after its end: it is not measured" if is_late else "yet: it is asked again"
-    problems = [*(f"{problem} {what}" for problem in lacking), *told.failures]
-    problems += [problem for problem in told.problems if re.search(rf"\bjob {job.job}\b", problem)]
-    return JobEnergy(books, list(dict.fromkeys(problems)), not told.failures and (is_late or not lacking))
+    what = "an hour after its end: it is not measured" if is_late else "yet: it is queried again"
+    problems = [*(f"{problem} {what}" for problem in lacking), *answers.failures]
+    problems += [problem for problem in answers.problems if re.search(rf"\bjob {job.job}\b", problem)]
+    return JobEnergy(readings, list(dict.fromkeys(problems)), not answers.failures and (is_late or not lacking))
 
 
 class NodeEnergy(BaseModel):
@@ -148,25 +151,25 @@ class NodeEnergy(BaseModel):
 
 
 def has_eacct() -> bool:
-    """Return whether there is an EAR to ask."""
+    """Return whether there is an EAR to query."""
     return shutil.which("eacct") is not None
 
 
-def _of(book: ExternalReading, component: str) -> Iterator[Reading]:
-    return (reading for reading in book.readings if reading.component == component and reading.joules is not None)
+def _component_readings(reading: ExternalReading, component: str) -> Iterator[Reading]:
+    return (reading for reading in reading.readings if reading.component == component and reading.joules is not None)
 
 
-def node_energies(books: Iterable[ExternalReading]) -> list[NodeEnergy]:
-    """Return the energy of each node of a job's books; a node without a reading was not measured, and is left out."""
+def node_energies(readings: Iterable[ExternalReading]) -> list[NodeEnergy]:
+    """Return the energy of each node by a job's readings; nodes that were not measured are omitted."""
     measured: dict[str, list[ExternalReading]] = {}
-    for book in books:
-        if any(_of(book, "node")):
-            measured.setdefault(book.node, []).append(book)
+    for reading in readings:
+        if any(_component_readings(reading, "node")):
+            measured.setdefault(reading.node, []).append(reading)
     found = []
     for node, of_node in sorted(measured.items()):
-        seconds = sum(book.ended - book.started for book in of_node)
+        seconds = sum(reading.ended - reading.started for reading in of_node)
         joules, boards = (
-            sum(float(reading.joules or 0) for book in of_node for reading in _of(book, component))
+            sum(float(part.joules or 0) for node in of_node for part in _component_readings(node, component))
             for component in ("node", "board")
         )
         found.append(NodeEnergy(node=node, seconds=seconds, watts=joules / seconds, gpu_watts=boards / seconds))
@@ -174,21 +177,21 @@ def node_energies(books: Iterable[ExternalReading]) -> list[NodeEnergy]:
 
 
 def query_eacct(jobs: list[str]) -> ExternalReadings:
-    """Return the books of some jobs, by EAR's `eacct`; it has none of a job of which it does not know yet.
+    """Return the readings of some jobs by EAR's `eacct`; none of a job that EAR does not know yet.
 
     Raises:
-        InputError: there is no `eacct`, it does not answer, or answers with something else than its table.
+        InputError: there is no `eacct`, it does not answer, or its answer is not a table.
     """
     words = ["eacct", "-j", ",".join(jobs), "-l", "-n", "all", "-c", "no_file"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=EACCT_SECONDS, errors="replace")
     except FileNotFoundError:
-        raise InputError("there is no eacct here: load EAR's module, or ask on a node that has it") from None
+        raise InputError("there is no eacct here: load EAR's module, or use a node that has it") from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"eacct has not answered for {EACCT_SECONDS} s: ask for EAR's energies later") from None
+        raise InputError(f"eacct has not answered for {EACCT_SECONDS} s: collect the accounting later") from None
     said = " ".join((done.stderr or done.stdout).split())[:200]
     if done.returncode != 0:
-        raise InputError(f"eacct gives no energies ({said}): ask for them later")
+        raise InputError(f"eacct gives no energies ({said}): collect the accounting later")
     if not done.stdout.strip() or NO_JOBS.search(done.stdout):
         return ExternalReadings()
     return read_ear(done.stdout)

@@ -1,7 +1,7 @@
-"""The software that jobs compute with: an image, and whether its Python is that of the plan; or environment modules.
+"""The software environment of jobs: an image, whose Python must match the plan, or environment modules.
 
-With `--sdm env-modules`, what does not load ends the job. Snakemake's own line goes on where `module` is missing,
-because a command before `&&` that fails does not end a shell.
+With `--sdm env-modules`, a module that does not load ends the job. Snakemake's own command continues if `module` is
+missing, because a failed command before `&&` does not end a shell.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.core.hashing import sha256_of
 from pipeline.job import environments
 from pipeline.job.environments import Environment
 from pipeline.slurm.executor.snakemake_private import EnvModules
-from pipeline.slurm.site_checks import SECONDS, SiteFinding
+from pipeline.slurm.site_checks import COMMAND_SECONDS, SiteFinding
 from pipeline.workflow.steps import STEPS
 
 IMAGE_PYTHON = Path(__file__).parents[2] / "envs/container/python"
@@ -33,7 +33,7 @@ VERSION_PROGRAM = (
 
 
 def image_variables(platform: Platform) -> dict[str, str]:
-    """Return the variables by which envs/container/python knows the image, and a training what runs its processes."""
+    """Return the variables with which envs/container/python finds the image, and a training its Python."""
     if platform.container is None:
         return {}
     gpus = "--nv" if platform.device == "cuda" else ""
@@ -41,17 +41,17 @@ def image_variables(platform: Platform) -> dict[str, str]:
 
 
 def command_prefix(platform: Platform) -> str:
-    """Return what all commands begin with, so that their `python` is that of the platform's image."""
+    """Return the prefix of all commands, with which `python` is that of the platform's image."""
     folders = shlex.quote(f"{IMAGE_PYTHON.parent}:{sys.prefix}/bin")
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in image_variables(platform).items())
     return f"trap : TERM; export {variables} PATH={folders}:$PATH; "
 
 
 def image_environments(platform: Platform, lock: str) -> dict[str, Environment] | None:
-    """Return the environment of every step in the platform's image, if it has one, whose Python is asked for all.
+    """Return the environment of every step in the platform's image; None without an image.
 
     Raises:
-        InputError: there is no such image, it does not answer, or it has another Python or lacks what steps need.
+        InputError: the image is missing, does not start, has another Python or lacks packages.
     """
     if platform.container is None:
         return None
@@ -62,31 +62,31 @@ def image_environments(platform: Platform, lock: str) -> dict[str, Environment] 
 
 
 def describe_image(platform: Platform, before: Mapping[str, Any] | None, *, hashed: bool = True) -> dict[str, Any]:
-    """Return what identifies the platform's image: `image` with path, length, time and sha256; nothing without one.
+    """Return path, size, time and sha256 of the platform's image as `image`; nothing without an image.
 
-    An image has gigabytes: one with path, length and time of the start before, `before`, has its hash too. A folder has
-    none, and neither has a file that changed since and is not to be hashed now.
+    An image has gigabytes: one with the path, size and time of the last snapshot, `before`, keeps its hash. A folder
+    has no hash, nor has a changed file unless `hashed`.
     """
     if platform.container is None:
         return {}
     path = Path(platform.container)
-    found: dict[str, Any] = {"path": platform.container, "sha256": None}
+    image: dict[str, Any] = {"path": platform.container, "sha256": None}
     if path.is_file():
         state = path.stat()
-        found |= {"bytes": state.st_size, "modified_ns": state.st_mtime_ns}
+        image |= {"bytes": state.st_size, "modified_ns": state.st_mtime_ns}
         known = (before or {}).get("image") or {}
-        if {**known, "sha256": None} == found:
-            found["sha256"] = known["sha256"]
-        if hashed and found["sha256"] is None:
-            found["sha256"] = sha256_of(path)
-    return {"image": found}
+        if {**known, "sha256": None} == image:
+            image["sha256"] = known["sha256"]
+        if hashed and image["sha256"] is None:
+            image["sha256"] = sha256_of(path)
+    return {"image": image}
 
 
 def check_image(platform: Platform) -> SiteFinding:
-    """Start the platform's image and compare its Python with this one, whose version is a part of every step's."""
+    """Start the platform's image and compare its Python with this one, which is part of every step's version."""
     image, file = str(platform.container), f"workflow/platforms/{platform.name}.yaml"
     if not Path(image).exists():
-        return SiteFinding(False, f"there is no image {image}", f"write one that is there into {file}")
+        return SiteFinding(False, f"there is no image {image}", f"write an existing one into {file}")
     words = [str(IMAGE_PYTHON), "-c", VERSION_PROGRAM, *REQUIRED_MODULES]
     done = subprocess.run(words, env={**os.environ, **image_variables(platform)}, capture_output=True, text=True)
     if done.returncode:
@@ -101,7 +101,7 @@ def check_image(platform: Platform) -> SiteFinding:
         return SiteFinding(
             False,
             f"the image {image} has Python {version}, but .venv has Python {here}",
-            f"make .venv anew with PYTHON=python{version} sh envs/setup.sh, or write another image into {file}",
+            f"rebuild .venv with PYTHON=python{version} sh envs/setup.sh, or write another image into {file}",
         )
     if lacking:
         way_out = "make .venv-image in it, see docs/platform.md, An image"
@@ -110,7 +110,7 @@ def check_image(platform: Platform) -> SiteFinding:
 
 
 def load_command(names: Sequence[str]) -> str:
-    """Return the shell's words that load these modules alone, or end the shell."""
+    """Return the shell command that loads only these modules, or ends the shell."""
     return f"{{ module purge && module load {' '.join(names)}; }} || exit 1;"
 
 
@@ -123,10 +123,10 @@ class JobModules(EnvModules):  # type: ignore[misc]
 
 
 def export_module_function(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let every bash of a job define `module` itself, as bash does with the file in BASH_ENV.
+    """Set BASH_ENV, so that every bash of a job defines `module`.
 
-    The function that a login shell exports is lost on the way where /bin/sh is no bash, as on Debian: it drops the
-    variable `BASH_FUNC_module%%` for its name. MODULESHOME is set by Environment Modules and by Lmod.
+    The function that a login shell exports is lost if /bin/sh is not bash, as on Debian, which drops the variable
+    `BASH_FUNC_module%%`. Environment Modules and Lmod set MODULESHOME.
     """
     start = Path(environment.get("MODULESHOME", ""), "init", "bash")
     if "BASH_ENV" not in environment and start.is_file():
@@ -134,7 +134,7 @@ def export_module_function(environment: MutableMapping[str, str] = os.environ) -
 
 
 def check_modules(names: Sequence[str]) -> SiteFinding:
-    """Look whether there is a command `module`, as Snakemake's shell sees it, and whether it loads these."""
+    """Check that Snakemake's shell has a command `module`, and that it loads these modules."""
     if subprocess.run(["bash", "-c", "type module"], capture_output=True).returncode:
         return SiteFinding(
             False,
@@ -143,7 +143,7 @@ def check_modules(names: Sequence[str]) -> SiteFinding:
         )
     if not names:
         return SiteFinding(True, "module is here; the platform names no modules")
-    done = subprocess.run(["bash", "-c", load_command(names)], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(["bash", "-c", load_command(names)], capture_output=True, text=True, timeout=COMMAND_SECONDS)
     # Old versions of module end with 0 where they fail.
     if done.returncode or re.search(r"\bERROR\b", done.stderr):
         said = next(
@@ -152,6 +152,6 @@ def check_modules(names: Sequence[str]) -> SiteFinding:
         return SiteFinding(
             False,
             f"the modules {' '.join(names)} do not load ({said})",
-            "see `module avail`, and `module use` the folder that they lie in before snakemake starts",
+            "see `module avail`, and `module use` their folder before you run snakemake",
         )
     return SiteFinding(True, f"modules load: {' '.join(names)}")

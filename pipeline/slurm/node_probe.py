@@ -1,4 +1,4 @@
-"""What `platform check` runs on nodes, by srun: `node` tells of one, `pair` lets two talk. It answers in one line."""
+"""Probe one node (`node`) or the network of two nodes (`pair`) for `platform check`; print one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ ROUNDS = 5
 
 def probe_node(disk: str, device: str) -> dict[str, object]:
     """Return what this node has: its Python, the GPUs that Slurm gives and torch sees, and its own disk."""
-    told: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
-    told["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-    told["lacks"] = [name for name in job_environment.REQUIRED_MODULES if find_spec(name) is None]
+    answer: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
+    answer["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+    answer["lacks"] = [name for name in job_environment.REQUIRED_MODULES if find_spec(name) is None]
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
-    told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
+    answer["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:
         from pipeline.pretrain.processes import rendezvous
 
-        told |= {"built_for": rendezvous.built_for(), "gpus_seen": rendezvous.seen()}
+        answer |= {"built_for": rendezvous.built_for(), "gpus_seen": rendezvous.seen()}
     if disk:
         try:
             finding = site_checks.check_writable("the node's disk", platform_files.folder(disk, None))
-            told |= {"disk_ok": finding.ok, "disk": finding.what}
+            answer |= {"disk_ok": finding.ok, "disk": finding.what}
         except InputError as error:
-            told |= {"disk_ok": False, "disk": str(error)}
-    return told
+            answer |= {"disk_ok": False, "disk": str(error)}
+    return answer
 
 
 def probe_network() -> dict[str, object] | None:

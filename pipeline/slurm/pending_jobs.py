@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.slurm import takeover
+from pipeline.slurm import invocations
 from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.executor.interface import SlurmError
 
 
 def list_waiting_jobs(run_directory: Path) -> list[str]:
     """Return a sentence for each job of a run that waits now; none where there is no Slurm, or it does not answer."""
-    names = [start.name for start in takeover.load_invocations(run_directory) if start.ended is None]
+    names = [start.name for start in invocations.load_invocations(run_directory) if start.ended is None]
     try:
         queue = slurm_commands.query_jobs(names) if names else None
     except SlurmError:

@@ -1,7 +1,7 @@
 """`polder platform check`: is the machine as its file says, and can a job run there?
 
-One line per thing that is looked at, and one for what could not be. The last ones are small jobs: on one node of each
-partition Python, GPUs and disk; on two nodes where training goes the network.
+Each check prints one line. The last checks are small jobs: Python, GPUs and disk on one node of each partition, and the
+network between two nodes of the training partition.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from pipeline.config.configuration import Config
 from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
+from pipeline.energy.external_meters.slurm_energy import energy_plugin
 from pipeline.slurm import job_environment, site_checks
+from pipeline.slurm.executor.slurm_commands import query_configuration
 from pipeline.slurm.site_checks import SiteFinding
 from pipeline.workflow import preflight
 
 
 def check_platform(platform: Platform, account: str | None, nodes: int, wait_seconds: int) -> Iterator[SiteFinding]:
-    """Look at one thing after the other, jobs last; without Slurm or a partition there is no job to ask."""
+    """Yield one finding after the other, those of jobs last; no job is started without Slurm or a partition."""
     slurm = site_checks.check_commands()
     yield slurm
     if not slurm.ok:
@@ -43,22 +45,22 @@ def check_platform(platform: Platform, account: str | None, nodes: int, wait_sec
         yield job_environment.check_image(platform)
     yield from check_energy_meters(platform)
     if any(finding.ok is False for finding in found):
-        yield SiteFinding(None, "no small job was asked: no partition's Python, GPUs and disk, nor the network")
+        yield SiteFinding(None, "Python, GPUs and disk of the partitions, and the network: no small job was started")
         return
     load = loads is not None and loads.ok is True
     entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
     entries = entries or {"default": None}
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
     for kind, entry in entries.items():
-        yield from check_node(platform, kind, _srun(entry, account, wait_seconds), load)
+        yield from check_node(platform, kind, _srun_words(entry, account, wait_seconds), load)
     if nodes < 2:
         yield SiteFinding(None, "whether two nodes talk, since --nodes is 1")
     else:
-        yield check_network(platform, _srun(entries[trains], account, wait_seconds))
+        yield check_network(platform, _srun_words(entries[trains], account, wait_seconds))
     yield SiteFinding(
         None,
-        "what no small job shows: limits of account and QOS, how long jobs wait, the binding of launch, collectives of "
-        "more than two nodes, and whether Slurm's and EAR's joules are right",
+        "limits of account and QOS, waiting times, the binding of launch, collectives of more than two nodes, and "
+        "whether the joules of Slurm and EAR are right: small jobs do not show these",
     )
 
 
@@ -71,23 +73,19 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
         )
         lacking += [] if shutil.which("eacct") else ["there is no command eacct (module load ear?)"]
         yield SiteFinding(not lacking, ", ".join(lacking) or f"EAR: {platform.ear}", f"take ear out of {file}")
-    said = re.search(
-        r"^AcctGatherEnergyType\s*=\s*(?:acct_gather_energy/)?(\S+)",
-        site_checks.run_command("scontrol", "show", "config"),
-        re.M,
-    )
-    plugin = said[1] if said else "none"
+    plugin = energy_plugin(query_configuration()) or "none"
     if platform.energy_plugin and platform.energy_plugin not in plugin.split(","):
         yield SiteFinding(
             False, f"Slurm reads energy by {plugin}, not by {platform.energy_plugin}", f"write that into {file}"
         )
     else:
-        none = plugin in ("none", "(null)")
-        yield SiteFinding(True, "Slurm reads no energy" if none else f"Slurm reads energy by its plugin {plugin}")
+        yield SiteFinding(
+            True, "Slurm reads no energy" if plugin == "none" else f"Slurm reads energy by its plugin {plugin}"
+        )
 
 
-def _srun(entry: Partition | None, account: str | None, wait_seconds: int) -> list[str]:
-    """Return the beginning of a small job's command line, on a partition or, of none, on Slurm's default."""
+def _srun_words(entry: Partition | None, account: str | None, wait_seconds: int) -> list[str]:
+    """Return the first words of a small job's command line, on a partition or on Slurm's default."""
     words = [
         "srun",
         "--job-name=platform-check",
@@ -101,13 +99,13 @@ def _srun(entry: Partition | None, account: str | None, wait_seconds: int) -> li
     return words + ([f"--account={account}"] if account else [])
 
 
-def _python(platform: Platform) -> str:
+def _job_python(platform: Platform) -> str:
     """Return the Python that jobs run, the image's where the platform has one."""
     return str(job_environment.IMAGE_PYTHON) if platform.container else sys.executable
 
 
-def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
-    """Run a small job with the platform's variables and return what it answers.
+def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
+    """Run a small job with the platform's variables and return its answer.
 
     Raises:
         InputError: it did not start in time, or failed.
@@ -125,70 +123,72 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
 
 
 def check_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -> Iterator[SiteFinding]:
-    """Ask one node of a partition for Python, its GPUs and its own disk, with the modules loaded there."""
+    """Check Python, GPUs and disk of one node of a partition, with the modules loaded."""
     entry = {str(name): partition for name, partition in platform.partitions.items()}.get(kind)
     device = platform.device or "" if entry is None or entry.gpus else ""
-    probe = [_python(platform), "-m", "pipeline.slurm.node_probe", "node", platform.node_disk or "", device]
+    probe = [_job_python(platform), "-m", "pipeline.slurm.node_probe", "node", platform.node_disk or "", device]
     if load:
         probe = ["bash", "-c", f'{job_environment.load_command(platform.modules)} exec "$@"', "bash", *probe]
     try:
-        told = _answer(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
+        answer = _run_probe(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
     except InputError as error:
         what = f"a small job on one node ({kind}) failed ({error})"
         yield SiteFinding(False, what, "try its command: " + " ".join(srun) + " …")
         return
-    node = f"node {told['node']} ({kind})"
+    node = f"node {answer['node']} ({kind})"
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    lacks = f", without {', '.join(told['lacks'])}" if told["lacks"] else ""
+    lacks = f", without {', '.join(answer['lacks'])}" if answer["lacks"] else ""
     way_out = f"here it is {here} with all of them: make .venv for this partition, or one that all see"
-    yield SiteFinding(told["python"] == here and not lacks, f"{node}: Python {told['python']}{lacks}", way_out)
+    yield SiteFinding(answer["python"] == here and not lacks, f"{node}: Python {answer['python']}{lacks}", way_out)
     if entry and entry.gpus:
-        seen = told.get("gpus_seen", told["gpus_given"])
-        what = f"{node}: Slurm gives {told['gpus_given']} GPUs"
-        what += f", torch ({told['built_for']}) sees {seen}" if device else ""
-        right = seen == told["gpus_given"] == entry.gpus and told.get("built_for") in (None, device)
+        seen = answer.get("gpus_seen", answer["gpus_given"])
+        what = f"{node}: Slurm gives {answer['gpus_given']} GPUs"
+        what += f", torch ({answer['built_for']}) sees {seen}" if device else ""
+        right = seen == answer["gpus_given"] == entry.gpus and answer.get("built_for") in (None, device)
         lock = f"install envs/{device}.lock, and see nvidia-smi or rocm-smi there" if device else ""
         yield SiteFinding(right, what, f"{entry.gpus} were asked for: {lock or 'see scontrol show node'}")
         if not device:
             yield SiteFinding(None, f"{node}: whether torch sees the GPUs, since the platform's file names no device")
-    if "disk" in told:
+    if "disk" in answer:
         way_out = f"write another node_disk into workflow/platforms/{platform.name}.yaml, or leave it out"
-        yield SiteFinding(told["disk_ok"], f"{node}: {told['disk']}", way_out)
+        yield SiteFinding(answer["disk_ok"], f"{node}: {answer['disk']}", way_out)
 
 
 def check_network(platform: Platform, srun: Sequence[str]) -> SiteFinding:
-    """Let two nodes sum a tensor, found and joined as the processes of a training are."""
-    probe = [_python(platform), "-m", "pipeline.slurm.node_probe", "pair"]
-    spread = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    """Let two nodes sum a tensor, joined like the processes of a training."""
+    probe = [_job_python(platform), "-m", "pipeline.slurm.node_probe", "pair"]
+    nodes = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     try:
-        told = _answer(platform, [*srun, *spread, *probe])
+        answer = _run_probe(platform, [*srun, *nodes, *probe])
     except InputError as error:
         way_out = "see the variables under environment (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) and try NCCL_DEBUG=INFO"
         return SiteFinding(False, f"two nodes do not talk ({error})", way_out)
-    bandwidth = f"{told['bytes_per_second'] / 1e9:.2g} GB/s all-reduced"
-    what = f"{' and '.join(told['nodes'])} talk by {told['backend']}: {bandwidth}"
-    return SiteFinding(told["right"], what, "the sum was wrong: tell the site")
+    bandwidth = f"{answer['bytes_per_second'] / 1e9:.2g} GB/s all-reduced"
+    what = f"{' and '.join(answer['nodes'])} talk by {answer['backend']}: {bandwidth}"
+    return SiteFinding(answer["right"], what, "the sum was wrong: report it to the site")
 
 
-def refuse_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
-    """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
+def check_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
+    """Check what the jobs of a run need of Slurm and of environment modules.
 
     Args:
-        launched: model to launch command, of the models that are to be trained; none: of all that are not trained.
+        slurm: whether jobs go through Slurm.
+        modules: whether jobs load environment modules.
+        launched: model to launch command, of the models to train; by default all that are not trained yet.
 
     Raises:
-        InputError: something of it is not there, or cannot work.
+        InputError: something is missing, or cannot work.
     """
-    for sentence in preflight.problems(
-        config, preflight.launches(config) if launched is None else launched, slurm=slurm
+    for sentence in preflight.find_problems(
+        config, preflight.launch_commands(config) if launched is None else launched, slurm=slurm
     ):
         raise InputError(sentence)
-    for finding in _findings(config, slurm, modules):
+    for finding in _run_findings(config, slurm, modules):
         if finding.ok is False:
             raise InputError(f"{finding.what}: {finding.way_out}")
 
 
-def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFinding]:
+def _run_findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFinding]:
     if modules:
         job_environment.export_module_function()
         yield job_environment.check_modules(config.platform.modules)

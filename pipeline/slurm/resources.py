@@ -1,7 +1,7 @@
-"""What each rule asks Slurm for: partition, time, memory, cores, GPUs, nodes and tasks.
+"""Resource requests of each rule: partition, time, memory, cores, GPUs, nodes and tasks.
 
-A request grows with the bytes that a job reads and with what the attempts before it lacked, and never goes beyond what
-the partition of the platform's file has. On one machine, without Slurm, Snakemake ignores all of it but `launch`.
+A request grows with the bytes that a job reads and with the memory or time that earlier attempts lacked, up to the
+limits of the partition in the platform's file. Without Slurm, Snakemake ignores everything except `launch`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
-from pipeline.workflow.steps.declaration import Bytes, Need
+from pipeline.workflow.steps.declaration import BytesOf, ResourceNeeds
 
-# Of units that a core of a batch does one after another, so that unequal ones even out; where there are enough.
+# Units that a core of a batch processes one after another, so that unequal ones even out.
 ROUNDS = 4
-UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device of which the platform's file says nothing: a core
+UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device without a value in the platform's file: a core
 UTILIZATION = 0.1  # of the peak, low: training goes on in a next allocation, but a short limit starts sooner
-PROCESS_MEGABYTES = 1500  # of Python with torch, before it holds anything
+PROCESS_MEGABYTES = 1500  # of Python with torch and no tensors
 LOADED_BYTES = 8  # per parameter, of a model on a CPU: weights in fp32, twice while they are read
 FIXED_PROMPTS = 120  # of pipeline/evaluate/prompts.json
 READ_BYTES_PER_MINUTE = 3e11  # 5 GB/s of weights from memory, low for two cores
-HOLD_KEYS = ("corpus.equal_keys", "corpus.find_duplicates")  # in `deduplication.memory_bytes`
+STEPS_HOLDING_KEYS = ("corpus.equal_keys", "corpus.find_duplicates")  # in `deduplication.memory_bytes`
 STATE_BYTES = 48  # per parameter, of a process on a CPU: weights, gradients, Adam's state, twice while it is saved
 
 
 def batch_cores(partition: Partition, units: int, unit_megabytes: int) -> int:
-    """Return on how many cores a batch does its units, each with the memory of one unit.
+    """Return the cores of a batch, each with the memory of one unit.
 
-    Whole smallest allocations where each core gets several units, else a core for each, so that others have the rest;
-    and no more than have the memory that is billed with the cores.
+    If each core gets several units, the cores fill whole smallest allocations; else each unit has a core and other jobs
+    may use the rest. The memory that is billed with the cores limits their number.
     """
     smallest = partition.allocation or Allocation(cpus=1, memory_megabytes=partition.memory_megabytes)
     wanted = min(-(-units // ROUNDS), partition.cpus)
@@ -47,23 +47,25 @@ def batch_cores(partition: Partition, units: int, unit_megabytes: int) -> int:
     return max(min(cores, billed_megabytes // unit_megabytes), 1)
 
 
-class Requests:
-    """What the rules of one run ask for."""
+class StepResources:
+    """The resource requests of the rules of one run."""
 
     def __init__(self, config: Config, dag: Dag) -> None:
         self.config = config
         self.dag = dag
-        self._source_bytes = cache(self._bytes_of_source)
-        self._bytes_of_units = cache(self._bytes_of_batch)
+        self._source_bytes = cache(self._read_source_bytes)
+        self._batch_bytes = cache(self._read_batch_bytes)
 
     def __call__(self, step: str) -> dict[str, Any]:
         """Return the resources of a step's rule, each a value or a function of a job's wildcards and attempt."""
         need, partition = STEPS[step].need, self._partition("cpu")
         if need is None:
-            return self._segment(step) if STEPS[step].is_supervised else self._evaluation(step)
+            return self._training_resources(step) if STEPS[step].is_supervised else self._evaluation_resources(step)
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
-            return int(self.held_megabytes(step, need, wildcards) * self._growth(step, wildcards, attempt).memory)
+            return int(
+                self.memory_megabytes_of(step, need, wildcards) * self._request_growth(step, wildcards, attempt).memory
+            )
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition is None:
@@ -71,41 +73,46 @@ class Requests:
             if need.reads == "batch":
                 return batch_cores(partition, self.units(wildcards), memory(wildcards, attempt))
             billed = partition.allocation.cpus if partition.allocation else 1
-            if need.reads == "shard":  # few shards share what is billed; more than eight threads wait for the texts
+            if need.reads == "shard":  # few shards share the billed cores; more than eight threads wait for the texts
                 return max(min(billed // self.config.tokens[wildcards["tokens"]].shards, 8), 1)
             return min(max(need.cpus, billed), partition.cpus) if need.cpus > 1 else 1
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            parts = self.bytes_of_parts(need.reads, wildcards)
+            parts = self.part_bytes(need.reads, wildcards)
             longest = max(sum(parts) // cores(wildcards, attempt), max(parts, default=0))
-            growth = self._growth(step, wildcards, attempt).time
+            growth = self._request_growth(step, wildcards, attempt).time
             minutes = need.minutes + longest // need.bytes_per_minute
             if step == "evaluate.samples":
                 minutes += self._writing_minutes(wildcards["model"])
-            return self._limited(minutes, growth, partition.minutes if partition else None)
+            return self._cap(minutes, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             each = cores(wildcards, attempt) if need.reads == "batch" else 1
             held = memory(wildcards, attempt) * each
-            return self._limited(held, 1, partition.memory_megabytes if partition else None)
+            return self._cap(held, 1, partition.memory_megabytes if partition else None)
 
         cpus_per_task = cores if need.reads in ("batch", "shard") else cores({}, 1)
-        return {"runtime": runtime, "mem_mb": mem_mb, "cpus_per_task": cpus_per_task, **self._place(partition)}
+        return {
+            "runtime": runtime,
+            "mem_mb": mem_mb,
+            "cpus_per_task": cpus_per_task,
+            **self._partition_resources(partition),
+        }
 
-    def held_megabytes(self, step: str, need: Need, wildcards: Mapping[str, str]) -> int:
-        """Return the megabytes that a job holds or, in a batch, one unit."""
-        largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
+    def memory_megabytes_of(self, step: str, need: ResourceNeeds, wildcards: Mapping[str, str]) -> int:
+        """Return the memory of a job, or of one unit of a batch, in MB."""
+        largest = max(self.part_bytes(need.reads, wildcards), default=0)
         if step == "tokenizer.train":
             largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
         held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-        if step in HOLD_KEYS:
+        if step in STEPS_HOLDING_KEYS:
             held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
         if step == "evaluate.samples":
             held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
         return held
 
     def _writing_minutes(self, model: str) -> int:
-        """Return how long a CPU reads a model's weights in fp32, once for each token of each batch that it writes."""
+        """Return the minutes in which a CPU generates text: it reads the fp32 weights for each token of each batch."""
         wanted = self.config.evaluation.memorization
         if wanted is None:
             return 0
@@ -113,17 +120,17 @@ class Requests:
         return int(4 * self._parameters(model) * batches * wanted.continuation_tokens / READ_BYTES_PER_MINUTE)
 
     def units(self, wildcards: Mapping[str, str]) -> int:
-        """Return how many units a batch has: on one machine, as many of its cores as Snakemake gives are used."""
-        return len(self.bytes_of_parts("batch", wildcards))
+        """Return the number of units of a batch: its threads on one machine."""
+        return len(self.part_bytes("batch", wildcards))
 
-    def _segment(self, step: str) -> dict[str, Any]:
-        """Return the resources of training: one task per device of each node where `srun` starts them, else one."""
+    def _training_resources(self, step: str) -> dict[str, Any]:
+        """Return the resources of training: one task per device of each node with `srun`, else one."""
         platform, nodes = self.config.platform, self.config.slurm.nodes
         partition, by_srun, devices = self._partition("gpu"), launcher(platform.launch) == "srun", platform.devices
         tasks = nodes * devices if by_srun else 1
         seconds = self.config.slurm.warning_seconds
-        # With `mpi` the signal of `--signal` reaches the ranks alone. Else it reaches Snakemake's job as well, which
-        # ignores no other signal than URG.
+        # With `mpi` the signal of `--signal` reaches the ranks only. Otherwise it also reaches Snakemake's job, which
+        # ignores only URG.
         signal = "USR1" if tasks > 1 else "URG"
         extra = f"--signal={signal}@{seconds} --open-mode=append"
         if tasks > 1:
@@ -131,30 +138,30 @@ class Requests:
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
             minutes = self._training_minutes(wildcards, tasks) + seconds // 60  # after the warning it only stops
-            return self._limited(minutes, 1, partition.minutes if partition else None)
+            return self._cap(minutes, 1, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and partition.gpus:
                 return partition.memory_megabytes
             held = self._parameters(wildcards["model"]) * STATE_BYTES / 1e6 + PROCESS_MEGABYTES
-            growth = self._growth(step, wildcards, attempt).memory
-            return self._limited(int(held * devices), growth, partition.memory_megabytes if partition else None)
+            growth = self._request_growth(step, wildcards, attempt).memory
+            return self._cap(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         def options(wildcards: Mapping[str, str]) -> str:
-            return self._options(extra, policy=self.config.models[wildcards["model"]].training.energy_policy)
+            return self._sbatch_options(extra, policy=self.config.models[wildcards["model"]].training.energy_policy)
 
         return {
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
-            **self._processes(step, nodes),
+            **self._process_resources(step, nodes),
             **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
-            **self._place(partition),
+            **self._partition_resources(partition),
             "slurm_extra": options,
         }
 
-    def _processes(self, step: str, nodes: int) -> dict[str, Any]:
-        """Return what starts a process on each device of so many whole nodes, where `srun` starts them, else of one."""
+    def _process_resources(self, step: str, nodes: int) -> dict[str, Any]:
+        """Return the resources for a process on each device of whole nodes with `srun`, else of one node."""
         platform, partition = self.config.platform, self._partition("gpu")
         by_srun, devices = launcher(platform.launch) == "srun", platform.devices
         tasks = nodes * devices if by_srun else 1
@@ -176,7 +183,7 @@ class Requests:
         cpus = cpus_per_task(platform.launch) or (1 if by_srun else devices)
         return {"launch": launch, "platform": platform.name, "cpus_per_task": cpus, **shape}
 
-    def _evaluation(self, step: str) -> dict[str, Any]:
+    def _evaluation_resources(self, step: str) -> dict[str, Any]:
         """Return the resources of an evaluation: one device with its share of a node, or whole nodes."""
         nodes = self.config.slurm.evaluation_nodes if step == "evaluate.suites" else 0
         partition = self._partition("gpu") if nodes else self.config.platform.partitions.get("evaluation")
@@ -185,26 +192,26 @@ class Requests:
         shape: dict[str, Any] = {"launch": "", "platform": self.config.platform.name}
         extra: list[str] = []
         if nodes:
-            shape = self._processes(step, nodes)
+            shape = self._process_resources(step, nodes)
             extra += [f"--ntasks-per-node={devices}"] if "tasks" in shape else []
         elif partition and gpus:
             shape |= {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)}
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            growth = self._growth(step, wildcards, attempt).time
-            return self._limited(120, growth, partition.minutes if partition else None)
+            growth = self._request_growth(step, wildcards, attempt).time
+            return self._cap(120, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and gpus:
                 return partition.memory_megabytes // (1 if nodes else gpus)
             held = (self._evaluated_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES) * (devices if nodes else 1)
-            growth = self._growth(step, wildcards, attempt).memory
-            return self._limited(int(held), growth, partition.memory_megabytes if partition else None)
+            growth = self._request_growth(step, wildcards, attempt).memory
+            return self._cap(int(held), growth, partition.memory_megabytes if partition else None)
 
-        return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._place(partition, *extra)}
+        return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._partition_resources(partition, *extra)}
 
     def _evaluated_bytes(self, wildcards: Mapping[str, str]) -> float:
-        """Return the memory of a model that is evaluated on a CPU: twice its weights in 32 bits."""
+        """Return the memory of a model that is evaluated on a CPU: twice its weights in fp32."""
         baseline = dict(wildcards.items()).get("baseline")
         model = self.config.baselines()[baseline] if baseline else wildcards["model"]
         if model is not None:
@@ -212,17 +219,17 @@ class Requests:
         return self.config.baseline_bytes(str(baseline)) * 4
 
     def _partition(self, kind: Literal["cpu", "gpu"]) -> Partition | None:
-        """Return the partition of a kind, or the one for all else; none where the platform's file has no partitions."""
+        """Return the partition of a kind, or the default one; None if the platform's file has no partitions."""
         partitions = self.config.platform.partitions
         return partitions.get(kind) or partitions.get("cpu")
 
-    def _place(self, partition: Partition | None, *extra: str) -> dict[str, Any]:
-        """Return the partition where it is known, else jobs go to the cluster's default, and sbatch's options.
+    def _partition_resources(self, partition: Partition | None, *extra: str) -> dict[str, Any]:
+        """Return the partition, if it is known, its smallest billed allocation, and the options of sbatch.
 
-        Of the partition also the smallest allocation that is billed, which jobs that ask for less may share.
-        A job whose node fails or that is preempted waits in the queue again; it has not failed. EAR measures all jobs.
+        Jobs that ask for less than the smallest allocation may share it. With --requeue, a job that is preempted or
+        loses its node waits in the queue again. EAR measures all jobs.
         """
-        placed: dict[str, Any] = {"slurm_extra": self._options(*extra)}
+        placed: dict[str, Any] = {"slurm_extra": self._sbatch_options(*extra)}
         if partition:
             placed["slurm_partition"] = partition.name
         if partition and partition.allocation:
@@ -230,26 +237,26 @@ class Requests:
             placed["allocation_mem_mb"] = partition.allocation.memory_megabytes
         return placed
 
-    def _options(self, *extra: str, policy: str | None = None) -> str:
-        """Return sbatch's options; those of an energy policy are in place of EAR's, which they may hold."""
+    def _sbatch_options(self, *extra: str, policy: str | None = None) -> str:
+        """Return the options of sbatch; those of an energy policy replace those of EAR."""
         energy = self.config.platform.energy_policies[policy] if policy else self.config.platform.ear
         return " ".join(["--requeue", *extra, *([energy] if energy else [])])
 
     @staticmethod
-    def _growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:
-        """Return by how much this attempt grows, by the causes of those before it."""
+    def _request_growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:
+        """Return the growth of this attempt by the causes of the failures before it."""
         return request_growth(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
 
     @staticmethod
-    def _limited(amount: int, growth: float, most: int | None) -> int:
-        """Return as much as this attempt needs, but not more than there is."""
+    def _cap(amount: int, growth: float, most: int | None) -> int:
+        """Return the amount for this attempt, up to the limit of the partition."""
         grown = int(amount * growth)
         return min(grown, most) if most else grown
 
-    def bytes_of_parts(self, reads: Bytes, wildcards: Mapping[str, str]) -> list[int]:
-        """Return the bytes of the raw files behind each unit of a batch, or all that another job reads as one part.
+    def part_bytes(self, reads: BytesOf, wildcards: Mapping[str, str]) -> list[int]:
+        """Return the raw bytes of each unit of a batch, or the total that another job reads as one part.
 
-        Those of a data set that is not here count 0.
+        A data set that is not here counts 0.
         """
         config = self.config
         if reads == "nothing":
@@ -257,7 +264,7 @@ class Requests:
         if reads == "file":
             return [int(self.dag.large_file_bytes(wildcards))]
         if reads == "batch":
-            return self._bytes_of_units(wildcards["source"], wildcards["batch"])
+            return self._batch_bytes(wildcards["source"], wildcards["batch"])
         sources = [source.name for source in config.sources]
         if reads == "source":
             sources = [wildcards["source"]]
@@ -268,13 +275,13 @@ class Requests:
         total = sum(map(self._source_bytes, sources))
         return [total // config.tokens[wildcards["tokens"]].shards if reads == "shard" else total]
 
-    def _bytes_of_batch(self, source: str, batch: str) -> list[int]:
+    def _read_batch_bytes(self, source: str, batch: str) -> list[int]:
         listed = self.config.source_units(source)
         units = [listed.units[unit].values() for unit in listed.batches[batch]]
         size = listed.source.unit_bytes
         return [sum(path.stat().st_size if path.is_file() else size for path in paths) for paths in units]
 
-    def _bytes_of_source(self, source: str) -> int:
+    def _read_source_bytes(self, source: str) -> int:
         return sum(self.config.source_units(source).sizes.values())
 
     def _parameters(self, model: str) -> int:
@@ -282,7 +289,7 @@ class Requests:
         return parameter_count(section.architecture, self.config.vocabulary_size(section.tokens))
 
     def _training_minutes(self, wildcards: Mapping[str, str], processes: int) -> int:
-        """Return a time limit for a segment; where it is too short, Slurm gives the job another allocation."""
+        """Return the time limit of a segment; if it is too short, the job continues in another allocation."""
         platform, flops = self.config.platform, segment_flops(self.config, wildcards["model"], wildcards["step"])
         speed = (platform.peak_flops_per_second or UNKNOWN_FLOPS_PER_SECOND) * UTILIZATION * processes
         return 60 + int(flops / speed / 60)

@@ -1,6 +1,6 @@
-"""What Slurm's accounting knows of jobs: every allocation that each of them has had, and why it ended.
+"""Query Slurm's accounting for jobs: all allocations of each job, and why each ended.
 
-A job that was put back into the queue has had several; `sacct -D` tells all of them, and their sum is what it cost.
+A requeued job has several allocations; `sacct -D` lists all of them, and their sum is the cost of the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_joules
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause
-from pipeline.slurm.values import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
+from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 
 FIELDS = (
     *("JobIDRaw", "Comment", "State", "ExitCode", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TotalCPU"),
@@ -25,11 +25,11 @@ FIELDS = (
     *("TimelimitRaw", "Reason"),
 )
 COMMENT = FIELDS.index("Comment")  # the only one that may have | or a line end in it
-MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
+MEMORY_SHARE = 0.95  # of the request; a failure above it is one of memory, which Slurm without cgroups calls FAILED
 
 
 class AccountedAllocation(BaseModel):
-    """One stretch of time in which a job had nodes; what was not measured is None.
+    """One allocation of a job; values that were not measured are None.
 
     Memory is that of all nodes. The peak is the sum of the peaks of the batch script and of the largest step, each over
     its tasks, since they run at the same time: the job has never had more.
@@ -68,13 +68,13 @@ class AccountedAllocation(BaseModel):
 
     @property
     def billing(self) -> float | None:
-        """What Slurm bills for each second, in the site's units: cores, unless the site weighs otherwise."""
-        told = self.tres.get("billing", "")
-        return float(told) if re.fullmatch(r"\d+(\.\d+)?", told) else None
+        """Billed units per second: cores, unless the site has other weights."""
+        billing = self.tres.get("billing", "")
+        return float(billing) if re.fullmatch(r"\d+(\.\d+)?", billing) else None
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and is not about to be continued."""
+        """Whether it has ended and will not be requeued."""
         return self.state not in UNFINISHED_STATES and self.ended is not None
 
     @property
@@ -87,19 +87,19 @@ class AccountedAllocation(BaseModel):
 
 
 class AccountedJob(BaseModel):
-    """A job with its allocations, the first one first; `comment` holds rule and wildcards where Slurm keeps it."""
+    """A job with its allocations, the first one first; `comment` has rule and wildcards if Slurm keeps it."""
 
     job: str
     comment: str | None
     allocations: list[AccountedAllocation]
 
 
-def _moment(text: str) -> str | None:
+def _utc_time(text: str) -> str | None:
     return datetime.fromtimestamp(int(text), UTC).isoformat() if text.isdigit() else None
 
 
-def _peak(steps: list[dict[str, str]]) -> int | None:
-    """Return the bytes of the batch script and of the largest step."""
+def _peak_memory(steps: list[dict[str, str]]) -> int | None:
+    """Return the peak memory of the batch script and of the largest step, in bytes."""
     peaks: dict[bool, int] = {}
     for step in steps:
         peak = parse_bytes(step["MaxRSS"])
@@ -109,29 +109,31 @@ def _peak(steps: list[dict[str, str]]) -> int | None:
     return sum(peaks.values()) or None
 
 
-def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
-    """Return what sacct says of the energy of all nodes of an allocation, from its start to its end.
+def _select_energy(row: dict[str, str], steps: list[dict[str, str]]) -> str:
+    """Return sacct's energy of all nodes of an allocation, from its start to its end.
 
-    A plugin that reads nodes tells of each step what its nodes have used meanwhile, whoever used it. The step `extern`,
-    where a cluster has it, lies on all nodes all the time; so does `batch`, on one node. The row of the allocation
-    itself is the sum of what srun has started: empty without that, without the time in between, a node twice where two
-    steps ran side by side, and all of it twice where an older Slurm adds `extern` to it.
+    A plugin that reads nodes reports for each step the energy of its nodes, whoever used it. The step `extern`, if a
+    cluster has it, covers all nodes all the time; so does `batch` on one node. The row of the allocation is the sum of
+    the steps of srun: it is empty without steps, omits the time between them, counts a node twice for parallel steps,
+    and counts everything twice in an older Slurm that adds `extern`.
     """
-    told = {step["JobIDRaw"].rpartition(".")[2]: step for step in steps if parse_joules(step["ConsumedEnergyRaw"])}
+    with_energy = {
+        step["JobIDRaw"].rpartition(".")[2]: step for step in steps if parse_joules(step["ConsumedEnergyRaw"])
+    }
     for name in ("extern", *(["batch"] if row["NNodes"] == "1" else [])):
-        if name in told:
-            return told[name]["ConsumedEnergyRaw"]
+        if name in with_energy:
+            return with_energy[name]["ConsumedEnergyRaw"]
     spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for step in (step for name, step in told.items() if name.isdigit() and step["End"].isdigit()):
+    for step in (step for name, step in with_energy.items() if name.isdigit() and step["End"].isdigit()):
         for node in list_hosts(step["NodeList"]):
             spans[node].append((int(step["Start"]), int(step["End"])))
     if any(start < end for on in spans.values() for (_, end), (start, _) in pairwise(sorted(on))):
-        return f"{row['ConsumedEnergyRaw']} for steps side by side, each of all that its nodes have used"
+        return f"{row['ConsumedEnergyRaw']} for parallel steps, each with the whole energy of its nodes"
     return row["ConsumedEnergyRaw"]
 
 
 def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAllocation:
-    energy = _energy_said(row, steps)
+    energy = _select_energy(row, steps)
     exit_code, _, signal = row["ExitCode"].partition(":")
     allocated = parse_tres(row["AllocTRES"])
     shares = [float(share) for step in steps if (share := parse_tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
@@ -141,9 +143,9 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAl
         signal=int(signal or 0),
         reason=row["Reason"] if row["Reason"] not in ("", "None") else None,
         partition=row["Partition"],
-        submitted=_moment(row["Submit"]),
-        started=_moment(row["Start"]),
-        ended=_moment(row["End"]),
+        submitted=_utc_time(row["Submit"]),
+        started=_utc_time(row["Start"]),
+        ended=_utc_time(row["End"]),
         elapsed_seconds=float(row["ElapsedRaw"] or 0),
         cpu_seconds=round(parse_seconds(row["TotalCPU"]) or 0.0, 3),
         allocated_cpu_seconds=float(row["CPUTimeRAW"] or 0),
@@ -151,7 +153,7 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAl
         node_list=row["NodeList"] if list_hosts(row["NodeList"]) else None,
         tres=allocated,
         requested_memory_bytes=parse_bytes(allocated.get("mem", ""), "M"),
-        peak_memory_bytes=_peak(steps),
+        peak_memory_bytes=_peak_memory(steps),
         time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
         gpu_utilization=max(shares) / 100 if shares else None,
         energy_joules=parse_joules(energy),
@@ -160,7 +162,7 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAl
 
 
 def _rows(text: str) -> list[str]:
-    """Return the rows that sacct printed; the comment of a job, which people may change, can be of several lines."""
+    """Return the rows that sacct printed; the comment of a job may have several lines."""
     rows: list[str] = []
     for line in text.removesuffix("\n").split("\n") if text else []:
         is_whole = not rows or rows[-1].count("|") >= len(FIELDS) - 1
@@ -172,10 +174,10 @@ def _rows(text: str) -> list[str]:
 
 
 def parse_sacct(text: str) -> dict[str, AccountedJob]:
-    """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps.
+    """Return the jobs in the output of sacct: a row for each allocation, then the rows of its steps.
 
     Raises:
-        InputError: a row is cut off, or something else was printed.
+        InputError: a row is truncated, or is not a row.
     """
     jobs: dict[str, AccountedJob] = {}
     groups: list[list[dict[str, str]]] = []
@@ -183,7 +185,7 @@ def parse_sacct(text: str) -> dict[str, AccountedJob]:
         cells = line.split("|")
         if (more := len(cells) - len(FIELDS)) < 0:
             raise InputError(
-                f"sacct has printed {line[:80]!r}, which is no row of {len(FIELDS)} fields: ask again later"
+                f"sacct has printed {line[:80]!r}, which is not a row of {len(FIELDS)} fields: try again later"
             )
         cells[COMMENT : COMMENT + 1 + more] = ["|".join(cells[COMMENT : COMMENT + 1 + more])]
         row = dict(zip(FIELDS, cells, strict=True))
@@ -199,10 +201,10 @@ def parse_sacct(text: str) -> dict[str, AccountedJob]:
 
 
 def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
-    """Return the jobs of these names that were there since then, number to job; one question for all of them.
+    """Return the jobs of these names since a time, by number, with one query.
 
     Raises:
-        InputError: there is no sacct, it does not answer, or this cluster keeps no accounts.
+        InputError: there is no sacct, it does not answer, or this cluster has no accounting.
     """
     words = ["sacct", "--duplicates", "--noheader", "--parsable2", "--noconvert", f"--name={','.join(names)}"]
     words += [f"--starttime={since.astimezone():%Y-%m-%dT%H:%M:%S}", f"--format={','.join(FIELDS)}"]
@@ -210,10 +212,10 @@ def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
         environment = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
         done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
     except FileNotFoundError:
-        raise InputError("there is no sacct here: ask for the accounting on a node that has Slurm") from None
+        raise InputError("there is no sacct here: collect the accounting on a node that has Slurm") from None
     except subprocess.TimeoutExpired:
-        raise InputError("sacct has not answered for five minutes: ask for the accounting later") from None
+        raise InputError("sacct has not answered for five minutes: collect the accounting later") from None
     if done.returncode != 0:
         said = " ".join(done.stderr.split())
-        raise InputError(f"sacct gives no accounting ({said}): ask for it later, or do without")
+        raise InputError(f"sacct gives no accounting ({said}): collect it later, or run without it")
     return parse_sacct(done.stdout)

@@ -1,6 +1,6 @@
-"""What a site has of what a platform's file says: asked of Slurm and of the file system, without a job.
+"""Compare a site with its platform file by asking Slurm and the file system, without a job.
 
-Each answer is a `Finding`; what is not ok carries the way out.
+Each result is a `SiteFinding`; one that is not ok says what to do.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from pipeline.config.platforms import Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm.values import count_gpus, parse_minutes, parse_state
+from pipeline.slurm.output_parsing import count_gpus, parse_minutes, parse_state
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
-SECONDS = 60
+COMMAND_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class SiteFinding:
-    """One thing: what was found and, where that is not ok, the way out; None where it could not be looked at."""
+    """The result of one check; `ok` is None if it could not be made, and `way_out` says what to do."""
 
     ok: bool | None
     what: str
@@ -40,7 +40,7 @@ class SiteFinding:
 
 @dataclass(frozen=True)
 class PartitionLimits:
-    """A partition as Slurm knows it; its largest node counts. What has no limit is None."""
+    """The limits of a partition by its largest node; None is no limit."""
 
     takes_jobs: bool
     nodes: int
@@ -52,13 +52,13 @@ class PartitionLimits:
 
 
 def run_command(*words: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return what a command answers.
+    """Return the output of a command.
 
     Raises:
-        InputError: it fails, with its own last words.
+        InputError: it fails, with its last line.
     """
     try:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{words[0]} does not answer ({error})") from None
     if done.returncode:
@@ -68,33 +68,33 @@ def run_command(*words: str, environment: Mapping[str, str] = os.environ) -> str
 
 
 def check_commands() -> SiteFinding:
-    """Look for Slurm's commands."""
+    """Check that Slurm's commands are installed."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
         return SiteFinding(
             False,
             f"there is no {', '.join(missing)} here",
-            "start on a login node of the cluster, or take --profile local",
+            "use a login node of the cluster, or --profile local",
         )
     return SiteFinding(True, f"Slurm's commands are here: {', '.join(COMMANDS)}")
 
 
 def query_partition(name: str) -> PartitionLimits:
-    """Return a partition as Slurm knows it.
+    """Return the limits of a partition.
 
     Raises:
-        InputError: there is none of that name, or Slurm does not answer.
+        InputError: there is no partition of that name, or Slurm does not answer.
     """
-    told = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "partition", name)))
+    partition = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "partition", name)))
     nodes = run_command("sinfo", "--noheader", f"--partition={name}", "--format=%c|%m|%G").splitlines()
     sizes = [(int(c.rstrip("+")), int(m.rstrip("+")), count_gpus(g)) for c, m, g in (line.split("|") for line in nodes)]
-    number = int(told["TotalNodes"])
-    most = told.get("MaxNodes", "UNLIMITED")
+    number = int(partition["TotalNodes"])
+    most = partition.get("MaxNodes", "UNLIMITED")
     return PartitionLimits(
-        takes_jobs=parse_state(told["State"]) in ("UP", "DOWN"),  # where it is down they wait
+        takes_jobs=parse_state(partition["State"]) in ("UP", "DOWN"),  # jobs wait while it is down
         nodes=number,
         nodes_of_a_job=min(int(most), number) if most.isdigit() else number,
-        minutes=parse_minutes(told["MaxTime"]),
+        minutes=parse_minutes(partition["MaxTime"]),
         cpus=max((size[0] for size in sizes), default=0),
         memory_megabytes=max((size[1] for size in sizes), default=0),
         gpus=max((size[2] for size in sizes), default=0),
@@ -102,13 +102,13 @@ def query_partition(name: str) -> PartitionLimits:
 
 
 def query_default_partition() -> str | None:
-    """Return the partition that Slurm takes where a job names none."""
+    """Return the default partition of Slurm."""
     names = run_command("sinfo", "--noheader", "--format=%P").split()
     return next((name.rstrip("*") for name in names if name.endswith("*")), None)
 
 
 def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
-    """Look for the platform's partitions, and for as many nodes where training goes."""
+    """Check the platform's partitions, and the number of nodes of the training partition."""
     file = f"workflow/platforms/{platform.name}.yaml"
     where: dict[str, str] = {kind: entry.name for kind, entry in platform.partitions.items()}
     try:
@@ -121,7 +121,9 @@ def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
                 )
                 return
     except InputError as error:
-        yield SiteFinding(False, f"Slurm does not answer ({error})", "is this a login node, and is Slurm up?")
+        yield SiteFinding(
+            False, f"Slurm does not answer ({error})", "check that this is a login node and that Slurm is up"
+        )
         return
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in where)
     gpu = platform.partitions.get("gpu")
@@ -149,25 +151,27 @@ def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
 
 
 def check_partition_sizes(platform: Platform) -> Iterator[SiteFinding]:
-    """Compare what the platform's file says of a partition with what Slurm does."""
+    """Compare the partitions of the platform's file with those of Slurm."""
     fits = True
     for kind, said in platform.partitions.items():
         try:
             seen = query_partition(said.name)
         except InputError:
-            continue  # told already
+            continue  # reported by check_partitions
         for key in ("cpus", "memory_megabytes", "gpus", "minutes"):
-            asked, had = getattr(said, key), getattr(seen, key)
-            if had is not None and asked > had:
+            requested, limit = getattr(said, key), getattr(seen, key)
+            if limit is not None and requested > limit:
                 fits = False
-                way_out = f"write {had} into workflow/platforms/{platform.name}.yaml"
-                yield SiteFinding(False, f"partitions.{kind}.{key} is {asked}, but {said.name} has {had}", way_out)
+                way_out = f"write {limit} into workflow/platforms/{platform.name}.yaml"
+                yield SiteFinding(
+                    False, f"partitions.{kind}.{key} is {requested}, but {said.name} has {limit}", way_out
+                )
     if fits and platform.partitions:
         yield SiteFinding(True, f"workflow/platforms/{platform.name}.yaml asks for no more than Slurm has")
 
 
 def check_account(name: str | None) -> SiteFinding:
-    """Look whether this user may use an account; where Slurm keeps none, none is refused."""
+    """Check that this user may use an account; without accounts in Slurm, every name passes."""
     user = getpass.getuser()
     words = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=Account")
     try:
@@ -183,7 +187,7 @@ def check_account(name: str | None) -> SiteFinding:
 
 
 def check_writable(what: str, path: str | Path) -> SiteFinding:
-    """Look whether files can be written into a folder, which is made where it is not there."""
+    """Check that files can be written into a folder, which is created if it is missing."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path) as file:
@@ -191,13 +195,13 @@ def check_writable(what: str, path: str | Path) -> SiteFinding:
             file.flush()
     except OSError as error:
         return SiteFinding(
-            False, f"{what} {path} cannot be written ({error.strerror})", "name another folder, or ask for the right"
+            False, f"{what} {path} cannot be written ({error.strerror})", "name another folder, or get write access"
         )
     return SiteFinding(True, f"{what} {path} can be written, {shutil.disk_usage(path).free / 1e9:.0f} GB are free")
 
 
 def check_scratch(platform: Platform, account: str | None) -> Iterator[SiteFinding]:
-    """Look whether the platform's folder for large files can be written."""
+    """Check that the platform's folder for large files can be written."""
     if platform.scratch is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What the settings of several steps have in common."""
+"""Settings that several steps share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignatureSettings
 
 
-def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
-    """Return those values of the sections that the step's settings have a key for."""
+def common_values(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+    """Return the values of sections of the configuration for the keys that a step's settings have."""
     return {
         key: getattr(section, key)
         for section in sections
@@ -22,12 +22,12 @@ def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     }
 
 
-def signatures(config: Config, corpus: str) -> SignatureSettings:
-    return SignatureSettings(**shared(SignatureSettings, config.corpus[corpus].deduplication))
+def signature_settings(config: Config, corpus: str) -> SignatureSettings:
+    return SignatureSettings(**common_values(SignatureSettings, config.corpus[corpus].deduplication))
 
 
-def with_hash(kinds: PersonalData) -> PersonalData:
-    """Return the settings with the hash of the model of names, so that another model is another setting."""
+def with_model_hash(kinds: PersonalData) -> PersonalData:
+    """Return the settings with the hash of the names model, so that another model changes them."""
     if kinds.names is None or kinds.names_sha256 is not None:
         return kinds
     return kinds.model_copy(
@@ -37,7 +37,7 @@ def with_hash(kinds: PersonalData) -> PersonalData:
 
 @cache
 def _sha256(path: Path, changed_nanoseconds: int) -> str:
-    """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
+    """Return the sha256 of a file, which is read once for all units of a corpus."""
     return sha256_of(path)
 
 
@@ -45,11 +45,11 @@ def file_sha256(path: Path) -> str:
     return _sha256(path, path.stat().st_mtime_ns)
 
 
-def harmful(config: Config, corpus: str) -> list[str]:
+def hash_harmful_files(config: Config, corpus: str) -> list[str]:
     """Return the sha256 of each list and classifier of harmful content of a corpus."""
     return [*map(file_sha256, config.harmful_files(corpus))]
 
 
 def pretrained_models(config: Config) -> dict[str, Pretrained]:
-    """Return what models of the run began with, by their names."""
+    """Return the pretrained models that models of the run begin with, by the names of these."""
     return {name: model.pretrained for name, model in config.models.items() if model.pretrained}

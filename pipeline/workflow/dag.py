@@ -1,4 +1,4 @@
-"""The jobs of a run: their names, their parameters, and the records that they leave."""
+"""The jobs of a run: their names, parameters, versions and records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
 from pipeline.job.environments import Environment
 from pipeline.layout import BATCH, RECORD
-from pipeline.workflow.finished_training import Finished
+from pipeline.workflow.finished_training import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 
@@ -21,19 +21,19 @@ from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 class Dag(RunFiles):
     """The names and parameters of one run's jobs.
 
-    `in_image` has the environments of all steps where jobs compute in the platform's image, not here.
+    `image_environments` has the environments of all steps if jobs run in the platform's image.
     """
 
-    def __init__(self, config: Config, in_image: Mapping[str, Environment] | None = None) -> None:
+    def __init__(self, config: Config, image_environments: Mapping[str, Environment] | None = None) -> None:
         super().__init__(config)
-        self._in_image = in_image
+        self._in_image = image_environments
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
-        self.finished = Finished(config, self._planned)
+        self.finished = FinishedTraining(config, self._planned)
 
     def contract(self, step: str) -> Callable[[Wildcards], list[str]]:
-        """Return the function of a job's wildcards that gives the options of the contract.
+        """Return the function from a job's wildcards to the options of the contract.
 
-        Settings, code and environment: when one of them changes, Snakemake runs the job again, and for no other reason.
+        Snakemake runs a job again when settings, code or environment change, and for no other reason.
         """
 
         def options(wildcards: Wildcards) -> list[str]:
@@ -47,14 +47,13 @@ class Dag(RunFiles):
     def versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job.
 
-        Those of all batches of a source are the same, and thousands of jobs ask for them. Finished training that stays
-        has those that it was made with.
+        All batches of a source have the same versions. Finished training that stays keeps its versions.
         """
-        kept = STEPS[step].kept
+        kept = STEPS[step].kept_versions
         return (kept and kept(self, instance)) or self._planned(step, instance)
 
     def _planned(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
-        """Return the same as of today, of finished training too."""
+        """Return the versions of today, also of finished training."""
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
             settings = STEPS[step].settings(self.config, instance).of_result()
@@ -71,32 +70,34 @@ class Dag(RunFiles):
             return self._in_image[step].version
         return versions.environment_version(f"pipeline.{step}", self.config.run.environment)
 
-    def other_than_lock(self) -> str | None:
-        """Return a sentence on a distribution that is missing or not the lock's, where jobs would refuse it."""
+    def find_lock_mismatch(self) -> str | None:
+        """Return a sentence about a distribution that differs from the lock, because jobs would refuse to run."""
         lock, platform = self.config.run.environment, self.config.platform.name
         for step in STEPS:
-            found = self._in_image[step] if self._in_image else environments.of_step(step, lock)
+            environment = self._in_image[step] if self._in_image else environments.of_step(step, lock)
             try:
-                found.refuse_others(step, lock, platform)
+                environment.refuse_others(step, lock, platform)
             except InputError as error:
                 return str(error)
         return None
 
     def operation(self, step: str) -> Callable[[Wildcards], str]:
-        """Return the function of a job's wildcards that gives its other settings: a change of these reruns nothing."""
+        """Return the function from a job's wildcards to its operation settings, whose changes rerun nothing."""
 
         def options(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
-            more = STEPS[step].operation
-            found = STEPS[step].settings(self.config, instance).of_operation() | (more(self, instance) if more else {})
-            return json.dumps(found, sort_keys=True)
+            added = STEPS[step].operation
+            operation = STEPS[step].settings(self.config, instance).of_operation() | (
+                added(self, instance) if added else {}
+            )
+            return json.dumps(operation, sort_keys=True)
 
         return options
 
-    def first_twin(self, step: str) -> Callable[[Wildcards], list[str]]:
-        """Return the function that gives a batch of a corpus what the same step wrote for an earlier corpus, if alike.
+    def earlier_batch(self, step: str) -> Callable[[Wildcards], list[str]]:
+        """Return the function from a batch of a corpus to the identical batch of an earlier corpus, if there is one.
 
-        With the same settings it does the same with the same source: one of the two waits, and takes over.
+        With the same settings and source both give the same files: the later one waits, and reuses them.
         """
 
         def earlier(wildcards: Wildcards) -> list[str]:
@@ -113,8 +114,8 @@ class Dag(RunFiles):
 
         return earlier
 
-    def frozen(self) -> dict[str, Any]:
-        """Return what this run is now: its configuration, its commit, and the versions of its steps."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return the configuration, the commit and the versions of all steps."""
         versions_of = {
             step: {
                 "code": versions.code_version(f"pipeline.{step}"),
@@ -125,53 +126,53 @@ class Dag(RunFiles):
         return {"configuration": self.config.written(), "versions": versions_of, "git": code_in(Path.cwd())}
 
     def record(self, step: str) -> str:
-        """Return the record's path of a step, with its wildcards; of a unit, whose number %unit stands for."""
+        """Return the path of a step's record, with its wildcards; %unit is the number of a unit."""
         return self.file(RECORD, job=STEPS[step].job.replace("{batch}", "%unit"))
 
     def batch(self, step: str) -> str:
-        """Return the path of what a batch of a step wrote, with its wildcards; the units' records are their own."""
+        """Return the path of the file of a batch of a step, with its wildcards."""
         return self.file(BATCH, job=STEPS[step].job)
 
     def unit_records(self) -> list[str]:
-        """Return the records of the units, of which no rule knows but their batches."""
+        """Return the records of all units; rules know only their batches."""
         return [
             self.record_of(name, *unit)
             for name, step in STEPS.items()
-            if step.per.units is not None
-            for unit in step.per.units(self.config)
+            if step.instances.units is not None
+            for unit in step.instances.units(self.config)
         ]
 
     def all_batches(self) -> list[str]:
-        """Return what all batches wrote, in the order of the steps."""
+        """Return the files of all batches, in the order of the steps."""
         return [
             self.batch_of(name, *batch)
             for name, step in STEPS.items()
-            if step.per.units is not None
-            for batch in step.per.jobs(self.config)
+            if step.instances.units is not None
+            for batch in step.instances.jobs(self.config)
         ]
 
     def records(self, stages: Collection[str] = REPORTED) -> list[str]:
-        """Return the records of all jobs of some stages that work on no batch, in the order of the steps."""
+        """Return the records of all jobs of some stages that are not batches, in the order of the steps."""
         return [
             self.record_of(name, *job)
             for name, step in STEPS.items()
-            if step.per.units is None and step.stage in stages
-            for job in step.per.jobs(self.config)
+            if step.instances.units is None and step.stage in stages
+            for job in step.instances.jobs(self.config)
         ]
 
     def target(self, stage: str) -> list[str]:
-        """Return what the target of a stage asks for: its results, and the records of all jobs up to it.
+        """Return the files of a stage's target: its results, and the records of all jobs up to it.
 
-        So a step whose record is gone runs again. No target asks for batches, which are many: each is read by a step
-        with a record of its own. The plan is a leaf, and the report is all that is before the provenance.
+        A step without its record therefore runs again. Batches are omitted because they are many, and other steps with
+        records read them. The plan is a leaf; the report covers everything before the provenance.
         """
         results = [
-            self.file(output.place, **dict(zip(step.per.wildcards, job, strict=True)))
+            self.file(output.place, **dict(zip(step.instances.wildcards, job, strict=True)))
             for step in STEPS.values()
             if step.stage == stage
             for output in step.outputs
             if output.is_target
-            for job in step.per.jobs(self.config)
+            for job in step.instances.jobs(self.config)
         ]
         if stage == "provenance":
             return [*results, *self.target("report")]

@@ -1,6 +1,6 @@
-"""Report what Snakemake's table of a dry run leaves out: deferred jobs, hints, and what an invocation would refuse.
+"""Report what Snakemake's table of a dry run omits: deferred jobs, hints, and what an invocation would refuse.
 
-Deferred jobs are those behind a checkpoint of Snakemake. They run again only if the checkpoint's file changes.
+Deferred jobs are those after a checkpoint of Snakemake. They run again only if the checkpoint's file changes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 
 STAGE_OF = {step.rule: step.stage for step in STEPS.values()}
-# The stages that are planned anew when a checkpoint has run, by its rule.
-BEHIND = {
+# The stages that Snakemake plans again after a checkpoint, by its rule.
+STAGES_BEHIND = {
     "sources_complete": ("corpus", "tokenizer", "tokens", "pretrain", "evaluate"),
     "tokens_index": ("pretrain", "evaluate"),
 }
-LABELS = {"language", "license", "rights"}  # settings of a source that decide nothing by themselves
-SHOWING_LABELS = {"corpus_statistics", "corpus_publish"}
+LABEL_SETTINGS = {"language", "license", "rights"}  # settings of a source that do not change which documents pass
+RULES_SHOWING_LABELS = {"corpus_statistics", "corpus_publish"}
 
 
 def report_plan(dag: Dag, planned: Counter[str], others: Counter[str]) -> Iterator[str]:
-    """Yield a sentence for each thing that is known by the configuration, the platform's file and the records.
+    """Yield a sentence for each deferred job, hint and problem.
 
     Args:
         dag: the jobs.
@@ -37,35 +37,35 @@ def report_plan(dag: Dag, planned: Counter[str], others: Counter[str]) -> Iterat
         others: how many jobs of each rule have nothing to do so far.
     """
     config = dag.config
-    launches = preflight.launches(config)
+    launches = preflight.launch_commands(config)
     uses_slurm = bool(config.platform.partitions) or config.slurm.nodes > 1
-    problems = [*preflight.problems(config, launches, slurm=uses_slurm)]
-    if sentence := _after_label_edits(dag, planned) or deferred_jobs(planned, others):
+    problems = [*preflight.find_problems(config, launches, slurm=uses_slurm)]
+    if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others):
         yield sentence
-    yield from preflight.hints(config, launches)
+    yield from preflight.find_hints(config, launches)
     yield from (f"This would be refused: {problem}" for problem in problems)
 
 
-def deferred_jobs(planned: Collection[str], others: Counter[str]) -> str | None:
-    """Return which jobs may also run, in one sentence; None where the plan is complete.
+def describe_deferred_jobs(planned: Collection[str], others: Counter[str]) -> str | None:
+    """Return a sentence about jobs that may also run; None if the plan is complete.
 
     Args:
         planned: the rules of the jobs that are planned.
         others: how many jobs of each rule have nothing to do so far.
     """
-    stages = {stage for rule in planned for stage in BEHIND.get(rule, ())}
+    stages = {stage for rule in planned for stage in STAGES_BEHIND.get(rule, ())}
     deferred = {rule: number for rule, number in others.items() if STAGE_OF.get(rule) in stages}
     if not deferred:
         return None
-    return f"The plan ends where the run finds out what has changed. Behind it may also run: {_listed(deferred)}"
+    return f"The plan ends at a checkpoint. After it may also run: {_format_jobs(deferred)}"
 
 
-def _listed(jobs: dict[str, int]) -> str:
+def _format_jobs(jobs: dict[str, int]) -> str:
     return ", ".join(f"{rule} ({number})" for rule, number in jobs.items())
 
 
-def _after_label_edits(dag: Dag, planned: Collection[str]) -> str | None:
-    """Return what runs behind the sources where labels alone have changed; None where more has, or may have."""
+def _describe_label_edits(dag: Dag, planned: Collection[str]) -> str | None:
+    """Return the jobs that run after the sources if only labels have changed; None otherwise."""
     of_sources = {rule for rule in planned if STAGE_OF.get(rule) == "sources"}
     if "sources_complete" not in planned or of_sources != {"sources_manifest"}:
         return None
@@ -73,13 +73,13 @@ def _after_label_edits(dag: Dag, planned: Collection[str]) -> str | None:
         jobs = _changed_jobs(dag) if all(_changes_labels(dag, source) for source in dag.config.sources) else None
     except (InputError, OSError, ValueError, KeyError):  # a record is missing, or of an earlier version
         return None
-    if jobs is None or jobs.keys() - SHOWING_LABELS:
+    if jobs is None or jobs.keys() - RULES_SHOWING_LABELS:
         return None
-    return f"Of the sources, labels alone have changed. Behind them runs: {_listed(jobs) or 'nothing'}"
+    return f"Only labels of the sources have changed. After them runs: {_format_jobs(jobs) or 'nothing'}"
 
 
 def _changes_labels(dag: Dag, source: Source) -> bool:
-    """Return whether nothing of a source has changed since its manifest was made but labels that decide nothing."""
+    """Return whether only labels of a source have changed since its manifest, and they do not filter documents."""
     if source.opt_out is not None:  # the list may be another, or name the holder
         return False
     record = Record.load(Path(dag.record_of("sources.manifest", source.name)))
@@ -88,17 +88,19 @@ def _changes_labels(dag: Dag, source: Source) -> bool:
     changed = {key for key in now.keys() | then.keys() if now.get(key) != then.get(key)}
     units = SOURCE_UNITS.path(Path(dag.run), source=source.name).glob("*.json") if "license" in changed else ()
     decides = any(json.loads(unit.read_text(encoding="utf-8"))["license"] for unit in units)
-    return versions == [*record.made_with[1:]] and changed <= LABELS and not decides
+    return versions == [*record.made_with[1:]] and changed <= LABEL_SETTINGS and not decides
 
 
 def _changed_jobs(dag: Dag) -> Counter[str]:
-    """Return how many jobs behind the sources have other settings, code or environment than their records, by rule."""
-    made: list[Record | BatchRecord] = [Record.load(Path(path)) for path in dag.records(BEHIND["sources_complete"])]
+    """Return the number of jobs after the sources whose settings, code or environment changed, by rule."""
+    made: list[Record | BatchRecord] = [
+        Record.load(Path(path)) for path in dag.records(STAGES_BEHIND["sources_complete"])
+    ]
     made += [BatchRecord.load(Path(path)) for path in dag.all_batches()]
     jobs = Counter(
         STEPS[record.step].rule
         for record in made
-        if STEPS[record.step].stage in BEHIND["sources_complete"]
+        if STEPS[record.step].stage in STAGES_BEHIND["sources_complete"]
         and not record.was_made_with(dag.versions(record.step, record.instance))
     )
     return jobs

@@ -1,8 +1,8 @@
-"""Finished training that no edit throws away: what of it stays as it was made, and what concerns steps that are done.
+"""Protect finished training from edits: decide which segments stay, and which changes concern finished steps.
 
-A milestone is a fact, and its record tells what made it. Where a model took many device hours, a change of code, or of
-how steps are computed, concerns the steps to come alone. A change of what was done (the order of the data, the shape,
-the learning rate of past steps) is refused until the configuration says to throw the training away.
+The record of a milestone says what made it. If a model took many device hours, a change of the code, or of how steps
+are computed, applies to later steps only. A change of finished steps (order of the data, shape, learning rate) is
+refused until the configuration asks to train the model again.
 """
 
 from __future__ import annotations
@@ -30,20 +30,33 @@ from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training
 
-FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
-"""Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
-SIZES = ("batch_size", "ramp")
-"""Keys that concern a step by how many sequences it takes, and how long they are, alone."""
-SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "schedule", "decay_fraction", "steps")
-"""Keys that concern a step by its learning rate alone."""
+KEYS_OF_LATER_STEPS = HOW_NUMBERS_ARE_COMPUTED | {
+    "precision",
+    "gradient_reduction",
+    "float8",
+    "milestone_every",
+    "stability",
+}
+"""Keys that may change at a milestone: they change steps by rounding only, or not at all."""
+BATCH_SIZE_KEYS = ("batch_size", "ramp")
+"""Keys that concern a step only by the number and the length of its sequences."""
+SCHEDULE_KEYS = (
+    "learning_rate",
+    "minimum_learning_rate_fraction",
+    "warmup_steps",
+    "schedule",
+    "decay_fraction",
+    "steps",
+)
+"""Keys that concern a step only by its learning rate."""
 
 
-def _rates(training: Training, first: int, last: int) -> list[float]:
+def _learning_rates(training: Training, first: int, last: int) -> list[float]:
     return [learning_rate_at(training, step) for step in range(first + 1, last + 1)]
 
 
-def _sizes(training: Training, last: int) -> tuple[list[Stretch], int]:
-    """Return the sizes of the done steps, and the fewest sequences of any step, by which the sampler tells streams."""
+def _batch_sizes(training: Training, last: int) -> tuple[list[Stretch], int]:
+    """Return the batch sizes of the finished steps, and the smallest batch, by which the sampler makes streams."""
     return training.batches.stretches(0, last), min(training.batches.batch_sizes)
 
 
@@ -55,12 +68,12 @@ def _mixtures(training: Training, last: int) -> list[tuple[int, dict[str, Any]]]
     ]
 
 
-def _slower(architecture: Architecture) -> float:
+def _output_learning_rate_factor(architecture: Architecture) -> float:
     return learning_rate_factor("output.weight", 2, architecture)
 
 
-def _streams(training: Training) -> dict[str, Any]:
-    """Return what divides the tokens into streams, each in an order of its own: see `pipeline.tokens.sampler`."""
+def _token_streams(training: Training) -> dict[str, Any]:
+    """Return the keys that divide the tokens into streams, each with its own order (`pipeline.tokens.sampler`)."""
     found: dict[str, Any] = {}
     for _, mixture in training.sampling.mixtures(training.steps):
         if mixture.weights or found.get(mixture.by) == "all":
@@ -70,17 +83,17 @@ def _streams(training: Training) -> dict[str, Any]:
     return found
 
 
-def _told(written: dict[str, Any], settings: SegmentSettings, key: str) -> str:
+def _format_value(written: dict[str, Any], settings: SegmentSettings, key: str) -> str:
     value: Any = written.get(key, settings)
     for name in () if key in written else key.split("."):
         value = getattr(value, name, None)
     return json.dumps(value)
 
 
-def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
-    """Return which settings of a finished segment concern steps that are done and are others today, with both values.
+def list_past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
+    """Return the settings of finished steps that differ today, each with both values.
 
-    Whether a schedule or a mixture does is told by what it comes to in these steps, not by its keys.
+    A schedule or a mixture counts by its values in these steps, not by its keys.
     """
     before, now = (dict(leaves(settings.of_result())) for settings in (made, today))
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
@@ -89,75 +102,77 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
         whole = tuple(f"training.{name}." for name in names)
         differing[:] = [key for key in differing if not f"{key}.".startswith(whole)]
 
-    drop(*FROM_HERE_ON)
+    drop(*KEYS_OF_LATER_STEPS)
     first, last = made.first_step, made.last_step
-    if differing and _rates(made.training, first, last) == _rates(today.training, first, last):
-        drop(*SCHEDULE)
-    if differing and _sizes(made.training, last) == _sizes(today.training, last):
-        drop(*SIZES)
+    if differing and _learning_rates(made.training, first, last) == _learning_rates(today.training, first, last):
+        drop(*SCHEDULE_KEYS)
+    if differing and _batch_sizes(made.training, last) == _batch_sizes(today.training, last):
+        drop(*BATCH_SIZE_KEYS)
     same = _mixtures(made.training, last) == _mixtures(today.training, last)
-    if differing and same and _streams(made.training) == _streams(today.training):
+    if differing and same and _token_streams(made.training) == _token_streams(today.training):
         drop("sampling.phases")
-    if _slower(made.architecture) == _slower(today.architecture):
+    if _output_learning_rate_factor(made.architecture) == _output_learning_rate_factor(today.architecture):
         differing = [key for key in differing if key != "architecture.base_width"]
     names = {"first_step": "milestone_every: the milestone before it is of step"}
-    both = ((key, _told(before, made, key), _told(now, today, key)) for key in differing)
+    both = ((key, _format_value(before, made, key), _format_value(now, today, key)) for key in differing)
     return [f"{names.get(key, key)} {then}, now {told}" for key, then, told in both]
 
 
-READ = ("index", "tokenizer", "configuration")
+TOKEN_INPUTS = ("index", "tokenizer", "configuration")
 
 
-def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
-    """Return one hash of a token set and its tokenizer, by those of the index and of the tokenizer's configuration."""
+def hash_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
+    """Return one hash of a token set and its tokenizer."""
     return hashlib.sha256(index_sha256 + configuration_sha256).hexdigest()[:16]
 
 
-class Finished:
-    """The finished segments of the models that took as many device hours as the configuration protects.
+class FinishedTraining:
+    """The finished segments of models with at least as many device hours as the configuration protects.
 
-    `planned` returns, by step and instance, what a job would be today.
+    `planned` returns the versions of a job today, by step and instance.
     """
 
     def __init__(self, config: Config, planned: Callable[[str, dict[str, str]], Versions]) -> None:
         self.config = config
         self._planned = planned
-        self._read_once: dict[tuple[str, int], Record | None] = {}
+        self._segment_records: dict[tuple[str, int], Record | None] = {}
         self._refusals: dict[str, str | None] = {}
 
     @cached_property
     def _records(self) -> dict[tuple[str, int], Record]:
         """The records of protected segments whose milestones are there, by model and step."""
         found: dict[tuple[str, int], Record] = {}
-        for model in self.config.models.keys() - self._retrained():
-            records = {step: self._read(model, step) for step in self.config.models[model].training.milestones()}
+        for model in self.config.models.keys() - self._retrained_models():
+            records = {
+                step: self._segment_record(model, step) for step in self.config.models[model].training.milestones()
+            }
             there = {(model, step): record for step, record in records.items() if record}
             hours = sum(self._device_hours(*one, record) for one, record in there.items())
             if there and hours >= self.config.run.protected_device_hours:
                 found |= there
         return found
 
-    def _retrained(self) -> set[str]:
-        """Return the models that may be trained again; the name of an experiment stands for all its cells."""
+    def _retrained_models(self) -> set[str]:
+        """Return the models that may be trained again; the name of an experiment means all its cells."""
         pages = self.config.experiment_pages()
         named = {*self.config.run.retrain}
         return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
 
-    def _read(self, model: str, step: int) -> Record | None:
-        """Return the record of a segment whose files are there; a start reads each once."""
-        if (model, step) not in self._read_once:
-            self._read_once[model, step] = self._found(model, step)
-        return self._read_once[model, step]
+    def _segment_record(self, model: str, step: int) -> Record | None:
+        """Return the record of a segment with all its files; each record is read once."""
+        if (model, step) not in self._segment_records:
+            self._segment_records[model, step] = self._load_complete_record(model, step)
+        return self._segment_records[model, step]
 
-    def _found(self, model: str, step: int) -> Record | None:
+    def _load_complete_record(self, model: str, step: int) -> Record | None:
         run = self.config.directory
         adopted = layout.RECORD.path(run, job=f"pretrain.adopt.{model}")
         path = layout.SEGMENT_RECORD.path(run, model=model, step=step) if step else adopted
         try:
             record = Record.load(path)
-        except InputError:  # none, or none that says the truth
+        except InputError:  # missing or damaged
             return None
-        is_whole = {*READ} <= {entry.name for entry in record.inputs} and not record.counts.get("outcome")
+        is_whole = {*TOKEN_INPUTS} <= {entry.name for entry in record.inputs} and not record.counts.get("outcome")
         return record if is_whole and outputs_exist(run, record.outputs) else None
 
     @cached_property
@@ -166,18 +181,18 @@ class Finished:
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
     def _device_hours(self, model: str, step: int, record: Record) -> float:
-        """Return what all attempts at a segment with these settings took, or those of who had it taken over."""
+        """Return the device hours of all attempts at a segment with these settings; of a reused one, of its source."""
         reused = record.taken_over_from and record.taken_over_from.attempt
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
         folder = self.config.directory / layout.ATTEMPTS
         attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
-        asked = planned_settings_digest(record.command)
-        seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == asked)
+        digest = planned_settings_digest(record.command)
+        seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == digest)
         return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
 
     @cached_property
     def _changes(self) -> dict[tuple[str, int], list[str]]:
-        """Of each protected segment which settings concern steps that are done, and are others today."""
+        """The settings of finished steps that differ today, for each protected segment."""
         found = {}
         for (model, step), record in self._records.items():
             today = self.config.segment_settings(model, step)
@@ -187,11 +202,14 @@ class Finished:
                 key = ".".join(map(str, error.errors()[0]["loc"]))
                 found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
             else:
-                found[model, step] = [*past_changes(made, today), *self._other_inputs(model, step, record)]
+                found[model, step] = [
+                    *list_past_changes(made, today),
+                    *self._describe_other_inputs(model, step, record),
+                ]
         return found
 
-    def _other_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
-        """Yield what a segment read that has another name today, and a milestone before it that is another now."""
+    def _describe_other_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
+        """Yield the inputs of a segment that have another name today, and a milestone before it that has changed."""
         section = self.config.models[model]
         tokenizer = self.config.tokens[section.tokens].tokenizer
         today = {
@@ -203,7 +221,7 @@ class Finished:
         is_first = section.training.segment_start(step) == section.training.first_step
         before = start.model if start and is_first else model
         if is_first and not start:
-            yield from self._other_beginning(model, record)
+            yield from self._describe_other_start(model, record)
         for entry in record.inputs:
             if entry.path != today.get(entry.name, entry.path):
                 yield f"{entry.path}, which it read, is called {today[entry.name]} now"
@@ -211,41 +229,41 @@ class Finished:
                 _, other, _, number, _ = entry.path.split("/")
                 if other != before:
                     yield f"{layout.MODEL.name(model=other)}, which it goes on from, is called {before} now"
-                before_it = self._read(other, int(number)) if other == model else None
+                before_it = self._segment_record(other, int(number)) if other == model else None
                 written = before_it.outputs if before_it else ()
                 if any(one.path == entry.path and one.sha256 != entry.sha256 for one in written):
                     yield f"the milestone of step {number}, which it goes on from, was made anew since"
 
-    def _other_beginning(self, model: str, record: Record) -> Iterator[str]:
+    def _describe_other_start(self, model: str, record: Record) -> Iterator[str]:
         pretrained = self.config.models[model].pretrained
         today = pretrained.folder if pretrained else None
         adopted = any(entry.name == "previous" for entry in record.inputs)
-        first = self._read(model, 0)
+        first = self._segment_record(model, 0)
         made = (first.settings.get("folder", today) if first else today) if adopted else None
         if made != today:
             yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
 
-    def adopted(self, model: str) -> Versions | None:
-        """Return what the model that a training began with was made with, as long as its first segment stays."""
-        record = self._read(model, 0)
-        is_kept = record and self.kept(model, self.config.models[model].training.milestones()[0])
+    def import_versions(self, model: str) -> Versions | None:
+        """Return the versions of the import of a pretrained model, as long as the first segment stays."""
+        record = self._segment_record(model, 0)
+        is_kept = record and self.kept_versions(model, self.config.models[model].training.milestones()[0])
         return record.made_with if record and is_kept else None
 
-    def protects(self, record: str) -> bool:
-        """Return whether the record of that name is of a segment that is not thrown away unasked."""
+    def is_protected(self, record: str) -> bool:
+        """Return whether the record of that name belongs to a protected segment."""
         return record in {f"{one.name}.json" for one in self._records.values()}
 
-    def kept(self, model: str, step: int) -> Versions | None:
-        """Return what a finished segment was made with, which its job is planned with as long as it stays."""
+    def kept_versions(self, model: str, step: int) -> Versions | None:
+        """Return the versions of a finished segment that stays; None of another one."""
         if self._changes.get((model, step), ["not protected"]):
             return None
         return self._records[model, step].made_with
 
-    def stays(self) -> list[str]:
-        """Return a sentence for each model of which finished segments stay that would be made otherwise today."""
+    def describe_kept_models(self) -> list[str]:
+        """Return a sentence for each model with finished segments that would be made differently today."""
         others: dict[str, list[int]] = {}
         for (model, step), record in self._records.items():
-            if (kept := self.kept(model, step)) and kept != self._planned(record.step, record.instance):
+            if (kept := self.kept_versions(model, step)) and kept != self._planned(record.step, record.instance):
                 others.setdefault(model, []).append(step)
         return [
             f"models.{model}: what is done up to step {max(steps)} stays as it was made, and what follows is made with "
@@ -255,12 +273,12 @@ class Finished:
             f"models.{model} stays as it was made, though {files[0]}, which it began with, was changed since; "
             f"run: {{retrain: [{model}]}} trains it again"
             for model in sorted({name for name, _ in self._records})
-            if self.adopted(model) and (files := self._changed_files(model))
+            if self.import_versions(model) and (files := self._changed_files(model))
         ]
 
     def _changed_files(self, model: str) -> list[Path]:
-        """Return the files of the model that a training began with which are of another size or younger than that."""
-        record = self._read(model, 0)
+        """Return the files of the pretrained model that have another size, or are newer than the import."""
+        record = self._segment_record(model, 0)
         if record is None:
             return []
         then, read = record.ended_seconds, [entry for entry in record.inputs if entry.name == "model"]
@@ -268,26 +286,32 @@ class Finished:
         files = [Path(file) for file in self.config.pretrained_files(model)]
         return [file for file in files if sizes.get(file.name) != file.stat().st_size or file.stat().st_mtime > then]
 
-    def refusal(self, model: str) -> str | None:
-        """Return why the jobs of a model would throw finished training away; None where they do not."""
+    def find_refusal(self, model: str) -> str | None:
+        """Return why the jobs of a model would discard finished training; None if they do not."""
         if model not in self._refusals:
-            self._refusals[model] = self._changed(model) or self._unplanned(model) or self._missing(model)
+            self._refusals[model] = (
+                self._find_changed_setting(model)
+                or self._find_lost_milestone(model)
+                or self._find_missing_milestone(model)
+            )
         return self._refusals[model]
 
-    def _changed(self, model: str) -> str | None:
+    def _find_changed_setting(self, model: str) -> str | None:
         for (name, step), changes in sorted(self._changes.items()):
             if name == model and changes:
-                return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
+                return self._format_refusal(
+                    model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1))
+                )
         return None
 
-    def _unplanned(self, model: str) -> str | None:
-        """Return that steps would be done again which a milestone has that is none of today's."""
+    def _find_lost_milestone(self, model: str) -> str | None:
+        """Return a sentence if steps would be repeated because a finished milestone is not in today's plan."""
         training = self.config.models[model].training
         planned = training.milestones()
-        open_steps = [step for step in planned if self._read(model, step) is None]
-        for step in sorted(self._recorded.get(model, set()) - {*planned}):
+        open_steps = [step for step in planned if self._segment_record(model, step) is None]
+        for step in sorted(self._recorded_steps.get(model, set()) - {*planned}):
             again = [one for one in open_steps if training.segment_start(one) < step]
-            record = self._read(model, step) if again and model not in self._retrained() else None
+            record = self._segment_record(model, step) if again and model not in self._retrained_models() else None
             hours = self._device_hours(model, step, record) if record else 0.0
             if record and hours >= self.config.run.protected_device_hours:
                 return (
@@ -298,18 +322,18 @@ class Finished:
         return None
 
     @cached_property
-    def _recorded(self) -> dict[str, set[int]]:
+    def _recorded_steps(self) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
         for path in layout.SEGMENT_RECORD.glob(self.config.directory):
             model, step = path.name.split(".")[2:4]
             found.setdefault(model, set()).add(int(step))
         return found
 
-    def _missing(self, model: str) -> str | None:
-        """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""
+    def _find_missing_milestone(self, model: str) -> str | None:
+        """Return a sentence if a milestone is missing that a finished one was trained from."""
         last = max((step for name, step in self._records if name == model), default=0)
         section = self.config.models[model]
-        adopted = last and section.pretrained and self._read(model, 0) is None
+        adopted = last and section.pretrained and self._segment_record(model, 0) is None
         for step in ([0] if adopted else []) + section.training.milestones():
             if step < last and (model, step) not in self._records:
                 return (
@@ -320,42 +344,42 @@ class Finished:
         return None
 
     def tokens_hash(self, model: str, step: int) -> str | None:
-        """Return `Dag.tokens_hash` of what a finished segment that stays read; None of another one."""
-        if self.kept(model, step) is None:
+        """Return the `Dag.tokens_hash` of the inputs of a finished segment that stays; None of another one."""
+        if self.kept_versions(model, step) is None:
             return None
-        read = self._read_by(model, step)
-        return hash_of_tokens(bytes.fromhex(read["index"].sha256), bytes.fromhex(read["configuration"].sha256))
+        read = self._token_inputs(model, step)
+        return hash_tokens(bytes.fromhex(read["index"].sha256), bytes.fromhex(read["configuration"].sha256))
 
-    def of_other_tokens(self, model: str, step: int) -> str | None:
-        """Return that a finished segment stays though it read other tokens than are there; None where it did not."""
-        if self.kept(model, step) is None:
+    def describe_other_tokens(self, model: str, step: int) -> str | None:
+        """Return a sentence if a finished segment stays although the tokens have changed."""
+        if self.kept_versions(model, step) is None:
             return None
-        for entry in self._read_by(model, step).values():
+        for entry in self._token_inputs(model, step).values():
             path = self.config.directory / entry.path
             if path.is_file() and sha256_of(path) != entry.sha256:
                 return (
-                    f"models.{model} was trained for {self._hours(model):,.3g} device hours on another {entry.path} "
-                    "than is there now, and stays as it was made: undo the change, give the new tokens and what is "
-                    f"trained on them names of their own, or have it trained again: run: {{retrain: [{model}]}}"
+                    f"models.{model} was trained for {self._device_hours_of(model):,.3g} device hours on another "
+                    f"{entry.path} than is there now, and stays as it was made: undo the change, give the new tokens "
+                    f"and their trainings names of their own, or have it trained again: run: {{retrain: [{model}]}}"
                 )
         return None
 
-    def operation(self, model: str, step: int) -> dict[str, str]:
-        """Return what the job of a segment is told of those before it that stay: on what they were trained."""
+    def segment_operation(self, model: str, step: int) -> dict[str, str]:
+        """Return the hash of the tokens on which the kept segments before this one were trained."""
         before = [one for name, one in self._records if name == model and one < step]
-        return {"index_sha256": str(self._read_by(model, max(before))["index"].sha256)} if before else {}
+        return {"index_sha256": str(self._token_inputs(model, max(before))["index"].sha256)} if before else {}
 
-    def _read_by(self, model: str, step: int) -> dict[str, FileEntry]:
-        return {one.name: one for one in self._records[model, step].inputs if one.name in READ}
+    def _token_inputs(self, model: str, step: int) -> dict[str, FileEntry]:
+        return {one.name: one for one in self._records[model, step].inputs if one.name in TOKEN_INPUTS}
 
-    def _hours(self, model: str) -> float:
+    def _device_hours_of(self, model: str) -> float:
         return sum(self._device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
 
-    def _refused(self, model: str, step: int, what: str) -> str:
+    def _format_refusal(self, model: str, step: int, what: str) -> str:
         same = [one for name, one in self._records if name == model and one < step]
         branch = f" from there on (start: {{model: {model}, step: {max(same)}}})" if same else ""
         return (
-            f"models.{model} was trained for {self._hours(model):,.3g} device hours; this would throw away "
+            f"models.{model} was trained for {self._device_hours_of(model):,.3g} device hours; this would throw away "
             f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
             f"or have this one trained again: run: {{retrain: [{model}]}}"
         )

@@ -1,6 +1,6 @@
-"""What the configuration and the platform's file already say of a run: what cannot work, and what a person should know.
+"""Find problems and hints of a run by its configuration and the platform's file, before anything runs.
 
-Nothing is asked of Slurm, and torch is not needed.
+Slurm is not queried, and torch is not imported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipeline.pretrain.monitors import memory_fit
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import start_cache
+from pipeline.workflow import startup_cache
 
-PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
+PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
 
-def launches(config: Config) -> dict[str, str | None]:
-    """Return how each model that is not trained yet would be launched, unless a job is told otherwise."""
+def launch_commands(config: Config) -> dict[str, str | None]:
+    """Return the default launch command of each model that is not trained yet."""
     trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
     return {
         name: config.launch
@@ -36,8 +36,8 @@ def launches(config: Config) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A training on its processes; the memory of one of them is None where nobody knows it."""
+class PlannedTraining:
+    """A training on its processes; `capacity_bytes` is the memory of one, None if unknown."""
 
     name: str
     training: Training
@@ -48,13 +48,17 @@ class Planned:
     capacity_bytes: int | None
 
     @property
-    def sizes(self) -> process_layout.ProcessLayout:
-        """The layout of the processes, or InputError where there is none."""
+    def process_layout(self) -> process_layout.ProcessLayout:
+        """The layout of the processes.
+
+        Raises:
+            InputError: no layout fits.
+        """
         return process_layout.layout(self.training, self.processes, self.per_node)
 
     @property
-    def has(self) -> str:
-        """What a process has, and what would fit."""
+    def memory_advice(self) -> str:
+        """The memory of a process, and which settings would fit."""
         assert self.capacity_bytes is not None
         model = self.training, self.shape, self.vocabulary_size
         would_fit = memory_fit.what_would_fit(*model, self.processes, self.per_node, self.capacity_bytes)
@@ -64,18 +68,18 @@ class Planned:
         """Raise InputError where model, batch or state cannot be laid out on the processes."""
         model = self.training, self.shape, self.vocabulary_size
         process_layout.check(*model, self.processes, self.per_node)
-        needed = memory_fit.state_bytes(*model, self.sizes)
+        needed = memory_fit.state_bytes(*model, self.process_layout)
         if self.capacity_bytes is not None and needed > self.capacity_bytes:
             raise InputError(
                 f"weights, gradients and optimizer alone take {needed / memory_fit.GIBIBYTE:.3g} GiB of a process, "
-                f"{self.has}"
+                f"{self.memory_advice}"
             )
 
 
-def planned(config: Config, name: str, launch: str | None) -> Planned:
+def plan_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
     """Return a model on the processes that a launch command starts."""
     model, per_node = config.models[name], processes_per_node(launch)
-    return Planned(
+    return PlannedTraining(
         name=name,
         training=model.training,
         shape=model.architecture,
@@ -86,14 +90,14 @@ def planned(config: Config, name: str, launch: str | None) -> Planned:
     )
 
 
-def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
-    """Yield a sentence for what cannot work: a file that is missing, a mesh, a batch or a memory that does not fit.
+def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
+    """Yield a sentence for each problem: a missing file; a mesh, a batch or a memory that does not fit.
 
     Args:
-        launched: model to launch command, of the models that are to be trained.
+        launched: model to launch command, of the models to train.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
-    yield from start_cache.personal_path_problems(config)
+    yield from startup_cache.find_personal_paths(config)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
     if slurm and config.models:
@@ -102,17 +106,17 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
     for name, launch in launched.items():
         if (policy := config.models[name].training.energy_policy) and not slurm:
             yield (
-                f"models.{name}.training.energy_policy {policy}: it is asked for with options of sbatch, and this "
-                "start submits nothing: use the profile slurm, or leave it out"
+                f"models.{name}.training.energy_policy {policy} needs options of sbatch, and this run does not "
+                "submit jobs: use the profile slurm, or leave it out"
             )
         try:
-            planned(config, name, launch).check()
+            plan_training(config, name, launch).check()
         except InputError as error:
             yield f"models.{name}: {error}"
 
 
 def _unused_devices(config: Config) -> Iterator[str]:
-    """Yield a sentence where the run's environment or the launch command is for other devices than the platform's."""
+    """Yield a sentence if the environment or the launch command does not match the platform's devices."""
     platform, environment = config.platform, config.run.environment
     gpu = platform.partitions.get("gpu")
     file = f"workflow/platforms/{platform.name}.yaml"
@@ -127,8 +131,8 @@ def _unused_devices(config: Config) -> Iterator[str]:
             f"run: {{environment: {platform.device}}} and install envs/{platform.device}.lock"
         )
     words = words_of(platform.launch)
-    told = launcher(platform.launch) == "torchrun" or option(words, "--ntasks-per-node") or not words
-    started = processes_per_node(platform.launch) if told else platform.devices
+    sets_processes = launcher(platform.launch) == "torchrun" or option(words, "--ntasks-per-node") or not words
+    started = processes_per_node(platform.launch) if sets_processes else platform.devices
     if gpu and gpu.gpus and started != platform.devices:
         yield (
             f"devices is {platform.devices}, but launch starts {started} {'process' if started == 1 else 'processes'} "
@@ -138,55 +142,55 @@ def _unused_devices(config: Config) -> Iterator[str]:
 
 
 def _unused_nodes(config: Config) -> Iterator[str]:
-    """Yield a sentence where a training would not use the nodes that it gets, or most of their time."""
+    """Yield a sentence if a training would not use its nodes, or most of their time."""
     platform, nodes, seconds = config.platform, config.slurm.nodes, config.slurm.warning_seconds
     file = f"workflow/platforms/{platform.name}.yaml"
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     if nodes > 1 and launcher(platform.launch) != "srun":
         yield (
-            f"slurm.nodes is {nodes}, but platform {platform.name} starts no training by srun, so on one node alone: "
+            f"slurm.nodes is {nodes}, but platform {platform.name} starts trainings without srun, on one node: "
             f"leave slurm.nodes out, or write launch: srun … into {file}"
         )
     if partition and 60 * partition.minutes < 2 * seconds:
         yield (
-            f"slurm.warning_seconds is {seconds}, but a job of {partition.name} has {partition.minutes} minutes in "
-            f"all: write less than half of them, or another partition into {file}"
+            f"slurm.warning_seconds is {seconds}, but a job of {partition.name} has {partition.minutes} "
+            f"minutes: write less than half of them, or another partition into {file}"
         )
 
 
-def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield a sentence for a memory that may not suffice and a training that is longer than a job, of what can work."""
+def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield a sentence for a memory that may not suffice, and for a training that is longer than a job."""
     for name, launch in launched.items():
         try:
-            model = planned(config, name, launch)
+            model = plan_training(config, name, launch)
             model.check()
         except InputError:
             continue
-        if config.platform.device and name not in config.cells() and (left := _left_to_a_cpu(model.training)):
+        if config.platform.device and name not in config.cells() and (left := _unset_gpu_settings(model.training)):
             fast = ", ".join(f"{key}: {value}" for key, value in left.items())
             yield (
-                f"models.{name} leaves {' and '.join(left)} at the defaults of a CPU: write training: {{{fast}}}, with "
-                "which GPUs are faster, in bf16 many times, or the defaults where they are meant"
+                f"models.{name} has {' and '.join(left)} at the defaults for a CPU: write training: {{{fast}}}, "
+                "which is faster on GPUs (bf16 many times), or write the defaults to keep them"
             )
         if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
             yield f"models.{name}: strategy {model.training.strategy} {process_layout.NO_DISK}"
         shape = model.training, model.shape, model.vocabulary_size
-        needed = memory_fit.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
+        needed = memory_fit.estimate_bytes(*shape, model.process_layout, model.training.micro_batch_size)
         if model.capacity_bytes is not None and needed > model.capacity_bytes * memory_fit.USABLE:
             takes = f"{needed / memory_fit.GIBIBYTE:.3g} GiB of a process by an estimate"
-            yield f"models.{name} takes {takes}, {model.has}"
-        yield from _long(config, model)
+            yield f"models.{name} takes {takes}, {model.memory_advice}"
+        yield from _long_training_hints(config, model)
 
 
-def _left_to_a_cpu(training: Training) -> dict[str, str]:
-    """Return the keys that are not written, each with the value that makes a GPU fast."""
+def _unset_gpu_settings(training: Training) -> dict[str, str]:
+    """Return the keys that the configuration omits, each with the value that is fast on a GPU."""
     fast = {"precision": "bf16"}
     if training.backend == "fsdp" and training.mesh.expert == 1:
         fast["compile"] = "true"
     return {key: value for key, value in fast.items() if key not in training.model_fields_set}
 
 
-def _long(config: Config, planned: Planned) -> Iterator[str]:
+def _long_training_hints(config: Config, planned: PlannedTraining) -> Iterator[str]:
     peak, utilization = config.platform.peak_flops_per_second, config.platform.model_flops_utilization
     partition = config.platform.partitions.get("gpu")
     if partition is None or peak is None or utilization is None:
@@ -197,14 +201,14 @@ def _long(config: Config, planned: Planned) -> Iterator[str]:
     minutes = flops / (planned.processes * peak * utilization) / 60
     if minutes > partition.minutes:
         yield (
-            f"models.{planned.name} takes about {minutes / 60:,.0f} hours by plan on {planned.processes} processes: "
-            f"{-(-minutes // partition.minutes):.0f} jobs of {partition.name} or more, each of which goes on where the "
-            "last one stopped"
+            f"models.{planned.name} takes about {minutes / 60:,.0f} hours by the plan on {planned.processes} "
+            f"processes: {-(-minutes // partition.minutes):.0f} jobs of {partition.name} or more, each of which "
+            "continues the one before"
         )
 
 
 def _capacity_bytes(config: Config, per_node: int) -> int | None:
-    """Return the memory that one process has: its device's, or its share of a node without GPUs; None if unknown."""
+    """Return the memory of one process: that of its device, or its share of a CPU node; None if unknown."""
     platform = config.platform
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     if platform.memory_bytes_per_device is not None and (partition is None or partition.gpus):
@@ -215,9 +219,9 @@ def _capacity_bytes(config: Config, per_node: int) -> int | None:
 
 
 def _missing_files(config: Config) -> Iterator[str]:
-    """Yield a sentence for each file that the configuration names and that is not there.
+    """Yield a sentence for each missing file that the configuration names.
 
-    Raw files and tasks of evaluation are looked for when the rules are read.
+    Raw files and evaluation tasks are checked when the rules are read.
     """
     for source in config.sources:
         if source.opt_out and not Path(config.source_units(source.name).resolve(source.opt_out)).is_file():

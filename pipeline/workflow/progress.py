@@ -1,7 +1,7 @@
 """What a run has used so far and what is still to come: `polder energy results/RUN`, also while it runs.
 
-What is to come of a step is told by its jobs that are done, each by its work where that is known (bytes of a unit,
-floating-point operations of a segment), else one like the other; of a step without such jobs by the plan's forecast.
+Finished jobs of a step predict its remaining ones, in proportion to their size where it is known (bytes of a unit,
+floating-point operations of a segment). A step without finished jobs has the forecast of the plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_KNOWN = "not known"
 
 @dataclass(frozen=True)
 class StepProgress:
-    """A step: its jobs, those that are done, what they used, and the joules and seconds of the others, if known."""
+    """A step: its jobs, the finished ones, their energy, and the joules and seconds of the others, if known."""
 
     name: str
     jobs: int
@@ -36,23 +36,23 @@ class StepProgress:
     so_far: Figure
     joules: Range | None
     seconds: Range | None
-    told_by: str
+    basis: str
 
 
-def configuration(run_directory: Path, data: str | None) -> Config:
-    """Return the configuration that a run was last started with.
+def load_started_configuration(run_directory: Path, data: str | None) -> Config:
+    """Return the configuration of the last invocation of a run.
 
     Raises:
         InputError: the run was never started.
     """
     content = newest(run_directory)
     if content is None or not isinstance(content.get("configuration"), dict):
-        raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
+        raise InputError(f"{run_directory} is not a run that was started: name a folder such as results/NAME")
     return load({**content["configuration"], **({"data": data} if data else {})})
 
 
 def read_unfinished(run_directory: Path) -> RunReader:
-    """Return what the account needs of a run that may still be running.
+    """Return the records and attempts of a run that may still be running.
 
     Raises:
         InputError: a record or an attempt is damaged.
@@ -64,15 +64,15 @@ def read_unfinished(run_directory: Path) -> RunReader:
     return reader
 
 
-def jobs_of(config: Config, step: str) -> dict[str, float]:
-    """Return the work of each job of a step, or unit of a batch, by the name of its record; 1 where it is not known."""
-    per = STEPS[step].per
+def job_sizes(config: Config, step: str) -> dict[str, float]:
+    """Return the size of each job of a step, or unit of a batch, by the name of its record; 1 if it is unknown."""
+    per = STEPS[step].instances
     instances = (per.units or per.jobs)(config)
-    return {".".join((step, *instance)): _work(config, step, instance) for instance in instances}
+    return {".".join((step, *instance)): _job_size(config, step, instance) for instance in instances}
 
 
-def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
-    if STEPS[step].per.units is not None:
+def _job_size(config: Config, step: str, instance: tuple[str, ...]) -> float:
+    if STEPS[step].instances.units is not None:
         source, unit = instance[-2:]
         listed = config.source_units(source)
         whole = listed.part_folders[unit] is None
@@ -82,14 +82,14 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
     return of_job(config, *instance) if of_job else 1.0
 
 
-def progress(config: Config, material: RunReader, account: EnergyAccounting) -> list[StepProgress]:
+def step_progress(config: Config, material: RunReader, account: EnergyAccounting) -> list[StepProgress]:
     """Return each step that has jobs, in the order of the steps."""
     records = {record.name: record for record in material.records}
     took = {one.name: one.wall_seconds for one in material.attempts}
-    foreseen = (material.plan.content.get("forecast") or {}).get("steps", {})
-    found = []
+    forecasts = (material.plan.content.get("forecast") or {}).get("steps", {})
+    steps = []
     for step in WORK:
-        expected = jobs_of(config, step)
+        expected = job_sizes(config, step)
         if not expected:
             continue
         done, figures = [], []
@@ -100,63 +100,76 @@ def progress(config: Config, material: RunReader, account: EnergyAccounting) -> 
                 done.append(ForecastJob(expected[name], float(seconds), figure.joules))
                 figures.append(figure)
         to_do = [work for name, work in expected.items() if name not in records]
-        joules, seconds_range, told_by = _to_come(done, figures, to_do, foreseen.get(step, {}))
+        joules, seconds_range, basis = _forecast_step(done, figures, to_do, forecasts.get(step, {}))
         so_far = account.of_jobs(step)
-        found.append(
-            StepProgress(step, len(expected), len(expected) - len(to_do), so_far, joules, seconds_range, told_by)
+        steps.append(
+            StepProgress(step, len(expected), len(expected) - len(to_do), so_far, joules, seconds_range, basis)
         )
-    return found
+    return steps
 
 
-def _to_come(
-    done: list[ForecastJob], figures: list[Figure], to_do: list[float], foreseen: dict[str, float]
+def _forecast_step(
+    done: list[ForecastJob], figures: list[Figure], to_do: list[float], forecast: dict[str, float]
 ) -> tuple[Range | None, Range | None, str]:
     if not to_do:
         return Range(0.0, 0.0, 0.0), Range(0.0, 0.0, 0.0), "done"
     if done:
-        told, known = forecast_remaining(done, to_do), sum_figures(figures)
+        remaining, known = forecast_remaining(done, to_do), sum_figures(figures)
         ends = accounting_interval(known.joules, known.low_joules, known.high_joules)
-        joules = widen_interval(Range(told.joules, told.low, told.high), ends)
-        return joules, Range(told.seconds, told.seconds_low, told.seconds_high), f"{len(done)} of its jobs"
-    if "joules" in foreseen:
+        joules = widen_interval(Range(remaining.joules, remaining.low, remaining.high), ends)
+        return (
+            joules,
+            Range(remaining.seconds, remaining.seconds_low, remaining.seconds_high),
+            f"{len(done)} of its jobs",
+        )
+    if "joules" in forecast:
         joules, whole = (
-            Range(foreseen[key], foreseen[f"low_{key}"], foreseen[f"high_{key}"]) for key in ("joules", "seconds")
+            Range(forecast[key], forecast[f"low_{key}"], forecast[f"high_{key}"]) for key in ("joules", "seconds")
         )
         return joules, whole, "the plan's forecast"
-    return None, None, "nothing yet: no job of it is done, and the plan has no forecast of it"
+    return None, None, "nothing yet: no job is done, and the plan has no forecast"
 
 
-def lines(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
-    """Return the table for a person; everything that is to come is estimated."""
-    rows = [["step", "jobs done", "so far", "to come", "95 % interval", "time of jobs", "95 % interval", "told by"]]
+def format_progress(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
+    """Return the table as lines; everything that remains is estimated."""
+    rows = [
+        ["step", "jobs done", "so far", "remaining", "95 % interval", "time of jobs", "95 % interval", "estimated by"]
+    ]
     for step in steps:
-        told = [*_cells("joules", step.joules), *_cells("seconds", step.seconds)]
-        rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *told, step.told_by])
+        remaining = [*_format_range("joules", step.joules), *_format_range("seconds", step.seconds)]
+        rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *remaining, step.basis])
     unknown = [step.name for step in steps if step.joules is None]
     table = aligned(rows)
-    table += ["", f"so far, of everything that was read: {account.total.text()}"]
+    table += ["", f"so far, all readings: {account.total.text()}"]
     if unknown:
-        table.append(f"to come: {NOT_KNOWN}, because nothing tells {', '.join(unknown)}")
+        table.append(f"remaining: {NOT_KNOWN}, because there is no estimate of {', '.join(unknown)}")
     elif all(step.done == step.jobs for step in steps):
-        table.append("to come: nothing, every job is done")
+        table.append("remaining: nothing, every job is done")
     else:
         joules, seconds = (
             Range(*map(sum, zip(*(getattr(step, key) for step in steps), strict=True))) for key in ("joules", "seconds")
         )
-        energy, time = (" (".join(_cells(key, told)) for key, told in (("joules", joules), ("seconds", seconds)))
-        table.append(f"to come, estimated: {energy}; ends of the steps' intervals added), time of jobs {time})")
+        energy, time = (
+            " (".join(_format_range(key, total)) for key, total in (("joules", joules), ("seconds", seconds))
+        )
+        table.append(f"remaining, estimated: {energy}; ends of the steps' intervals added), time of jobs {time})")
     return [*table, *account.problems]
 
 
-def _cells(key: str, told: Range | None) -> tuple[str, str]:
-    if told is None:
+def _format_range(key: str, quantity: Range | None) -> tuple[str, str]:
+    if quantity is None:
         return NOT_KNOWN, ""
-    if not told.value:
+    if not quantity.value:
         return "–", ""
     if key == "joules":
-        unit = energy_unit(told.value)
-        return f"{unit.told(told.value)} {unit.name}", f"{unit.told(told.low)} to {unit.told(told.high)} {unit.name}"
-    return format_quantity(key, told.value), f"{format_quantity(key, told.low)} to {format_quantity(key, told.high)}"
+        unit = energy_unit(quantity.value)
+        return (
+            f"{unit.told(quantity.value)} {unit.name}",
+            f"{unit.told(quantity.low)} to {unit.told(quantity.high)} {unit.name}",
+        )
+    return format_quantity(
+        key, quantity.value
+    ), f"{format_quantity(key, quantity.low)} to {format_quantity(key, quantity.high)}"
 
 
 def progress_lines(run_directory: Path, data: str | None) -> list[str]:
@@ -168,10 +181,10 @@ def progress_lines(run_directory: Path, data: str | None) -> list[str]:
     Raises:
         InputError: the run was never started, or a record or an attempt is damaged.
     """
-    config = configuration(run_directory, data)
+    config = load_started_configuration(run_directory, data)
     settings = step_settings(config, "report.page", {})
     assert isinstance(settings, PageSettings)
     material = read_unfinished(run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
     account = validate_accounting(account_run_energy(material, joules_alone), "what was summed up")
-    return lines(progress(config, material, account), account)
+    return format_progress(step_progress(config, material, account), account)

@@ -1,4 +1,4 @@
-"""The rule of a step, made from its declaration: what each directive of Snakemake gets."""
+"""Make the Snakemake rule of a step from its declaration."""
 
 from __future__ import annotations
 
@@ -13,65 +13,67 @@ from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURC
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
-from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup
-from pipeline.workflow.steps.declaration import Files, Input, Output, Step, Value
-from pipeline.workflow.steps.pretrain import milestone_before
+from pipeline.workflow.steps.declaration import Input, JobFiles, JobValue, Output, Step
+from pipeline.workflow.steps.pretrain import previous_milestone
 
 
 @dataclass(frozen=True)
 class CheckpointInputs:
-    """Input functions of the wildcards of a job, for what is known behind a checkpoint of Snakemake alone.
+    """Input functions for files that are known only after a checkpoint of Snakemake.
 
-    What is before such a checkpoint decides by its content, not by its time, whether the steps after it run again.
+    The content of the checkpoint's files, not their time, decides whether the steps after it run again.
 
     Attributes:
         checkpoints: Snakemake's object of that name.
     """
 
     dag: Dag
-    stale: Stale
+    stale: StaleRecords
     checkpoints: Any
     startup: Startup
 
     def all_sources(self) -> list[str]:
-        """Return what the checkpoint `sources_complete` waits for."""
+        """Return the inputs of the checkpoint `sources_complete`."""
         names = [source.name for source in self.dag.config.sources]
         return [self.dag.file(place, source=name) for place in (MANIFEST, SOURCE_UNITS, LISTING) for name in names]
 
     def sources_file(self) -> str:
-        """Return what it writes."""
+        """Return the output of the checkpoint `sources_complete`."""
         return self.dag.file(SOURCES_COMPLETE)
 
     def sources_complete(self, step: Step, wildcards: Wildcards) -> Any:
-        """Return the file that says that all sources are read, to a batch that reads their units."""
+        """Return the output of the checkpoint `sources_complete`, for a batch that reads units of a source."""
         output = self.checkpoints.sources_complete.get().output
-        path = self.dag.batch_of(step.name, *(wildcards[name] for name in step.per.wildcards))
-        self.startup.make_again(self.stale.of_other_files(path, self.dag.batch_hash(wildcards)), "read other raw files")
+        path = self.dag.batch_of(step.name, *(wildcards[name] for name in step.instances.wildcards))
+        self.startup.delete_records(
+            self.stale.find_changed_batch(path, self.dag.batch_hash(wildcards)), "read other raw files"
+        )
         return output
 
-    def adopted_index(self, step: Step, wildcards: Wildcards) -> Any:
-        """Return the index of the tokens of a model that begins with another one."""
+    def imported_model_index(self, step: Step, wildcards: Wildcards) -> Any:
+        """Return the index of the tokens of a model that begins with a pretrained one."""
         tokens = self.dag.config.models[wildcards["model"]].tokens
         return self.checkpoints.tokens_index.get(tokens=tokens).output.index
 
     def tokens_index(self, step: Step, wildcards: Wildcards) -> Any:
         """Return the index of the tokens that a segment is trained on."""
         model, last = wildcards["model"], wildcards["step"]
-        index = self.adopted_index(step, wildcards)
-        if sentence := self.dag.finished.of_other_tokens(model, int(last)):
-            self.startup.say_once(sentence)
-        self.startup.make_again(self.stale.of_other_tokens(model, last), "read other tokens")
+        index = self.imported_model_index(step, wildcards)
+        if sentence := self.dag.finished.describe_other_tokens(model, int(last)):
+            self.startup.warn_once(sentence)
+        self.startup.delete_records(self.stale.find_changed_tokens(model, last), "read other tokens")
         return index
 
     def previous_milestone(self, step: Step, wildcards: Wildcards) -> list[str]:
-        """Return the milestone that a segment starts from; refuse to throw finished training away."""
-        if thrown_away := self.dag.finished.refusal(wildcards["model"]):
+        """Return the milestone that a segment starts from; refuse to discard finished training."""
+        if refusal := self.dag.finished.find_refusal(wildcards["model"]):
             try:
-                self.startup.refuse_once(thrown_away)
+                self.startup.refuse_once(refusal)
             except InputError as error:
                 raise WorkflowError(str(error)) from None
-        return milestone_before(self.dag, wildcards)
+        return previous_milestone(self.dag, wildcards)
 
 
 Directive = Callable[[Any], Any]
@@ -95,27 +97,27 @@ class Rule:
 
 
 def shell_command(step: Step, before: str = "") -> str:
-    """Return the command of a step, as Snakemake fills it in; `before` is a command that runs first, with its log."""
+    """Return the shell command template of a step; `before` is a command that runs first."""
     package, _, name = step.name.partition(".")
-    is_batch = step.per.units is not None
+    is_batch = step.instances.units is not None
     made = "params" if is_batch else "output"
     words = [f"{before} &&"] if before else []
     words += ["{resources.supervisor}" if step.is_supervised else "python", f"-m pipeline {package} {name}"]
     words += ["{params.contract:q}"]
     words += ["--units {params.units:q} --batch {output.batch:q}"] if is_batch else []
-    words += ["--of={params.of}"] if step.of else []
+    words += ["--of={params.of}"] if step.content_hash else []
     words += ["--raw={params.raw:q}"] if step.reads_raw else []
     words += ["--scratch={params.scratch:q}"] if step.scratch is not None else []
     words += [f"--{name}={{resources.{name}:q}}" for name in step.options]
-    words += [f"--input {one.name} {_words(one)}" for one in step.inputs if one.is_read]
+    words += [f"--input {one.name} {_input_words(one)}" for one in step.inputs if one.is_read]
     words += [f"--output {one.name} {{{made}.{one.name}:q}}" for one in step.outputs]
     words += ["--private={params.private:q}"] if step.private else []
     words += [f"--record {{{made}.record:q}} {'2>>' if before else '2>'} {{log:q}}"]
     return " ".join(words)
 
 
-def _words(read: Input) -> str:
-    from_input = read.is_seen and not read.is_short
+def _input_words(read: Input) -> str:
+    from_input = read.is_tracked and not read.is_short
     return read.words or f"{{{'input' if from_input else 'params'}.{read.name}:q}}"
 
 
@@ -125,10 +127,10 @@ class RuleFactory:
 
     Attributes:
         dag: the jobs of the run.
-        resources_of: what the jobs of a step ask for.
-        units_of_batch: how many units a batch has: on one machine, as many of its cores as there are get used.
-        behind: the files that are known behind a checkpoint of Snakemake alone.
-        supervisor: the program that starts the processes of a training, known when all rules are read.
+        resources_of: returns the resources of a step's jobs.
+        units_of_batch: returns the number of units of a batch, which are its threads on one machine.
+        behind: the files that are known only after a checkpoint of Snakemake.
+        supervisor: returns the program that starts the processes of a training, known when all rules are read.
     """
 
     dag: Dag
@@ -140,7 +142,7 @@ class RuleFactory:
     def rule(self, step: Step) -> Rule:
         """Return the directives of a step's rule."""
         step = replace(step, outputs=tuple(one for one in step.outputs if one.only_if(self.dag.config)))
-        is_batch = step.per.units is not None
+        is_batch = step.instances.units is not None
         made: dict[str, Any] = {output.name: self._output(output) for output in step.outputs}
         return Rule(
             name=step.rule,
@@ -153,12 +155,12 @@ class RuleFactory:
             constraints=step.constraints,
             message=step.message,
             is_local=step.is_local,
-            shell=shell_command(step, step.before(shlex.quote(self.dag.run)) if step.before else ""),
+            shell=shell_command(step, step.first_command(shlex.quote(self.dag.run)) if step.first_command else ""),
         )
 
     def _inputs(self, step: Step) -> dict[str, Any]:
-        found = {one.name: self._input(step, one) for one in step.inputs if one.is_seen}
-        return found | ({"twin": ancient(self.dag.first_twin(step.name))} if step.reuses else {})
+        found = {one.name: self._input(step, one) for one in step.inputs if one.is_tracked}
+        return found | ({"reused": ancient(self.dag.earlier_batch(step.name))} if step.reuses else {})
 
     def _input(self, step: Step, read: Input) -> Any:
         if isinstance(read.files, Place):
@@ -181,16 +183,16 @@ class RuleFactory:
         assert callable(read.files), f"{step.name}: Snakemake is to know the input {read.name}, which names no files"
         return self._value(read.files)
 
-    def _value(self, of: Files | Value) -> Directive:
-        """Return a declared function as one of the wildcards alone: Snakemake compares no other parameters."""
+    def _value(self, of: JobFiles | JobValue) -> Directive:
+        """Return a declared function as a function of the wildcards only: Snakemake compares no other parameters."""
         return lambda wildcards: of(self.dag, dict(wildcards.items()))
 
     def _output(self, output: Output) -> Any:
         path = self.dag.file(output.place)
         path = directory(path) if output.is_folder else path
-        if (shown := output.shown) is None:
+        if (entry := output.report_entry) is None:
             return path
-        return report(path, patterns=[*shown.patterns], category=shown.category, labels=dict(shown.labels))
+        return report(path, patterns=[*entry.patterns], category=entry.category, labels=dict(entry.labels))
 
     def _resources(self, step: Step) -> dict[str, Any]:
         found = dict(self.resources_of(step.name)) | {name: self._value(of) for name, of in step.resources.items()}
@@ -203,7 +205,7 @@ class RuleFactory:
     def _params(self, step: Step) -> dict[str, Any]:
         """Return what a job depends on besides its files; a changed value makes it run again, a changed name does not.
 
-        What is in few words of the input is derived from it, so that Snakemake does not compare it.
+        Short lists of input files are derived from the input, so that Snakemake does not compare them.
         """
         params: dict[str, Any] = {"contract": self.dag.contract(step.name)}
 
@@ -211,8 +213,8 @@ class RuleFactory:
             assert name not in params, f"{step.name} has two parameters {name}"
             params[name] = value
 
-        if step.of:
-            add("of", self._value(step.of))
+        if step.content_hash:
+            add("of", self._value(step.content_hash))
         if step.reads_raw:
             add("raw", self._value(RunFiles.raw_folder))
         if step.scratch:
@@ -220,10 +222,10 @@ class RuleFactory:
             add("scratch", self.dag.file(folder, job=step.job) if isinstance(folder, Place) else self._value(folder))
         for read in step.inputs:
             if read.is_short:
-                add(read.name, _shortened(read.name))
-            elif not read.is_seen and read.files is not None:
+                add(read.name, _shorten_input(read.name))
+            elif not read.is_tracked and read.files is not None:
                 add(read.name, self._unseen(read))
-        if step.per.units is not None:
+        if step.instances.units is not None:
             add("units", self._value(RunFiles.batch_units))
             add("record", self.dag.record(step.name))
             for output in step.outputs:
@@ -240,11 +242,11 @@ class RuleFactory:
         assert callable(read.files)
         files = read.files
 
-        def in_few_words(wildcards: Any) -> list[str]:
+        def shortened_files(wildcards: Any) -> list[str]:
             return shorten(files(self.dag, dict(wildcards.items())))
 
-        return in_few_words
+        return shortened_files
 
 
-def _shortened(name: str) -> Callable[[Any, Any], list[str]]:
+def _shorten_input(name: str) -> Callable[[Any, Any], list[str]]:
     return lambda wildcards, input: shorten(input.get(name))

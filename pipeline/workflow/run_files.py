@@ -1,4 +1,4 @@
-"""Which files of a run belong together: the batches of a source, the units of a corpus, the milestones of a model."""
+"""The files of a run by what they belong to: batches of a source, units of a corpus, milestones of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.paths import shorten
 from pipeline.evaluate.task_files import suite_files
 from pipeline.layout import Place
-from pipeline.workflow.finished_training import Finished, hash_of_tokens
+from pipeline.workflow.finished_training import FinishedTraining, hash_tokens
 
 Wildcards = Mapping[str, str]
 """The values of the wildcards of one job."""
@@ -23,13 +23,13 @@ Wildcards = Mapping[str, str]
 
 @cache
 def _unit_hashes(manifest: Path, changed_nanoseconds: int) -> dict[str, str]:
-    """Return the hash of each unit in a manifest, read once as long as it does not change: every batch asks for it."""
+    """Return the hash of each unit in a manifest, which is read once for all batches."""
     units = json.loads(manifest.read_text(encoding="utf-8"))["units"]
     return {unit: str(entry["sha256"]) for unit, entry in units.items()}
 
 
 def short_hash(content: Any) -> str:
-    """Return a hash of 16 digits of what can be written as JSON."""
+    """Return a hash of 16 digits of a JSON value."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -38,11 +38,11 @@ class RunFiles(ABC):
 
     Attributes:
         run: the folder of the results.
-        private: the folder of the removed texts that no record lists.
-        finished: the segments of training that stay as they were made.
+        private: the folder of the removed texts, which no record lists.
+        finished: the finished training that stays.
     """
 
-    finished: Finished
+    finished: FinishedTraining
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -75,16 +75,16 @@ class RunFiles(ABC):
         return self.file(layout.RECORD, job=".".join(job))
 
     def batch_of(self, *job: str) -> str:
-        """Return what a batch wrote, such as `("corpus.filter", "main", "laws", "0")`."""
+        """Return the file of a batch, such as `("corpus.filter", "main", "laws", "0")`."""
         return self.file(layout.BATCH, job=".".join(job))
 
     def batches(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
-        """Return what all batches of a step wrote, of some sources."""
+        """Return the files of all batches of a step, of some sources."""
         names = [step] if corpus is None else [step, corpus]
         return [self.batch_of(*names, source, batch) for source in sources for batch in self.config.batches(source)]
 
     def corpus_batches(self, step: str, corpus: str) -> list[str]:
-        """Return what all batches of a step of a corpus wrote."""
+        """Return the files of all batches of a step of a corpus."""
         return self.batches(step, self.config.corpus_sources(corpus), corpus)
 
     def corpus_files(self, place: Place, corpus: str) -> list[str]:
@@ -104,7 +104,7 @@ class RunFiles(ABC):
         return [self.file(place, tokens=tokens, shard=shard) for shard in range(self.config.tokens[tokens].shards)]
 
     def batch_units(self, wildcards: Wildcards) -> list[str]:
-        """Return the units of a batch: their files of the listing, in few words."""
+        """Return the listing files of the units of a batch, as a short list."""
         units = self.config.batches(wildcards["source"])[wildcards["batch"]]
         return shorten(self.file(layout.UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units)
 
@@ -113,7 +113,7 @@ class RunFiles(ABC):
         return str(self.config.source_units(wildcards["source"]).divided_path()[0])
 
     def raw_hash(self, wildcards: Wildcards) -> str:
-        """Return one hash of the names and sizes of a batch's raw files: a new one may be older than the old one."""
+        """Return one hash of the names and sizes of a batch's raw files: a replaced file may have an older time."""
         listed = self.config.source_units(wildcards["source"])
         return short_hash(
             [
@@ -124,7 +124,7 @@ class RunFiles(ABC):
         )
 
     def batch_hash(self, wildcards: Wildcards) -> str | None:
-        """Return one hash of what the units of a batch depend on, by the source's manifest; None before it exists."""
+        """Return one hash of the units of a batch by the source's manifest; None before it exists."""
         source = wildcards["source"]
         manifest = Path(self.file(layout.MANIFEST, source=source))
         if not manifest.is_file():
@@ -153,13 +153,13 @@ class RunFiles(ABC):
         """Return the index of the tokens that a model is trained on."""
         return self.file(layout.TOKEN_INDEX, tokens=self.config.models[model].tokens)
 
-    def of_tokenizer(self, place: Place, model: str) -> str:
+    def tokenizer_file(self, place: Place, model: str) -> str:
         """Return a file of the tokenizer of a model."""
         return self.file(place, tokenizer=self.config.tokens[self.config.models[model].tokens].tokenizer)
 
     def tokens_hash(self, model: str) -> str | None:
         """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
-        paths = [Path(self.token_index(model)), Path(self.of_tokenizer(layout.TOKENIZER_CONFIGURATION, model))]
+        paths = [Path(self.token_index(model)), Path(self.tokenizer_file(layout.TOKENIZER_CONFIGURATION, model))]
         if not all(path.is_file() for path in paths):
             return None
-        return hash_of_tokens(*(hashlib.sha256(path.read_bytes()).digest() for path in paths))
+        return hash_tokens(*(hashlib.sha256(path.read_bytes()).digest() for path in paths))

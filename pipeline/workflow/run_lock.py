@@ -1,8 +1,8 @@
-"""One run, one start: the lock that lies in a run's results while a snakemake works on them.
+"""Lock the results of a run for one snakemake at a time.
 
-Snakemake's own lock lies in its working directory and does not say whose it is: two checkouts on one folder of results
-would know nothing of each other. This one names its holder, who counts on in it: whoever cannot see the holder's
-process watches whether the count goes on, so that no clock decides.
+Snakemake's own lock is in its working directory and has no owner, so two checkouts would not see each other's locks.
+This lock names its owner, who increments a counter in it. A process that cannot see the owner watches the counter, so
+that no clock decides.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import Holder, Verdict, boot
-from pipeline.workflow.snakemake_internals import LOCKS, locks_of
+from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks
 
-Say = Callable[[str], None]
+Warn = Callable[[str], None]
 
 BEAT_SECONDS = 5.0
-WATCH_SECONDS = 30.0  # without a beat, before a holder that cannot be seen is called silent
-LOOK_SECONDS = 0.5
+WATCH_SECONDS = 30.0  # without a heartbeat, until an owner on another host counts as silent
+POLL_SECONDS = 0.5
 
 
-def _read(path: Path) -> tuple[Holder, bytes] | None:
-    """Return who holds a lock and all that stands in it; None where there is none.
+def _read_lock(path: Path) -> tuple[Holder, bytes] | None:
+    """Return the owner and the content of a lock; None if there is no lock.
 
     Raises:
-        InputError: it cannot be read, or is no lock.
+        InputError: the file cannot be read, or is not a lock.
     """
     try:
         content = path.read_bytes()
@@ -45,37 +45,37 @@ def _read(path: Path) -> tuple[Holder, bytes] | None:
         return None
     except OSError as error:
         raise InputError(
-            f"{path} says who works on this run and cannot be read ({error.strerror}): ask its owner"
+            f"{path}, the lock of the run, cannot be read ({error.strerror}): contact the owner of the file"
         ) from None
     except (ValidationError, IndexError):
-        raise InputError(f"{path} is no lock: delete it where you know that nobody works on this run") from None
+        raise InputError(f"{path} is not a lock: delete it if you know that nobody works on this run") from None
 
 
-def _judge(path: Path, holder: Holder, content: bytes, say: Say) -> Verdict:
-    """Return whether a holder lives, watching its count where its process cannot be seen."""
+def _check_owner(path: Path, holder: Holder, content: bytes, warn: Warn) -> Verdict:
+    """Return whether the owner of a lock is alive; watch its counter if its process cannot be seen."""
     if (verdict := holder.seen()) is not None:
         return verdict
-    say(f"the run is locked by {holder}: looking for {WATCH_SECONDS:g} s whether it lives")
+    warn(f"the run is locked by {holder}: watching for {WATCH_SECONDS:g} s whether it is alive")
     deadline = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
-        if (now := _read(path)) is None:
+        time.sleep(POLL_SECONDS)
+        if (now := _read_lock(path)) is None:
             return "gone"
         if now[1] != content:
             return "lives"
         if (verdict := holder.seen()) is not None:
             return verdict
-    # This host was started anew since then, which no process survives.
+    # The host has been restarted since then.
     return "dead" if holder.host == platform.node() and holder.boot != boot() else "silent"
 
 
-def _beside(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}-{platform.node()}-{os.getpid()}")
 
 
-def _remove(path: Path, content: bytes) -> None:
-    """Remove the lock that was judged, and no other one that somebody has put there meanwhile."""
-    aside = _beside(path)
+def _remove_lock(path: Path, content: bytes) -> None:
+    """Remove this lock, but not one that another process has put there meanwhile."""
+    aside = _temporary_path(path)
     with suppress(FileNotFoundError):
         if path.read_bytes() == content:
             path.rename(aside)
@@ -85,35 +85,35 @@ def _remove(path: Path, content: bytes) -> None:
             aside.unlink()
 
 
-class Lock:
-    """The lock that this process holds: a file of its own, whose last line counts on while the process lives.
+class RunLock:
+    """The lock of this process: a file whose last line is a counter that increases while the process lives.
 
-    It is written in place. One whose file was taken away can so never overwrite the lock of the next holder.
+    The file is written in place: a process whose file was removed can never overwrite the lock of the next owner.
     """
 
-    def __init__(self, path: Path, holder: Holder, say: Say) -> None:
-        self.path, self.holder, self._say = path, holder, say
+    def __init__(self, path: Path, holder: Holder, warn: Warn) -> None:
+        self.path, self.holder, self._warn = path, holder, warn
         self._line = holder.model_dump_json().encode() + b"\n"
         self._stop = threading.Event()
-        self.dead: list[Holder] = []  # whose locks were cleared for it, until what they have left is settled
+        self.dead: list[Holder] = []  # owners of cleared locks, until their jobs are settled
 
     def take(self) -> bool:
-        """Put the lock in its place and count on; return whether nobody else was faster."""
+        """Place the lock and start its heartbeat; return False if another process was faster."""
         if not self.place():
             return False
         threading.Thread(target=self._beats, daemon=True).start()
         return True
 
     def place(self) -> bool:
-        """Put the lock in its place, whole or not at all; return whether nobody else was faster."""
-        own = _beside(self.path)
+        """Place the lock atomically; return False if another process was faster."""
+        own = _temporary_path(self.path)
         own.unlink(missing_ok=True)
         self._file = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             self._beat(0)
             os.link(own, self.path)
         except FileExistsError:
-            # Over NFS the answer to a link that was made may be lost, and the question repeated.
+            # Over NFS the answer to a successful link may be lost, and the request repeated.
             if os.fstat(self._file).st_nlink < 2:
                 os.close(self._file)
                 return False
@@ -126,7 +126,7 @@ class Lock:
         os.fsync(self._file)
 
     def is_there(self) -> bool:
-        """Return whether the lock in the place is this one; one that cannot be read for the moment is."""
+        """Return whether the lock file is this lock; True if it cannot be read for the moment."""
         try:
             return self.path.read_bytes().startswith(self._line)
         except FileNotFoundError:
@@ -135,109 +135,108 @@ class Lock:
             return True
 
     def _beats(self) -> None:
-        """Count on; where the lock was taken away, ask this process to end, and so to submit no more."""
+        """Increment the counter; if the lock was removed, end this process, so that it submits no more jobs."""
         count = missed = 0
         while not self._stop.wait(BEAT_SECONDS):
             count += 1
-            with suppress(OSError):  # a full disk or a server that is away is no end
+            with suppress(OSError):  # a full disk or a server that is down may recover
                 self._beat(count)
             missed = 0 if self.is_there() else missed + 1
             if missed == 2:
-                self._say(f"{self.path} was taken away: another start owns the run, this one ends")
+                self._warn(f"{self.path} was removed: another snakemake owns the run, this one ends")
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
     def release(self) -> None:
-        """Give the run free; a second call, or one in a child process, does nothing."""
+        """Release the lock; a second call, or one in a child process, does nothing."""
         if os.getpid() != self.holder.process or self._stop.is_set():
             return
         self._stop.set()
         with suppress(OSError):
             if self.is_there():
                 self.path.unlink()
-                for holder in self.dead[-1:]:  # the next start has to settle it
-                    Lock(self.path, holder.model_copy(update={"given_up": True}), self._say).place()
+                for holder in self.dead[-1:]:  # the next invocation settles its jobs
+                    RunLock(self.path, holder.model_copy(update={"given_up": True}), self._warn).place()
 
 
-def _clear_snakemake(holder: Holder, say: Say) -> None:
-    for file in locks_of(holder.run, Path(holder.working_directory, LOCKS)):
-        with suppress(OSError):  # a colleague's folder
+def _clear_snakemake_locks(holder: Holder, warn: Warn) -> None:
+    for file in find_locks(holder.run, Path(holder.working_directory, LOCKS_FOLDER)):
+        with suppress(OSError):  # a folder of another user
             file.unlink()
-            say(f"{file} is of a snakemake of this run that was killed: it is cleared")
+            warn(f"{file} belongs to a killed snakemake of this run: it is cleared")
 
 
-def _end_with(lock: Lock) -> None:
-    """Release the lock when this process ends, by itself or asked to."""
+def _release_at_exit(lock: RunLock) -> None:
+    """Release the lock when this process ends, also by SIGTERM or SIGHUP."""
     atexit.register(lock.release)
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def release_and_end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == lock.holder.process and lock.is_there():
-            _clear_snakemake(lock.holder, lambda sentence: None)
+            _clear_snakemake_locks(lock.holder, lambda sentence: None)
             lock.release()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # of nohup nothing is changed
-            signal.signal(number, asked)
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup stays in force
+            signal.signal(number, release_and_end)
 
 
-def take(run_directory: Path, say: Say) -> Lock:
-    """Take the lock of a run for this process until it ends; the lock of a dead process is cleared.
+def take_lock(run_directory: Path, warn: Warn) -> RunLock:
+    """Take the lock of a run until this process ends; the lock of a dead process is cleared.
 
     Raises:
-        InputError: another start works on the run or may do so, or the folder cannot be written.
+        InputError: another invocation works on the run or may do so, or the folder cannot be written.
     """
     path = run_directory / layout.RUN_LOCK
-    lock = Lock(path, Holder.this_process(run_directory), say)
+    lock = RunLock(path, Holder.this_process(run_directory), warn)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while not lock.take():
-            if (found := _read(path)) is None:
+            if (current := _read_lock(path)) is None:
                 continue
-            holder, content = found
-            verdict = _judge(path, holder, content, say)
+            holder, content = current
+            verdict = _check_owner(path, holder, content, warn)
             if verdict == "lives":
                 raise InputError(
-                    f"{run_directory} is being worked on by {holder}: wait until that start ends, or stop it there"
+                    f"{run_directory} is being worked on by {holder}: wait until it ends, or stop it there"
                 )
             if verdict == "gone":
                 continue
             if verdict == "silent":
                 raise InputError(
-                    f"{run_directory} is locked by {holder}, which has not been heard of for {WATCH_SECONDS:g} s: look "
-                    f"on {holder.host} whether it runs; where you know that it does not, start once with --unlock "
-                    "added, then again without"
+                    f"{run_directory} is locked by {holder}, without a heartbeat for {WATCH_SECONDS:g} s: check on "
+                    f"{holder.host} whether it runs; if it does not, run snakemake with --unlock, then again without"
                 )
-            _remove(path, content)
+            _remove_lock(path, content)
             lock.dead.append(holder)
     except PermissionError as error:
         raise InputError(
-            f"{error.filename} cannot be written by this user: a run is continued by its owner, or by a group that the "
-            "owner lets write (umask 007, chmod g+w)"
+            f"{error.filename} cannot be written by this user: the owner of the run must continue it, or give a group "
+            "write access (umask 007, chmod g+w)"
         ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}): make room, or see to the file system") from None
-    _end_with(lock)
+        raise InputError(f"{path} cannot be written ({error.strerror}): free space, or check the file system") from None
+    _release_at_exit(lock)
     for holder in lock.dead:
-        say(f"the lock of {holder} is cleared: that process is dead")
-        _clear_snakemake(holder, say)
+        warn(f"the lock of {holder} is cleared: that process is dead")
+        _clear_snakemake_locks(holder, warn)
     return lock
 
 
-def unlock(run_directory: Path, say: Say) -> None:
-    """Give up the lock of a start that is dead or silent, because a person says that it is dead: the next takes it.
+def give_up_lock(run_directory: Path, warn: Warn) -> None:
+    """Give up the lock of a dead or silent owner on request of the user; the next invocation takes it.
 
     Raises:
-        InputError: it lives.
+        InputError: the owner is alive.
     """
     path = run_directory / layout.RUN_LOCK
-    if (found := _read(path)) is None:
+    if (current := _read_lock(path)) is None:
         return
-    holder, content = found
-    if _judge(path, holder, content, say) == "lives":
-        raise InputError(f"{run_directory} is being worked on by {holder}: it lives, and keeps its lock")
-    _remove(path, content)
-    Lock(path, holder.model_copy(update={"given_up": True}), say).place()
-    say(f"the lock of {holder} is given up: the next start takes it")
-    _clear_snakemake(holder, say)
+    holder, content = current
+    if _check_owner(path, holder, content, warn) == "lives":
+        raise InputError(f"{run_directory} is being worked on by {holder}: it is alive, and keeps its lock")
+    _remove_lock(path, content)
+    RunLock(path, holder.model_copy(update={"given_up": True}), warn).place()
+    warn(f"the lock of {holder} is given up: the next invocation takes it")
+    _clear_snakemake_locks(holder, warn)

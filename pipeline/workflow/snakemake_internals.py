@@ -1,6 +1,6 @@
-"""What is used of Snakemake beyond its documented interface: its command line, its memory, its locks, its jobs.
+"""All uses of Snakemake beyond its documented interface: command line, memory, locks and jobs.
 
-A Snakefile has the flags of files and Snakemake's own error under these names; a module has to import them.
+The imported flags of files and the error are names that a Snakefile has and a module must import.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from snakemake.io import directory as directory
 from snakemake.io import report as report
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-MEMORY = Path(".snakemake/metadata")
-LOCKS = ".snakemake/locks"
+MEMORY_FOLDER = Path(".snakemake/metadata")
+LOCKS_FOLDER = ".snakemake/locks"
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
-# What snakemake does instead of making files: the attributes of its command line.
-NO_EXECUTIONS = (
+# Options with which snakemake makes no files, as attributes of its command line.
+OPTIONS_WITHOUT_JOBS = (
     *("lint", "list_target_rules", "list_rules", "print_compilation", "containerize", "generate_unit_tests", "dag"),
     *("rulegraph", "filegraph", "d3dag", "cleanup_metadata", "conda_cleanup_envs", "conda_create_envs_only"),
     *("list_conda_envs", "cleanup_shadow", "container_cleanup_images", "list_changes", "list_input_changes"),
@@ -34,39 +34,39 @@ NO_EXECUTIONS = (
 Action = Literal["execution", "unlock", "other"]
 
 
-def action(words: list[str]) -> Action:
-    """Return what the words of a command line ask for: a workflow is not told before it is read."""
+def requested_action(words: list[str]) -> Action:
+    """Return the action of a command line; Snakemake does not pass it to the Snakefile."""
     options = vars(get_argument_parser().parse_known_args(words)[0])
     if options["unlock"]:
         return "unlock"
     is_report = (options["report"] or options["reporter"]) and not options["report_after_run"]
-    return "other" if is_report or any(options[name] for name in NO_EXECUTIONS) else "execution"
+    return "other" if is_report or any(options[name] for name in OPTIONS_WITHOUT_JOBS) else "execution"
 
 
-def file_of(memory: Path, name: str) -> Path:
-    """Return the file that Snakemake's memory, such as .snakemake/metadata, has of the output of that name."""
+def memory_file(memory: Path, name: str) -> Path:
+    """Return the file of an output in a folder of Snakemake's memory, such as .snakemake/metadata."""
     encoded = urlsafe_b64encode(name.encode()).decode()
     *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
     return memory.joinpath(*(f"@{folder}" for folder in folders), last)
 
 
-def remembered(memory: Path, name: str) -> bool:
-    """Return whether Snakemake's memory holds the output of that name."""
-    return file_of(memory, name).exists()
+def is_remembered(memory: Path, name: str) -> bool:
+    """Return whether Snakemake's memory has the output of that name."""
+    return memory_file(memory, name).exists()
 
 
-def locks_of(run: str, locks: Path) -> list[Path]:
-    """Return the lock files that name files of this run, of a snakemake that runs or has left them behind."""
-    found = []
+def find_locks(run: str, locks: Path) -> list[Path]:
+    """Return the lock files with files of this run, of a running snakemake or left by a killed one."""
+    files = []
     for file in locks.glob("*.lock"):
         with suppress(OSError):  # its snakemake has just ended
             if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
-                found.append(file)
-    return found
+                files.append(file)
+    return files
 
 
-class Workflow:
-    """What Snakemake knows of the workflow that it runs."""
+class SnakemakeWorkflow:
+    """The workflow object of Snakemake."""
 
     def __init__(self, workflow: Any) -> None:
         self._workflow = workflow
@@ -87,12 +87,12 @@ class Workflow:
         return DeploymentMethod.ENV_MODULES in self._workflow.deployment_settings.deployment_method
 
     def set_modules(self, modules: Any) -> None:
-        """Give all rules the same environment modules, as the directive envmodules would."""
+        """Set the environment modules of all rules, like the directive envmodules."""
         for rule in self._workflow.rules:
             rule.env_modules = modules
 
     def planned_rules(self) -> tuple[Counter[str], Counter[str]] | None:
-        """Return how many jobs of each rule are to run, and how many are done; None before there is a plan."""
+        """Return the number of jobs of each rule to run, and done; None before there is a plan."""
         dag = self._workflow.dag
         if dag is None:
             return None
@@ -102,7 +102,7 @@ class Workflow:
         return planned, others
 
     def jobs_to_run(self, rule: str) -> Iterator[tuple[Mapping[str, str], Mapping[str, Any]]]:
-        """Yield wildcards and resources of the jobs of a rule that are to run."""
+        """Yield wildcards and resources of the jobs of a rule to run."""
         for job in self._workflow.dag.needrun_jobs():
             if job.rule.name == rule:
                 yield job.wildcards_dict, job.resources

@@ -1,7 +1,7 @@
-"""Which records no longer say the truth about a run: what Snakemake cannot know, because it forgot or does not look.
+"""Find stale records of a run that Snakemake does not notice. A stale record is deleted, so that its step runs again.
 
-Snakemake compares a job's parameters with those in its memory (.snakemake/metadata). Where that is lost it believes
-every file that exists; the truth then lies in the records. A stale record is deleted, so that its step runs again.
+Snakemake compares the parameters of a job with those in its memory (.snakemake/metadata). Without that memory it
+accepts every file that exists; the records then decide.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.records import BatchRecord, Record, outputs_exist
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.snakemake_internals import remembered
+from pipeline.workflow.snakemake_internals import is_remembered
 from pipeline.workflow.steps import STAGES, STEPS
 
-# Of these the files are not known to Snakemake one by one.
-WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
+# Snakemake does not know the files in the output folders of these steps.
+STEPS_WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
 
 
-def _read(path: Path) -> Record | BatchRecord | None:
+def _load_record(path: Path) -> Record | BatchRecord | None:
     kind: type[Record] | type[BatchRecord] = BatchRecord if path.parent.name == "batches" else Record
     try:
         return kind.load(path)
@@ -31,19 +31,23 @@ def _read(path: Path) -> Record | BatchRecord | None:
 
 
 @dataclass(frozen=True)
-class Stale:
-    """The stale records of a run, whose paths are below the working directory."""
+class StaleRecords:
+    """Finds the stale records of a run; paths are relative to the working directory."""
 
     dag: Dag
     memory: Path
 
-    def unfit(self) -> list[Path]:
-        """Return the forgotten records that do not fit the configuration, code and environment."""
+    def find_outdated(self) -> list[Path]:
+        """Return records that Snakemake forgot and that do not match configuration, code and environment."""
         stale = []
         for name in [*self.dag.records(STAGES), *self.dag.all_batches()]:
             path = Path(name)
-            if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
-                record = _read(path)
+            if (
+                path.is_file()
+                and not is_remembered(self.memory, name)
+                and not self.dag.finished.is_protected(path.name)
+            ):
+                record = _load_record(path)
                 try:
                     fits = record and record.was_made_with(self.dag.versions(record.step, record.instance))
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
@@ -52,26 +56,26 @@ class Stale:
                     stale.append(path)
         return stale
 
-    def incomplete(self) -> list[Path]:
-        """Return the records of steps and batches that wrote a file which is missing or has another size.
+    def find_incomplete(self) -> list[Path]:
+        """Return the records of steps and batches that wrote a file that is missing or has another size.
 
-        Snakemake looks no further than whether a folder exists, and knows nothing of the units in a batch.
+        Snakemake only checks that a folder exists, and does not know the units of a batch.
         """
         stale = []
         batches = self.dag.all_batches()
         for path in map(Path, [*self.dag.records(), *batches]):
-            if not (path.name.startswith(WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
+            if not (path.name.startswith(STEPS_WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
                 continue
-            record = _read(path)
+            record = _load_record(path)
             if record and not outputs_exist(self.dag.run, record.outputs):
                 stale.append(path)
         return stale
 
-    def of_units_no_more(self) -> list[Path]:
-        """Return everything of units that a source or corpus of this run no longer has, and of their batches.
+    def find_removed_units(self) -> list[Path]:
+        """Return the files of units, and of their batches, that a source or corpus of this run no longer has.
 
-        Records, what they list, and private texts: a corpus is what lies in its folder. What is of no source or corpus
-        of the configuration is another matter, and stays.
+        These are records, the files that they list, and private texts, because every file in the folder of a corpus
+        belongs to it. Files of sources and corpora that the configuration does not name stay.
         """
         known = {os.path.basename(name) for name in self.dag.unit_records()}
         batches = set(self.dag.all_batches())
@@ -80,13 +84,13 @@ class Stale:
         records = Path(self.dag.run, layout.RECORDS)
         found = {path.name for path in records.glob("*.*.*.json")} - known
         for file in sorted(found):
-            room, name, of, *rest = file.removesuffix(".json").split(".")
-            step = STEPS.get(f"{room}.{name}")
-            if step is None or step.per.units is None:
+            package, name, of, *rest = file.removesuffix(".json").split(".")
+            step = STEPS.get(f"{package}.{name}")
+            if step is None or step.instances.units is None:
                 continue
-            if of in (sources if step.per.wildcards[0] == "source" else self.dag.config.corpus):
+            if of in (sources if step.instances.wildcards[0] == "source" else self.dag.config.corpus):
                 path = records / file
-                record = _read(path)
+                record = _load_record(path)
                 outputs = [Path(entry.path) for entry in record.outputs] if record else []
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
                 gone += [path, *(Path(self.dag.run, output) for output in inside)]
@@ -96,33 +100,35 @@ class Stale:
                     gone.append(layout.REMOVED.path(Path(self.dag.private), **values))
         return [path for path in gone if path.exists()]
 
-    def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
-        """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""
-        if remembered(self.memory, batch):
+    def find_changed_batch(self, batch: str, planned: str | None) -> list[Path]:
+        """Return the file of a batch that Snakemake forgot and that read other raw files than planned."""
+        if is_remembered(self.memory, batch):
             return []
-        written = _read(Path(batch))
+        written = _load_record(Path(batch))
         return [] if not isinstance(written, BatchRecord) or written.of == planned else [Path(batch)]
 
-    def of_other_raw_files(self) -> list[Path]:
-        """Return the files of the forgotten batches that hashed other raw files than those that are there."""
+    def find_changed_raw_files(self) -> list[Path]:
+        """Return the files of all batches that Snakemake forgot and that hashed other raw files."""
         return [
             path
             for source in self.dag.config.sources
             for batch in self.dag.config.batches(source.name)
             for step in ("sources.fingerprint", "opt_out.entries")
-            for path in self.of_other_files(
+            for path in self.find_changed_batch(
                 self.dag.batch_of(step, source.name, batch),
                 self.dag.raw_hash({"source": source.name, "batch": batch}),
             )
         ]
 
-    def of_other_tokens(self, model: str, step: str) -> list[Path]:
-        """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
+    def find_changed_tokens(self, model: str, step: str) -> list[Path]:
+        """Return the record of a segment that Snakemake forgot and that read other tokens or another tokenizer."""
         name = layout.SEGMENT_RECORD.in_run(self.dag.run, model=model, step=step)
-        record = None if remembered(self.memory, name) else _read(Path(name))
-        if not isinstance(record, Record) or self.dag.finished.kept(model, int(step)):
+        record = None if is_remembered(self.memory, name) else _load_record(Path(name))
+        if not isinstance(record, Record) or self.dag.finished.kept_versions(model, int(step)):
             return []
-        given = [entry for entry in record.inputs if entry.name in ("index", "tokenizer", "configuration")]
-        files = [Path(self.dag.run, entry.path) for entry in given]
-        same = all(file.is_file() and sha256_of(file) == entry.sha256 for file, entry in zip(files, given, strict=True))
+        inputs = [entry for entry in record.inputs if entry.name in ("index", "tokenizer", "configuration")]
+        files = [Path(self.dag.run, entry.path) for entry in inputs]
+        same = all(
+            file.is_file() and sha256_of(file) == entry.sha256 for file, entry in zip(files, inputs, strict=True)
+        )
         return [] if same else [Path(name)]

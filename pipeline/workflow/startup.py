@@ -1,7 +1,7 @@
-"""Check and lock a run, and forget what is stale, before Snakemake reads the rules.
+"""Check and lock a run, and delete stale records, before Snakemake reads the rules.
 
-In this order: the configuration is validated; what is refused is refused before any record is forgotten; one
-invocation takes the run; what it was planned with is kept; records that no longer say the truth are deleted.
+In this order: validate the configuration; refuse what cannot work; take the lock of the run; write a snapshot of
+configuration and versions; delete stale records.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pipeline.job import frozen
 from pipeline.job.attempt import SNAKEMAKE
 from pipeline.job.environments import Environment
 from pipeline.provenance import evidence, seal
-from pipeline.workflow import run_lock, start_cache
+from pipeline.workflow import run_lock, startup_cache
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.snakemake_internals import LOCKS, action, locks_of
-from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks, requested_action
+from pipeline.workflow.stale_records import StaleRecords
 
-Say = Callable[[str], None]
-Image = Callable[[Config], Mapping[str, Environment] | None]
+Warn = Callable[[str], None]
+ImageEnvironments = Callable[[Config], Mapping[str, Environment] | None]
 
 
 def load_run(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
     """Return the configuration of a run.
 
     Args:
-        raw: what Snakemake has read.
-        files: where it has read that, and profiles: Snakemake takes the last of two equal keys.
+        raw: the configuration that Snakemake has read.
+        files: its files and the profiles, which are checked for keys that occur twice.
 
     Raises:
-        InputError: it describes no run.
+        InputError: the configuration is not valid.
     """
     for file in files:
         load_yaml(Path(file))
@@ -50,118 +50,118 @@ def load_run(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
 
 
 class Startup:
-    """One invocation of Snakemake. A process that it starts for a job says and changes nothing.
+    """One invocation of Snakemake. A process that Snakemake starts for a job prints and changes nothing.
 
     Args:
         words: the command line.
-        is_main_process: whether this is the process that a person started.
-        warn: says a sentence.
+        is_main_process: whether the user started this process.
+        warn: prints a sentence.
     """
 
-    def __init__(self, words: list[str], *, is_main_process: bool, warn: Say) -> None:
+    def __init__(self, words: list[str], *, is_main_process: bool, warn: Warn) -> None:
         self.is_main_process = is_main_process
-        self.action = action(words) if is_main_process else "other"
+        self.action = requested_action(words) if is_main_process else "other"
         self._warn = warn
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     @property
     def executes(self) -> bool:
-        """Whether it makes files."""
+        """Whether this invocation runs jobs."""
         return self.action == "execution"
 
-    def say(self, sentence: str) -> None:
-        """Say a sentence, in the process that a person started."""
+    def warn(self, sentence: str) -> None:
+        """Print a sentence, in the main process only."""
         if self.is_main_process:
             self._warn(sentence)
 
-    def say_once(self, sentence: str) -> None:
-        """Say a sentence the first time."""
-        if sentence not in self._said:
-            self._said.add(sentence)
-            self.say(sentence)
+    def warn_once(self, sentence: str) -> None:
+        """Print a sentence the first time."""
+        if sentence not in self._printed:
+            self._printed.add(sentence)
+            self.warn(sentence)
 
     def refuse(self, sentence: str) -> None:
-        """Refuse to make files; a dry run says so and goes on.
+        """Refuse to run jobs; a dry run prints the reason and continues.
 
         Raises:
-            InputError: it is to make files.
+            InputError: this invocation would run jobs.
         """
         if self.executes:
             raise InputError(sentence)
-        self.say(f"This would be refused: {sentence}")
+        self.warn(f"This would be refused: {sentence}")
 
     def refuse_once(self, sentence: str) -> None:
-        """Refuse to make files, and say so the first time."""
-        if self.executes or sentence not in self._said:
-            self._said.add(sentence)
+        """Refuse to run jobs; a dry run prints the reason once."""
+        if self.executes or sentence not in self._printed:
+            self._printed.add(sentence)
             self.refuse(sentence)
 
-    def plan(self, config: Config, environments_in_image: Image) -> Dag:
-        """Return the jobs of a run, of which all that costs nothing is checked.
+    def build_dag(self, config: Config, environments_in_image: ImageEnvironments) -> Dag:
+        """Return the jobs of a run after all checks that cost nothing.
 
-        What is not the lock's computes with other versions, so it is refused before any record is forgotten.
+        An environment that differs from the lock is refused before any record is deleted.
 
         Raises:
-            InputError: something of the configuration cannot work.
+            InputError: the configuration cannot work.
         """
-        start_cache.keep_versions()
+        startup_cache.cache_code_versions()
         dag = Dag(config, self._in_image(config, environments_in_image))
-        if other_than_lock := dag.other_than_lock():
-            self.refuse(other_than_lock)
-        dag.records()  # a source whose path names no file is told now, in one sentence
-        forecast_plan(config)  # so is a calibration run that is none
+        if find_lock_mismatch := dag.find_lock_mismatch():
+            self.refuse(find_lock_mismatch)
+        dag.records()  # reports a source path without files
+        forecast_plan(config)  # reports a calibration run that is not a run
         for scored in config.scored("quality"):
-            config.seed_files(scored)  # and a file of seeds that is missing
-        # And a model that is missing, or of another shape.
+            config.seed_files(scored)  # reports a missing file of seeds
+        # Reports a pretrained model that is missing or has another shape.
         for model in config.models if self.is_main_process else ():
             for turned in config.turned_positions(model):
-                self.say(f"models.{model}: positions turn otherwise than in the model that it begins with: {turned}")
-        _ = dag.task_files  # and an evaluation task
+                self.warn(f"models.{model}: positions turn otherwise than in the model that it begins with: {turned}")
+        _ = dag.task_files  # reports a missing evaluation task
         return dag
 
-    def _in_image(self, config: Config, environments_in_image: Image) -> Mapping[str, Environment] | None:
-        """Return what is installed in the platform's image; of one that cannot be asked, nothing."""
+    def _in_image(self, config: Config, environments_in_image: ImageEnvironments) -> Mapping[str, Environment] | None:
+        """Return the environments in the platform's image; None if it has none or does not start."""
         try:
             return environments_in_image(config)
         except InputError as error:
             self.refuse(str(error))
             return None
 
-    def lock(self, config: Config, settle: Callable[[list[Holder]], None]) -> None:
-        """Take the run for this process, or give its lock up.
+    def lock_run(self, config: Config, settle: Callable[[list[Holder]], None]) -> None:
+        """Take the lock of the run for this process, or give it up with --unlock.
 
         Args:
             config: the configuration.
-            settle: waits for the jobs of starts that were killed, which are not to be submitted twice.
+            settle: waits for the jobs of killed invocations, so that they are not submitted twice.
 
         Raises:
-            InputError: another start works on the run, or its evidence cannot be continued.
+            InputError: another invocation works on the run, or its evidence cannot be continued.
         """
         run = config.directory
         if self.action == "unlock":
-            run_lock.unlock(run, self._warn)
+            run_lock.give_up_lock(run, self._warn)
         if not self.executes:
             return
-        held = run_lock.take(run, self._warn)
+        held = run_lock.take_lock(run, self._warn)
         seal.begin(run, config.provenance, self._warn)
 
-        def seal_start() -> None:
-            """Seal what this start leaves; the exit code says whether that was done."""
+        def sign_evidence() -> None:
+            """Sign the evidence of this invocation; a failure sets the exit code."""
             if not seal.end(run, config.provenance, seal.say):
                 held.release()
                 seal.fail()
 
-        # At the end of a start, also of one that had nothing to do or was refused, when its own meter has ended.
-        atexit.register(seal_start)
+        # At the end of every invocation, after its own meter has ended.
+        atexit.register(sign_evidence)
         settle(held.dead)
         held.dead.clear()
         self._begin_meter(run)
 
     @staticmethod
     def _begin_meter(run: Path) -> None:
-        """Meter what Snakemake itself uses, with all that runs below it: on a cluster, its share of the login node.
+        """Meter Snakemake itself and its child processes: on a cluster, its share of the login node.
 
-        In an allocation of Slurm its name says which. Its jobs say whose they are.
+        The name has the number of the Slurm job that Snakemake runs in, if any. Jobs refer to the name.
         """
         began = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         name = f"snakemake.{began}.{os.getpid()}.{os.environ.get('SLURM_JOB_ID', '')}.{run.name}"
@@ -169,57 +169,57 @@ class Startup:
         meter = node_meter.NodeMeter(node_meter.readings_file(run.absolute() / layout.READINGS, name))
         atexit.register(meter.end)
 
-    def freeze(
+    def take_snapshot(
         self, dag: Dag, raw: dict[str, Any], image: Callable[[dict[str, Any] | None], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return what this run is now, and say what has changed since the last start.
+        """Return a snapshot of the run, and print what has changed since the last invocation.
 
-        Jobs are those of the configuration and the code of this moment, however much is edited until they run.
+        Jobs run with the configuration and code of this moment, whatever is edited before they run.
 
         Args:
             dag: the jobs.
-            raw: what Snakemake has read of the configuration.
-            image: what identifies the platform's image, by what the last start was.
+            raw: the configuration that Snakemake has read.
+            image: returns the identity of the platform's image, given the last snapshot.
         """
         last = frozen.newest(dag.config.directory)
         if not self.is_main_process:
             return {}
-        for sentence in [*in_new_words(raw)[1], *dag.finished.stays()]:
-            self.say(sentence)
-        now = dag.frozen() | image(last)
+        for sentence in [*in_new_words(raw)[1], *dag.finished.describe_kept_models()]:
+            self.warn(sentence)
+        now = dag.snapshot() | image(last)
         for difference in frozen.differences(last or now, now):
-            self.say(f"since the last start: {difference}")
+            self.warn(f"since the last invocation: {difference}")
         return now
 
-    def forget_stale(self, dag: Dag, stale: Stale) -> None:
-        """Delete what is of units that are no more, and the records that no longer say the truth.
+    def delete_stale_records(self, dag: Dag, stale: StaleRecords) -> None:
+        """Delete files of units that no longer exist, and stale records.
 
-        The truth is in the records, not in .snakemake: a step whose record is gone runs again. A dry run says so and
-        deletes nothing.
+        The records decide, not .snakemake: a step without a record runs again. A dry run prints the list and deletes
+        nothing.
 
         Raises:
-            InputError: the evidence of what is deleted cannot be written.
+            InputError: the evidence of the deletion cannot be written.
         """
-        # Neither does a start that Snakemake is about to refuse, because its own lock is there.
-        self._keeps = not self.executes or bool(locks_of(dag.run, Path(LOCKS)))
-        no_more = stale.of_units_no_more() if self.is_main_process else []
-        if no_more:
-            self.say(
-                f"{len(no_more)} files are of units that the sources no longer have, such as {no_more[0]}: they are "
-                "deleted"
+        # Snakemake is about to refuse an invocation if its own lock is there: then nothing is deleted either.
+        self._keeps_files = not self.executes or bool(find_locks(dag.run, Path(LOCKS_FOLDER)))
+        removed = stale.find_removed_units() if self.is_main_process else []
+        if removed:
+            self.warn(
+                f"{len(removed)} files belong to units that the sources no longer have, such as "
+                f"{removed[0]}: they are deleted"
             )
-            if not self._keeps:
-                evidence.attest_removed(dag.config.directory, no_more)
-                for path in no_more:
+            if not self._keeps_files:
+                evidence.attest_removed(dag.config.directory, removed)
+                for path in removed:
                     path.unlink()
-        self.make_again(stale.unfit(), "was made with other settings, code or environment, or is no record")
-        self.make_again(stale.incomplete(), "names files that are not there as it says")
-        self.make_again(stale.of_other_raw_files(), "read other raw files")
+        self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
+        self.delete_records(stale.find_incomplete(), "lists files that are missing or changed")
+        self.delete_records(stale.find_changed_raw_files(), "read other raw files")
 
-    def make_again(self, records: Iterable[Path], because: str) -> None:
+    def delete_records(self, records: Iterable[Path], because: str) -> None:
         """Delete records, so that their steps run again."""
         if self.is_main_process:
             for path in records:
                 self._warn(f"{path} {because}: its step runs again")
-                if not self._keeps:
+                if not self._keeps_files:
                     path.unlink()

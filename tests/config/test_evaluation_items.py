@@ -60,7 +60,7 @@ def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() ->
     for step in ("corpus.ngrams", "corpus.find_items", "corpus.decontaminate", "corpus.statistics"):
         job = {"corpus": "main", "source": "s", "unit": "0"}
         assert step_settings(before, step, job) == step_settings(after, step, job)
-    jobs = STEPS["corpus.count_items"].per.jobs
+    jobs = STEPS["corpus.count_items"].instances.jobs
     assert jobs(before) == [] and jobs(after) == [("main",)]
     assert counts_read(before) == []
     assert counts_read(after) == ["results/x/corpus/main/later_suites.json"]

@@ -13,8 +13,8 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
-from pipeline.workflow.steps.corpus import reading_model, tokens_of_reading_model
-from pipeline.workflow.steps.data_set import quality_evaluation, scores, unit_scores
+from pipeline.workflow.steps.corpus import perplexity_model, perplexity_model_index
+from pipeline.workflow.steps.data_set import quality_evaluation_files, score_batches, unit_score_files
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -33,10 +33,15 @@ def run(second: dict[str, Any], **sections: Any) -> Config:
 def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
     config = run({})
     assert [config.scored("quality"), config.scored("perplexity")] == [[], []]
-    assert [STEPS[step].per.jobs(config) for step in SCORING] == [[], [], []]
+    assert [STEPS[step].instances.jobs(config) for step in SCORING] == [[], [], []]
     wildcards = {"corpus": "second", "source": "nl_gids", "batch": "0"}
     dag = Dag(config)
-    assert scores(dag, wildcards) == unit_scores(dag, wildcards) == quality_evaluation(dag, wildcards) == []
+    assert (
+        score_batches(dag, wildcards)
+        == unit_score_files(dag, wildcards)
+        == quality_evaluation_files(dag, wildcards)
+        == []
+    )
 
 
 def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path: Path) -> None:
@@ -51,10 +56,15 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
         },
         data=str(tmp_path),
     )
-    assert STEPS["corpus.quality"].per.jobs(config) == [("second",)]
+    assert STEPS["corpus.quality"].instances.jobs(config) == [("second",)]
     for step in ("corpus.scores", "corpus.perplexity"):
-        assert {job[0] for job in STEPS[step].per.jobs(config)} == {"second"}
-        assert [job[1] for job in STEPS[step].per.jobs(config)] == ["en_guide", "nl_brieven", "nl_brieven", "nl_gids"]
+        assert {job[0] for job in STEPS[step].instances.jobs(config)} == {"second"}
+        assert [job[1] for job in STEPS[step].instances.jobs(config)] == [
+            "en_guide",
+            "nl_brieven",
+            "nl_brieven",
+            "nl_gids",
+        ]
     assert config.seed_files("second") == [files[3], files[2], files[0], files[1], files[2]]
     told = step_settings(config, "corpus.quality", {"corpus": "second"}).of_result()
     assert [[one["name"], one["label"]] for code in ("en", "nl") for one in told["languages"][code]] == [
@@ -69,16 +79,16 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
     assert step_settings(config, "corpus.quality", {"corpus": "second"}).of_result() != told
     assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).of_result() == {"tokens": 64}
     dag, asked = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
-    assert [path.rpartition("/")[2] for path in scores(dag, asked)] == [
+    assert [path.rpartition("/")[2] for path in score_batches(dag, asked)] == [
         "corpus.scores.second.nl_gids.0.json",
         "corpus.perplexity.second.nl_gids.0.json",
     ]
-    assert [path.partition("/second/")[2] for path in unit_scores(dag, asked)] == [
+    assert [path.partition("/second/")[2] for path in unit_score_files(dag, asked)] == [
         "scores/nl_gids.%unit.parquet",
         "perplexity/nl_gids.%unit.parquet",
     ]
-    assert reading_model(dag, asked).endswith("models/base/final")
-    assert tokens_of_reading_model(dag, asked).endswith("tokens/main/index.json")
+    assert perplexity_model(dag, asked).endswith("models/base/final")
+    assert perplexity_model_index(dag, asked).endswith("tokens/main/index.json")
 
 
 @pytest.mark.parametrize(

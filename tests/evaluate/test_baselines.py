@@ -21,7 +21,7 @@ from pipeline.evaluate.task_scores import _scored_with
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.steps.evaluate import baseline_answers, baseline_files
+from pipeline.workflow.steps.evaluate import baseline_answer_files, baseline_files
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +196,7 @@ def test_a_model_is_compared_with_its_own_untrained_one_and_with_each_folder(tmp
     raw = yaml.safe_load(MICRO.read_text())
     raw["models"]["other"] = raw["models"]["base"]
     dag = Dag(load({**raw, "evaluation": {"baselines": {"peer": str(tmp_path)}}}))
-    assert [Path(file).parent.name for file in baseline_answers(dag, {"model": "other"})] == [
+    assert [Path(file).parent.name for file in baseline_answer_files(dag, {"model": "other"})] == [
         *["untrained-other"] * 2,
         *["peer"] * 2,
     ]

@@ -29,7 +29,7 @@ from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
 from pipeline.tokens.text_search import TextSearch
-from pipeline.workflow.steps.evaluate import evaluate_samples
+from pipeline.workflow.steps.evaluate import samples_settings
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
 SHORT = MemorizationSettings(prompts=30, prompt_tokens=12, continuation_tokens=12, batch_size=7)
@@ -314,7 +314,7 @@ def test_what_does_not_fit_is_one_sentence(words: Set, learnt: Writer) -> None:
     ):
         load(raw)
     raw["evaluation"]["memorization"] |= {"prompt_tokens": 13}
-    assert evaluate_samples(load(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
+    assert samples_settings(load(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
 
 
 def test_the_step_writes_counts_and_no_text(words: Set, learnt: Writer, tmp_path: Path) -> None:

@@ -328,4 +328,4 @@ def test_every_step_that_is_forecast_has_its_work() -> None:
 def test_the_steps_of_a_plan_are_those_that_have_jobs(tmp_path: Path, pilots: list[Path]) -> None:
     config = planned(tmp_path, pilots, models={"base": MODEL})
     found = forecast_plan(config)
-    assert found and [*found.work] == [step for step in WORK if STEPS[step].per.jobs(config)]
+    assert found and [*found.work] == [step for step in WORK if STEPS[step].instances.jobs(config)]

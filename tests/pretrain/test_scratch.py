@@ -216,7 +216,7 @@ def test_the_place_on_a_platform_tells_runs_of_one_name_apart(tmp_path: Path, mo
     for results in ("one", "other"):
         dag = Dag(load({**raw, "run": {**raw["run"], "results": str(tmp_path / results)}}))
         wildcards = {"model": "base", "step": "4"}
-        places.append(pretrain.recovery(dag, wildcards))
-        assert places[-1].endswith(pretrain.segment_scratch(dag, wildcards).removeprefix(f"{dag.run}/scratch"))
+        places.append(pretrain.recovery_folder(dag, wildcards))
+        assert places[-1].endswith(pretrain.segment_scratch_folder(dag, wildcards).removeprefix(f"{dag.run}/scratch"))
     assert places[0] != places[1] and all(place.startswith("/scratch/project_1/polder/micro-") for place in places)
-    assert pretrain.recovery(Dag(load(raw | {"platform": "local"})), wildcards) == ""
+    assert pretrain.recovery_folder(Dag(load(raw | {"platform": "local"})), wildcards) == ""

@@ -14,7 +14,7 @@ from tests.conftest import Project, new_project
 from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
 
-STAGES = {name for name, step in STEPS.items() if step.per.jobs(load_configuration(Path("config/micro.yaml")))}
+STAGES = {name for name, step in STEPS.items() if step.instances.jobs(load_configuration(Path("config/micro.yaml")))}
 SOME = {"corpus.filter", "pretrain.segment", "evaluate.suites"}
 
 

@@ -192,5 +192,5 @@ def test_no_person_is_left_in_the_results(project: Project) -> None:
 
     project.path("config/planted/note.txt").rename(project.path(f"config/planted/{PERSONS['email'][0]}.txt"))
     printed = project.run(check=False)
-    assert project.returncode != 0 and "source planted: the path of its file <EMAIL> holds personal data" in printed
+    assert project.returncode != 0 and "source planted: the path of its file <EMAIL> has personal data" in printed
     assert left(project.results)[0] == []

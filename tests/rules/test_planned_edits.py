@@ -203,8 +203,8 @@ def test_a_dry_run_after_an_edit_of_labels_says_that_no_training_may_follow(proj
     def said() -> str:
         return project.run("--dry-run").splitlines()[-1]
 
-    may_follow = "Behind it may also run: "
-    alone = "Of the sources, labels alone have changed. Behind them runs: "
+    may_follow = "After it may also run: "
+    alone = "Only labels of the sources have changed. After them runs: "
     project.edit(MICRO, "holder: the authors of Polder", "holder: others")
     assert said() == f"{alone}corpus_publish (1)"
     project.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0"))

@@ -27,7 +27,7 @@ def _readers_of_final_documents(corpus: str) -> dict[str, int]:
     final = {*dag.corpus_files(layout.FINAL_DOCUMENTS, corpus)}
     found = {}
     for step in STEPS.values():
-        if step.per.wildcards == ("corpus",) and (corpus,) in step.per.jobs(dag.config):
+        if step.instances.wildcards == ("corpus",) and (corpus,) in step.instances.jobs(dag.config):
             files = [read.files(dag, {"corpus": corpus}) for read in step.inputs if callable(read.files)]
             found |= {step.rule: 1} if any(final <= {*each} for each in files) else {}
     return found

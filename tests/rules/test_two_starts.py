@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.workflow.snakemake_internals import action
+from pipeline.workflow.snakemake_internals import requested_action
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
 
@@ -108,4 +108,4 @@ def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
     ],
 )
 def test_only_what_makes_files_is_an_execution(words: str, expected: str) -> None:
-    assert action(words.split()) == expected
+    assert requested_action(words.split()) == expected

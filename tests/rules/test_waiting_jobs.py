@@ -56,7 +56,7 @@ def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     project.edit(file, old, new)
     said = project.run("--dry-run").splitlines()[-1]
-    assert "Behind it may also run: " in said and "pretrain_segment (2)" in said
+    assert "After it may also run: " in said and "pretrain_segment (2)" in said
     assert expected.items() <= project.ran().items()
     assert dict(project.planned()) == {}
 

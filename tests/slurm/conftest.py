@@ -11,7 +11,7 @@ from tests.slurm.cluster import Cluster, running
 # Files of tests that take long, in the order in which two workers begin them: the longest first, those that need the
 # finished run when the tests of the rules have it, and all others after them.
 LONG = (
-    *("test_training", "executor/test_slurm_executor", "test_takeover", "test_fencing", "test_accidents"),
+    *("test_training", "executor/test_slurm_executor", "test_invocations", "test_fencing", "test_accidents"),
     *("test_edits", "test_whole_run", "test_shares_of_keys", "test_one_device"),
 )
 

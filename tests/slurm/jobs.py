@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import yaml
 
-from pipeline.slurm.values import parse_seconds
+from pipeline.slurm.output_parsing import parse_seconds
 from tests.conftest import new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 

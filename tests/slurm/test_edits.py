@@ -60,11 +60,11 @@ def test_a_licence_that_is_edited_while_jobs_wait_is_that_of_the_next_start(clus
     assert licenses["en_guide"] == "CC0-1.0"
 
     said = project.run("sources", "--dry-run")
-    assert "since the last start: configuration.sources" in said and "CC-BY-4.0" in said
+    assert "since the last invocation: configuration.sources" in said and "CC-BY-4.0" in said
     assert "sources_manifest" in said
     project.edit(CONFIGURATION, "CC-BY-4.0", "CC0-1.0")
     said = project.run("sources", "--dry-run")
-    assert "since the last start" not in said and "Nothing to be done" in said
+    assert "since the last invocation" not in said and "Nothing to be done" in said
 
 
 def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_next_start(

@@ -20,7 +20,7 @@ from pipeline.config.configuration import load
 from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.launch import cpus_per_task, option, processes_per_node, words_of, world_size
 from pipeline.slurm.executor import slurm_commands
-from pipeline.slurm.resources import Requests
+from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
 from tests.slurm.cluster import Cluster, running, wait_until
 
@@ -103,7 +103,7 @@ def asked(stage: str, name: str) -> dict[str, Any]:
     config = load({**raw, "slurm": {"nodes": NODES}}).model_copy(
         update={"platform": Platform.model_validate(described)}
     )
-    resources = Requests(config, Dag(config))(stage)
+    resources = StepResources(config, Dag(config))(stage)
     return {key: resolved(value) if callable(value) else value for key, value in resources.items()}
 
 

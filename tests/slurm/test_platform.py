@@ -90,7 +90,7 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
         f"node {gpu} (gpu): the node's disk {tmp_path} can be written",
         "node1 and node2 talk by gloo: ",
         f"unknown node {gpu} (gpu): whether torch sees the GPUs, since the platform's file names no device",
-        "unknown what no small job shows: limits of account and QOS",
+        "unknown limits of account and QOS",
     ):
         assert any(words in line for line in lines), done.stdout
     assert not cluster.jobs()
@@ -112,7 +112,7 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
 )
 def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, Any], words: str) -> None:
     platform = platforms.Platform.model_validate(keys)
-    srun = platform_check._srun(platform.partitions["gpu"], ACCOUNT, 60)
+    srun = platform_check._srun_words(platform.partitions["gpu"], ACCOUNT, 60)
     found = [
         *site_checks.check_partitions(platform, 2),
         *site_checks.check_partition_sizes(platform),
@@ -126,9 +126,9 @@ def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, 
 
 
 def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(platform_check, "_python", lambda platform: "/nowhere/python")
+    monkeypatch.setattr(platform_check, "_job_python", lambda platform: "/nowhere/python")
     platform = platforms.Platform.model_validate(LOOPBACK)
-    srun = platform_check._srun(platform.partitions["cpu"], ACCOUNT, 60)
+    srun = platform_check._srun_words(platform.partitions["cpu"], ACCOUNT, 60)
     (finding,) = platform_check.check_node(platform, "cpu", srun, load=False)
     assert finding.ok is False and "a small job on one node (cpu) failed" in finding.what
     assert "--partition=cpu" in finding.way_out
@@ -137,7 +137,7 @@ def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_pa
 def test_what_was_not_asked_is_said(here: Cluster) -> None:
     wrong = platforms.Platform.model_validate(changed("partitions.cpu.name", "nowhere"))
     assert [f.what for f in platform_check.check_platform(wrong, ACCOUNT, 2, 60) if f.ok is None][-1].startswith(
-        "no small job was"
+        "Python, GPUs and disk"
     )
     alone = platforms.Platform.model_validate({**LOOPBACK, "partitions": {}})
     *_, one, two, last = platform_check.check_platform(alone, ACCOUNT, 1, 60)
@@ -149,7 +149,7 @@ def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
     platform = platforms.Platform.model_validate(changed("partitions.gpu.name", "cpu"))
     here.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
     finding = platform_check.check_network(
-        platform, platform_check._srun(platform.partitions["gpu"], ACCOUNT, wait_seconds=1)
+        platform, platform_check._srun_words(platform.partitions["gpu"], ACCOUNT, wait_seconds=1)
     )
     assert not finding.ok and "two nodes do not talk" in finding.what
 
@@ -190,11 +190,11 @@ def test_a_run_is_refused_in_one_sentence(
     shutil.copy("workflow/platforms/local.yaml", tmp_path)
     written(tmp_path, keys)
     base = {**copy.deepcopy(MICRO), "run": {"name": "micro", "results": str(tmp_path / "results")}}
-    platform_check.refuse_run(
+    platform_check.check_run(
         load({**base, "platform": "local"}), slurm=True, modules=False
     )  # Slurm's default partition
     with pytest.raises(InputError, match=words) as caught:
-        platform_check.refuse_run(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
+        platform_check.check_run(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
     assert "\n" not in str(caught.value)
 
 
@@ -214,10 +214,8 @@ def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, pr
 
 def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        InputError, match=r"there is no sbatch, srun, .* here: start on a login node .* --profile local"
-    ):
-        platform_check.refuse_run(load(MICRO), slurm=True, modules=False)
+    with pytest.raises(InputError, match=r"there is no sbatch, srun, .* here: use a login node .* --profile local"):
+        platform_check.check_run(load(MICRO), slurm=True, modules=False)
     assert main(["platform", "check"]) == 1
 
 
@@ -273,7 +271,7 @@ def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.
         monkeypatch.delenv(name)
     job_environment.export_module_function()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
-        platform_check.refuse_run(load(MICRO), slurm=False, modules=True)
+        platform_check.check_run(load(MICRO), slurm=False, modules=True)
 
 
 def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:

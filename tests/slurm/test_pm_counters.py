@@ -20,7 +20,7 @@ from pipeline import layout
 from pipeline.energy.attribution.run_attribution import JobUse, attribute_run, read_job_uses
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
-from pipeline.slurm import job_energy, takeover
+from pipeline.slurm import invocations, job_energy
 from pipeline.slurm.accounting import collect_accounting
 from tests.conftest import is_lacking
 from tests.slurm.cluster import Cluster, running, wait_until
@@ -102,8 +102,8 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     cray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cray.environment()["PATH"])
-    monkeypatch.setattr(takeover, "current", None)
-    takeover.record_invocation(tmp_path, NAME)
+    monkeypatch.setattr(invocations, "current_invocation", None)
+    invocations.record_invocation(tmp_path, NAME)
 
     def submit(command: str, *options: str) -> str:
         words = ("sbatch", "--parsable", "--output=/dev/null", f"--job-name={NAME}", f"--chdir={ROOT}", "--exclusive")

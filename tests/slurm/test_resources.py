@@ -15,7 +15,7 @@ from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.slurm import resources
 from pipeline.slurm.executor.job_requests import RequestGrowth
-from pipeline.slurm.resources import Requests
+from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 
@@ -33,10 +33,10 @@ SEGMENT = {"model": "base", "step": "8"}
 ASKING = [name for name, step in STEPS.items() if step.need is not None]
 
 
-def requests(platform: dict[str, Any], **slurm: Any) -> Requests:
+def requests(platform: dict[str, Any], **slurm: Any) -> StepResources:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     config = load({**raw, "slurm": slurm}).model_copy(update={"platform": Platform.model_validate(platform)})
-    return Requests(config, Dag(config))
+    return StepResources(config, Dag(config))
 
 
 def test_training_has_one_task_per_device_of_each_node() -> None:
@@ -74,7 +74,7 @@ def test_a_training_asks_for_its_energy_policy_in_place_of_what_measures_alone()
     base = found.config.models["base"]
     slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
     config = found.config.model_copy(update={"models": {"base": base, "slow": slow}})
-    made = Requests(config, Dag(config))
+    made = StepResources(config, Dag(config))
     asked = made("pretrain.segment")["slurm_extra"]
     assert asked(SEGMENT).endswith(" --ear=on --ear-policy=monitoring")
     assert asked({**SEGMENT, "model": "slow"}).endswith("--open-mode=append --ntasks-per-node=4 --gpu-freq=1200")
@@ -97,9 +97,9 @@ BATCH = {"corpus": "main", "source": "nl_gids", "batch": "0"}
 UNIT_BYTES = 155_000_000  # 1,620 MB of memory
 
 
-def with_units(made: Requests, units: int) -> Requests:
+def with_units(made: StepResources, units: int) -> StepResources:
     """Let every batch have so many units."""
-    made._bytes_of_units = lambda source, batch: [UNIT_BYTES] * units
+    made._batch_bytes = lambda source, batch: [UNIT_BYTES] * units
     return made
 
 
@@ -117,9 +117,9 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     monkeypatch.setattr(resources, "request_growth", lambda rule, wildcards, attempt: causes[attempt])
     assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [67, 67, 90]
     assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
-    monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [200_000_000])
+    monkeypatch.setattr(made, "part_bytes", lambda scope, wildcards: [200_000_000])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
-    monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [10**12])
+    monkeypatch.setattr(made, "part_bytes", lambda scope, wildcards: [10**12])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 5000, "no more than its sample"
 
 
@@ -149,9 +149,9 @@ def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
     for name, size in (("config.json", 0), ("model.safetensors", 50_000_000)):
         (tmp_path / name).write_bytes(bytes(size))
     config = load(raw)
-    memory = Requests(config, Dag(config))("evaluate.baselines")["mem_mb"]
+    memory = StepResources(config, Dag(config))("evaluate.baselines")["mem_mb"]
     peer, untrained = (memory({"baseline": name}, attempt=1) for name in ("peer", "untrained-base"))
-    assert untrained == Requests(config, Dag(config))("evaluate.suites")["mem_mb"](SEGMENT, attempt=1)
+    assert untrained == StepResources(config, Dag(config))("evaluate.suites")["mem_mb"](SEGMENT, attempt=1)
     assert peer - untrained == pytest.approx(200, abs=2), "twice its weights in 32 bits, which lie there in 16"
 
 
@@ -159,7 +159,7 @@ def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
     config = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
-    small, large = requests(GPUS), Requests(config, Dag(config))
+    small, large = requests(GPUS), StepResources(config, Dag(config))
     assert small("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == 2000
     # Of a layer 4 × 2048² of attention and 3 × 2048 × 5632 of the feed-forward, about 51 million; 8 bytes of each.
     assert large("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == pytest.approx(2000 + 16 * 411, rel=0.05)
@@ -173,7 +173,7 @@ def test_a_model_that_writes_more_has_more_time() -> None:
     raw["evaluation"]["memorization"] = {"prompts": 100}
     asked = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
     before, now = (
-        Requests(config, Dag(config))("evaluate.samples")["runtime"]({"model": "base"}, attempt=1)
+        StepResources(config, Dag(config))("evaluate.samples")["runtime"]({"model": "base"}, attempt=1)
         for config in (silent, asked)
     )
     # 320 texts in 20 batches of 50 tokens, each of which reads 4 bytes of 822 million parameters, at 5 GB/s.

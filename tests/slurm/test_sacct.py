@@ -114,7 +114,9 @@ def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> No
 
 
 def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:
-    with pytest.raises(InputError, match=r"sacct has printed 'slurmdbd: error.*no row of 20 fields: ask again later"):
+    with pytest.raises(
+        InputError, match=r"sacct has printed 'slurmdbd: error.*not a row of 20 fields: try again later"
+    ):
         parse_sacct("slurmdbd: error: Connection refused")
-    with pytest.raises(InputError, match="no row of"):
+    with pytest.raises(InputError, match="not a row of"):
         parse_sacct(row(JobIDRaw="1")[:30])

@@ -17,7 +17,7 @@ from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.executor.allocation import AllocationTask
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
-from pipeline.slurm.values import parse_seconds
+from pipeline.slurm.output_parsing import parse_seconds
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.configuration import Config, load
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.finished_training import Finished
+from pipeline.workflow.finished_training import FinishedTraining
 from tests.record_content import attempt_content, entries, record_content
 
 TRAINING = {
@@ -109,38 +109,41 @@ SHA256 = {
 }
 
 
-def finished(results: Path, run: Mapping[str, Any] | None = None, **training: Any) -> Finished:
-    return Finished(configured(results, run, **training), lambda step, instance: PLANNED)
+def finished(results: Path, run: Mapping[str, Any] | None = None, **training: Any) -> FinishedTraining:
+    return FinishedTraining(configured(results, run, **training), lambda step, instance: PLANNED)
 
 
 def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
     found = finished(made, micro_batch_size=4)
-    assert found.refusal("base") is None
-    settings, code, environment = found.kept("base", 20) or PLANNED
+    assert found.find_refusal("base") is None
+    settings, code, environment = found.kept_versions("base", 20) or PLANNED
     assert (code, environment) == ("code-of-then", "environment-of-then")
     assert json.loads(settings)["training"]["micro_batch_size"] == 2  # as it was made
-    (sentence,) = found.stays()
+    (sentence,) = found.describe_kept_models()
     assert sentence.startswith("models.base: what is done up to step 60 stays") and "retrain: [base]" in sentence
 
 
 def test_what_is_as_today_is_not_told(made: Path) -> None:
     config = configured(made)
-    versions = {str(step): Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40, 60)}
-    assert Finished(config, lambda _, instance: versions[instance["step"]]).stays() == []
+    versions = {
+        str(step): FinishedTraining(config, lambda *_: PLANNED).kept_versions("base", step) or PLANNED
+        for step in (20, 40, 60)
+    }
+    assert FinishedTraining(config, lambda _, instance: versions[instance["step"]]).describe_kept_models() == []
 
 
 def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three_ways_out(made: Path) -> None:
     found = finished(made, learning_rate=0.002)
-    assert found.refusal("base") == (
+    assert found.find_refusal("base") == (
         "models.base was trained for 3 device hours; this would throw away its steps up to 20: "
         "training.learning_rate 0.003, now 0.002; undo the change, or give the other training a model of its own, or "
         "have this one trained again: run: {retrain: [base]}"
     )
-    assert found.kept("base", 20) is None and found.stays() == []
+    assert found.kept_versions("base", 20) is None and found.describe_kept_models() == []
 
 
 def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the_way_out(made: Path) -> None:
-    sentence = finished(made, decay_fraction=0.3).refusal("base") or ""
+    sentence = finished(made, decay_fraction=0.3).find_refusal("base") or ""
     assert "its steps up to 60: training.decay_fraction 0.2, now 0.3" in sentence
     assert "a model of its own from there on (start: {model: base, step: 40})" in sentence
 
@@ -148,11 +151,15 @@ def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the
 @pytest.mark.parametrize("run", [{"retrain": ["base"]}, {"protected_device_hours": 3.1}])
 def test_what_may_be_trained_again_and_what_took_less_is_not_kept(made: Path, run: dict[str, Any]) -> None:
     found = finished(made, run, learning_rate=0.002)
-    assert (found.refusal("base"), found.kept("base", 20), found.stays()) == (None, None, [])
+    assert (found.find_refusal("base"), found.kept_versions("base", 20), found.describe_kept_models()) == (
+        None,
+        None,
+        [],
+    )
 
 
 def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
-    assert finished(made, {"protected_device_hours": 3.0}).kept("base", 20)
+    assert finished(made, {"protected_device_hours": 3.0}).kept_versions("base", 20)
 
 
 def attempt(results: Path, name: str, wall_seconds: float, settings: str) -> None:
@@ -174,7 +181,9 @@ def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made
     attempt(made, "pretrain.segment.base.20.20260301T0700.1", 3600.0, "{}")
     attempt(made, "pretrain.segment.base.20.20260301T0800.2", 1800.0, "{}")
     attempt(made, "pretrain.segment.base.20.20260201T0800.3", 9000.0, '{"seed": 2}')
-    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal("base") or "")  # 2 x (1.5 + 0.5 + 0.5)
+    assert "for 5 device hours;" in (
+        finished(made, learning_rate=0.002).find_refusal("base") or ""
+    )  # 2 x (1.5 + 0.5 + 0.5)
 
 
 def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
@@ -182,40 +191,48 @@ def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
     settings = ["pretrain", "segment", "--settings", "{}"]
     change_record(made, 20, wall_seconds=1.0, taken_over_from=taken, command=settings)
     attempt(made, "pretrain.segment.other.20.20260301T0700.1", 5400.0, "{}")
-    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal("base") or "")
+    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).find_refusal("base") or "")
 
 
 @pytest.mark.parametrize("changes", [{"inputs": []}, {"counts": None, "wall_seconds": None}, {"settings": None}])
 def test_an_odd_record_is_no_crash(made: Path, changes: dict[str, Any]) -> None:
     change_record(made, 20, **changes)
     found = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
-    assert found.refusal("base") and found.tokens_hash("base", 20) is None and found.of_other_tokens("base", 20) is None
+    assert (
+        found.find_refusal("base")
+        and found.tokens_hash("base", 20) is None
+        and found.describe_other_tokens("base", 20) is None
+    )
 
 
 def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
     (made / "small/models/base/milestones/60/model.safetensors").write_bytes(b"less")
     found = finished(made, {"protected_device_hours": 0.5})
     assert (
-        found.kept("base", 20) and found.kept("base", 60) is None and found.refusal("base") is None
+        found.kept_versions("base", 20)
+        and found.kept_versions("base", 60) is None
+        and found.find_refusal("base") is None
     )  # the last is made anew
     (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
     found = finished(made, {"protected_device_hours": 0.5})
-    assert found.kept("base", 20) is None
+    assert found.kept_versions("base", 20) is None
     sentence = "the milestone of step 20 is not there as its record says, and to make it anew would throw away what was"
-    assert sentence in (found.refusal("base") or "") and "up to step 40: put it back" in (found.refusal("base") or "")
+    assert sentence in (found.find_refusal("base") or "") and "up to step 40: put it back" in (
+        found.find_refusal("base") or ""
+    )
 
 
 def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
     found = finished(made)
-    assert found.of_other_tokens("base", 20) is None
+    assert found.describe_other_tokens("base", 20) is None
     (made / "small/tokenizer/main/tokenizer.json").write_text("another")
-    sentence = found.of_other_tokens("base", 20) or ""
+    sentence = found.describe_other_tokens("base", 20) or ""
     assert sentence.startswith(
         "models.base was trained for 3 device hours on another tokenizer/main/tokenizer.json than"
     )
     assert "stays as it was made" in sentence and "retrain: [base]" in sentence
-    assert finished(made, {"retrain": ["base"]}).of_other_tokens("base", 20) is None
-    assert found.of_other_tokens("base", 80) is None  # which is still to be done
+    assert finished(made, {"retrain": ["base"]}).describe_other_tokens("base", 20) is None
+    assert found.describe_other_tokens("base", 80) is None  # which is still to be done
 
 
 def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
@@ -231,8 +248,8 @@ def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
 def test_the_job_of_a_segment_is_told_on_what_those_before_it_were_trained(made: Path) -> None:
     found = finished(made, steps=80)
     told = {"index_sha256": SHA256["0"]}
-    assert [found.operation("base", step) for step in (20, 40, 80)] == [{}, told, told]
-    assert finished(made, {"retrain": ["base"]}, steps=80).operation("base", 80) == {}
+    assert [found.segment_operation("base", step) for step in (20, 40, 80)] == [{}, told, told]
+    assert finished(made, {"retrain": ["base"]}, steps=80).segment_operation("base", 80) == {}
 
 
 def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
@@ -240,23 +257,27 @@ def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
     record = json.loads(path.read_text())
     record["settings"]["training"]["momentum"] = 0.9
     path.write_text(json.dumps(record))
-    assert "training.momentum, which this version of Polder does not take" in (finished(made).refusal("base") or "")
+    assert "training.momentum, which this version of Polder does not take" in (
+        finished(made).find_refusal("base") or ""
+    )
 
 
 def test_a_milestone_that_is_none_of_todays_is_not_done_again(made: Path) -> None:
     # Longer, with the last milestone alone: what the three milestones hold would be done again.
-    sentence = finished(made, steps=100, milestone_every=None).refusal("base") or ""
+    sentence = finished(made, steps=100, milestone_every=None).find_refusal("base") or ""
     assert "the milestone of step 20, of 1 device hours, is none of today's" in sentence and "up to 100" in sentence
-    assert finished(made, {"retrain": ["base"]}, steps=100, milestone_every=None).refusal("base") is None
+    assert finished(made, {"retrain": ["base"]}, steps=100, milestone_every=None).find_refusal("base") is None
     # Where what is planned is there, nothing is done again.
-    assert finished(made, milestone_every=40, steps=40).refusal("base") is not None  # its last steps decay
-    assert finished(made, milestone_every=60).refusal("base") is not None  # from another milestone than it was made
+    assert finished(made, milestone_every=40, steps=40).find_refusal("base") is not None  # its last steps decay
+    assert (
+        finished(made, milestone_every=60).find_refusal("base") is not None
+    )  # from another milestone than it was made
 
 
 def test_another_name_of_what_was_read_is_told(made: Path) -> None:
     record = made / "small/provenance/records/pretrain.segment.base.20.json"
     record.write_text(record.read_text().replace("tokens/main/index.json", "tokens/text/index.json"))
-    sentence = finished(made).refusal("base") or ""
+    sentence = finished(made).find_refusal("base") or ""
     assert "tokens/text/index.json, which it read, is called tokens/main/index.json now" in sentence
 
 
@@ -268,25 +289,29 @@ def test_a_milestone_made_anew_is_told_of_those_that_went_on_from_the_old_one(ma
     change_record(made, 20, outputs=outputs)
     inputs = json.loads((made / "small/provenance/records/pretrain.segment.base.40.json").read_text())["inputs"]
     change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "new"}])
-    assert finished(made).refusal("base") is None
+    assert finished(made).find_refusal("base") is None
     change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "old"}])
-    assert "the milestone of step 20, which it goes on from, was made anew" in (finished(made).refusal("base") or "")
+    assert "the milestone of step 20, which it goes on from, was made anew" in (
+        finished(made).find_refusal("base") or ""
+    )
 
 
 def test_what_did_not_reach_its_end_is_not_finished(made: Path) -> None:
     outcome = {"status": "out of memory", "reason": "too much"}
     change_record(made, 60, counts={"world_size": 2, "outcome": outcome})
-    assert finished(made, {"protected_device_hours": 1}).kept("base", 60) is None
+    assert finished(made, {"protected_device_hours": 1}).kept_versions("base", 60) is None
 
 
 def test_the_name_of_an_experiment_stands_for_its_cells(made: Path) -> None:
     config = configured(made, {"retrain": ["rates"]}, vary=[0.001, 0.003])
-    assert Finished(config, lambda *_: PLANNED)._retrained() > {*config.cells()}
+    assert FinishedTraining(config, lambda *_: PLANNED)._retrained_models() > {*config.cells()}
 
 
 def test_a_record_that_is_protected_is_not_forgotten(made: Path) -> None:
     found = finished(made, learning_rate=0.002)
-    assert found.protects("pretrain.segment.base.20.json") and not found.protects("pretrain.segment.base.80.json")
+    assert found.is_protected("pretrain.segment.base.20.json") and not found.is_protected(
+        "pretrain.segment.base.80.json"
+    )
 
 
 def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:
@@ -294,7 +319,7 @@ def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:
         configured(made, {"retrain": ["bas"]})
 
 
-def adopted(results: Path, folder: str) -> None:
+def import_model(results: Path, folder: str) -> None:
     """Have the first segment begun with another model's weights, which is milestone 0."""
     run = results / "small"
     weights = run / "models/base/milestones/0/state.json"
@@ -308,13 +333,13 @@ def adopted(results: Path, folder: str) -> None:
 
 
 def test_a_training_goes_on_with_what_it_began_with(made: Path) -> None:
-    adopted(made, "models/large")
+    import_model(made, "models/large")
     found = finished(made, pretrained="models/large")
-    assert found.refusal("base") is None and found.kept("base", 20)
-    assert (found.adopted("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
-    assert json.loads((found.adopted("base") or PLANNED)[0]) == {"folder": "models/large"}
+    assert found.find_refusal("base") is None and found.kept_versions("base", 20)
+    assert (found.import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
+    assert json.loads((found.import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
     again = finished(made, {"retrain": ["base"]}, pretrained="models/large")
-    assert again.adopted("base") is None, "with the training what it began with is made anew"
+    assert again.import_versions("base") is None, "with the training what it began with is made anew"
 
 
 @pytest.mark.parametrize(
@@ -329,15 +354,15 @@ def test_another_beginning_throws_the_training_away(
     before: str | None, today: str | None, told: str, made: Path
 ) -> None:
     if before:
-        adopted(made, before)
-    refused = finished(made, pretrained=today).refusal("base")
+        import_model(made, before)
+    refused = finished(made, pretrained=today).find_refusal("base")
     assert refused and told in refused
 
 
 def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adopted(made, "models/large")
+    import_model(made, "models/large")
     path = made / "small/provenance/records/pretrain.adopt.base.json"
     record = json.loads(path.read_text())
     weights = tmp_path / "model.safetensors"
@@ -348,7 +373,11 @@ def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
     monkeypatch.setattr(Config, "pretrained_files", lambda self, model: [str(weights)])
 
     def told() -> list[str]:
-        return [sentence for sentence in finished(made, pretrained="models/large").stays() if "though" in sentence]
+        return [
+            sentence
+            for sentence in finished(made, pretrained="models/large").describe_kept_models()
+            if "though" in sentence
+        ]
 
     assert told() == []
     os.utime(weights, (soon.timestamp() + 1, soon.timestamp() + 1))
@@ -363,18 +392,18 @@ def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
 
 
 def test_a_beginning_that_is_lost_is_not_made_anew_unasked(made: Path) -> None:
-    adopted(made, "models/large")
+    import_model(made, "models/large")
     (made / "small/models/base/milestones/0/state.json").unlink()
-    refused = finished(made, pretrained="models/large").refusal("base")
+    refused = finished(made, pretrained="models/large").find_refusal("base")
     assert refused and "the milestone of step 0 is not there as its record says" in refused
-    assert finished(made, {"retrain": ["base"]}, pretrained="models/large").refusal("base") is None
+    assert finished(made, {"retrain": ["base"]}, pretrained="models/large").find_refusal("base") is None
 
 
 def test_a_beginning_that_was_made_anew_is_told(made: Path) -> None:
-    adopted(made, "models/large")
+    import_model(made, "models/large")
     path = made / "small/provenance/records/pretrain.adopt.base.json"
     record = json.loads(path.read_text())
     record["outputs"][0]["sha256"] = "1" * 64
     path.write_text(json.dumps(record))
-    refused = finished(made, pretrained="models/large").refusal("base")
+    refused = finished(made, pretrained="models/large").find_refusal("base")
     assert refused and "the milestone of step 0, which it goes on from, was made anew since" in refused

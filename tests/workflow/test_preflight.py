@@ -45,7 +45,7 @@ def run(platform: dict[str, Any], nodes: int = 1, shape: dict[str, Any] | None =
 
 
 def said(config: Config) -> list[str]:
-    found = [*preflight.problems(config, preflight.launches(config), slurm=True)]
+    found = [*preflight.find_problems(config, preflight.launch_commands(config), slurm=True)]
     assert all("\n" not in sentence for sentence in found)
     return found
 
@@ -53,7 +53,7 @@ def said(config: Config) -> list[str]:
 def test_what_can_work_is_not_refused() -> None:
     for platform in (GPUS, CORES, {"name": "bare"}):
         config = run(platform, batch_size=16, precision="fp32")
-        assert said(config) == [] and [*preflight.hints(config, preflight.launches(config))] == []
+        assert said(config) == [] and [*preflight.find_hints(config, preflight.launch_commands(config))] == []
 
 
 def test_an_energy_policy_needs_slurm() -> None:
@@ -61,9 +61,9 @@ def test_an_energy_policy_needs_slurm() -> None:
     base = config.models["base"]
     slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
     config = config.model_copy(update={"models": {"base": slow}})
-    launched = preflight.launches(config)
-    assert [*preflight.problems(config, launched, slurm=True)] == []
-    (sentence,) = preflight.problems(config, launched, slurm=False)
+    launched = preflight.launch_commands(config)
+    assert [*preflight.find_problems(config, launched, slurm=True)] == []
+    (sentence,) = preflight.find_problems(config, launched, slurm=False)
     assert sentence.startswith("models.base.training.energy_policy slow: it is asked for with options of sbatch")
 
 
@@ -99,7 +99,7 @@ def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training:
 )
 def test_a_launch_for_other_devices_than_a_node_has_is_refused(changes: dict[str, Any], words: str) -> None:
     assert words in said(run({**GPUS, **changes}, batch_size=16))[0]
-    assert [*preflight.problems(run({**GPUS, **changes}, batch_size=16), {}, slurm=False)] == []
+    assert [*preflight.find_problems(run({**GPUS, **changes}, batch_size=16), {}, slurm=False)] == []
 
 
 def test_more_nodes_than_a_launch_uses_are_refused() -> None:
@@ -117,7 +117,7 @@ def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
 def test_an_estimate_is_said_and_not_refused() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=64, sequence_length=4096, precision="bf16", steps=2)
     assert said(config) == []
-    (hint,) = preflight.hints(config, preflight.launches(config))
+    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
     assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
 
 
@@ -136,17 +136,17 @@ def test_an_estimate_is_said_and_not_refused() -> None:
 )
 def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str, Any], words: str | None) -> None:
     config = run({**GPUS, "device": "cuda"}, batch_size=16, **written)
-    hints = [*preflight.hints(config, preflight.launches(config))]
+    hints = [*preflight.find_hints(config, preflight.launch_commands(config))]
     assert len(hints) == (words is not None) and all(words in hint for hint in hints if words)
-    assert not [*preflight.hints(run(CORES, batch_size=16), {"base": None})]
+    assert not [*preflight.find_hints(run(CORES, batch_size=16), {"base": None})]
 
 
 def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
     training = {"batch_size": 16, "backend": "deepspeed", "strategy": "zero3_optimizer_on_disk", "precision": "bf16"}
     config = run(GPUS, **training)
-    (hint,) = preflight.hints(config, preflight.launches(config))
+    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
     assert hint.startswith("models.base: strategy zero3_optimizer_on_disk keeps the optimizer's state on a disk of the")
-    assert not [*preflight.hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
+    assert not [*preflight.find_hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
 
 
 def test_a_training_on_cores_must_fit_into_a_node() -> None:
@@ -160,16 +160,16 @@ def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     base = config.models["base"]
     training = base.training.model_copy(update={"start": StartingMilestone(model="base", step=4000)})
     config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
-    (hint,) = preflight.hints(config, preflight.launches(config))
+    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
     assert hint.startswith("models.base") and "hours by plan on 8 processes: 2 jobs of h100 or more" in hint
 
 
 def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:
     config = run(GPUS, 3)
     config = config.model_copy(update={"run": config.run.model_copy(update={"results": str(tmp_path)})})
-    assert [*preflight.launches(config)] == ["base"]
+    assert [*preflight.launch_commands(config)] == ["base"]
     (config.directory / "models/base/milestones/8").mkdir(parents=True)
-    assert preflight.launches(config) == {} and said(config) == []
+    assert preflight.launch_commands(config) == {} and said(config) == []
 
 
 SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}

@@ -12,7 +12,13 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
-from pipeline.workflow.progress import configuration, jobs_of, lines, progress, read_unfinished
+from pipeline.workflow.progress import (
+    format_progress,
+    job_sizes,
+    load_started_configuration,
+    read_unfinished,
+    step_progress,
+)
 from tests.forecast.test_calibration import MODEL, figure, raw, write
 from tests.record_content import attempt_content, record_content
 
@@ -52,11 +58,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(run: Path, config: Config, account: EnergyAccounting) -> dict[str, Any]:
-    return {step.name: step for step in progress(config, read_unfinished(run), account)}
+    return {step.name: step for step in step_progress(config, read_unfinished(run), account)}
 
 
 def test_what_is_to_come_of_a_step_is_told_by_its_jobs_that_are_done(run: Path) -> None:
-    config = configuration(run, None)
+    config = load_started_configuration(run, None)
     jobs = finished(run, "tokens.shard", "tokens.shard.main.0", 8.0, 1.0)
     jobs |= finished(run, "tokens.shard", "tokens.shard.main.2", 12.0, 3.0)
     steps = of(run, config, account_of(jobs))
@@ -65,12 +71,12 @@ def test_what_is_to_come_of_a_step_is_told_by_its_jobs_that_are_done(run: Path) 
     told = forecast_remaining([ForecastJob(1, 1.0, 8.0), ForecastJob(1, 3.0, 12.0)], [1, 1])
     assert shards.joules.value == 20.0 and shards.seconds.value == 4.0
     assert shards.joules == pytest.approx((told.joules, told.low, told.high))
-    assert shards.told_by == "2 of its jobs"
+    assert shards.basis == "2 of its jobs"
 
 
 def test_a_segment_counts_by_its_steps_and_a_lost_job_is_used_and_not_done(run: Path) -> None:
-    config = configuration(run, None)
-    work = jobs_of(config, "pretrain.segment")
+    config = load_started_configuration(run, None)
+    work = job_sizes(config, "pretrain.segment")
     assert len(set(work.values())) == 1 and len(work) == 4, "four segments of two steps each"
     jobs = finished(run, "pretrain.segment", "pretrain.segment.base.2", 100.0, 10.0, spread=2.0)
     jobs["lost"] = {**figure(50.0, 1.0), "step": "pretrain.segment", "instance": {}, "fate": "lost"}
@@ -80,19 +86,19 @@ def test_a_segment_counts_by_its_steps_and_a_lost_job_is_used_and_not_done(run: 
 
 
 def test_bytes_of_a_unit_are_its_work(run: Path) -> None:
-    assert jobs_of(configuration(run, None), "corpus.filter") == {"corpus.filter.main.laws.0": 1000.0}
+    assert job_sizes(load_started_configuration(run, None), "corpus.filter") == {"corpus.filter.main.laws.0": 1000.0}
 
 
 def test_where_no_job_is_done_the_plan_tells_or_nothing(run: Path) -> None:
     account = account_of({})
-    steps = of(run, configuration(run, None), account)
+    steps = of(run, load_started_configuration(run, None), account)
     assert steps["corpus.filter"].joules == Range(90.0, 80.0, 100.0)
-    assert steps["corpus.filter"].told_by == "the plan's forecast"
+    assert steps["corpus.filter"].basis == "the plan's forecast"
     assert steps["tokens.index"].joules is None and steps["tokens.index"].so_far == Figure()
-    text = "\n".join(lines([*steps.values()], account))
-    assert "to come: not known, because nothing tells sources.listing" in text and "not measured" in text
-    told = "\n".join(lines([steps["corpus.filter"]], account))
-    assert "to come, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in told and "9 s (8 s to 10 s)" in told
+    text = "\n".join(format_progress([*steps.values()], account))
+    assert "remaining: not known, because there is no estimate of sources.listing" in text and "not measured" in text
+    told = "\n".join(format_progress([steps["corpus.filter"]], account))
+    assert "remaining, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in told and "9 s (8 s to 10 s)" in told
 
 
 def test_nothing_is_to_come_of_a_run_that_is_done(run: Path) -> None:
@@ -100,9 +106,9 @@ def test_nothing_is_to_come_of_a_run_that_is_done(run: Path) -> None:
     for shard in range(4):
         jobs |= finished(run, "tokens.shard", f"tokens.shard.main.{shard}", 8.0, 1.0)
     account = account_of(jobs)
-    shards = of(run, configuration(run, None), account)["tokens.shard"]
+    shards = of(run, load_started_configuration(run, None), account)["tokens.shard"]
     assert shards.joules == Range(0.0, 0.0, 0.0)
-    assert "to come: nothing, every job is done" in lines([shards], account)
+    assert "remaining: nothing, every job is done" in format_progress([shards], account)
 
 
 def test_the_command_reads_a_run_and_refuses_what_is_none(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,10 @@ from pipeline.config.configuration import Config
 from pipeline.layout import TOKEN_INDEX
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
-from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STAGES, STEPS
-from pipeline.workflow.steps.declaration import Input, Step, unseen
+from pipeline.workflow.steps.declaration import Input, Step, untracked
 
 JOB = {"corpus": "main", "source": "nl_gids", "batch": "0"}
 
@@ -28,7 +28,7 @@ def factory_of(config: Config) -> RuleFactory:
     startup = Startup(["-n"], is_main_process=True, warn=print)
     index = SimpleNamespace(output=SimpleNamespace(index="the index"))
     checkpoints = SimpleNamespace(tokens_index=SimpleNamespace(get=lambda tokens: index))
-    behind = CheckpointInputs(dag, Stale(dag, Path("nothing")), checkpoints, startup)
+    behind = CheckpointInputs(dag, StaleRecords(dag, Path("nothing")), checkpoints, startup)
     return RuleFactory(dag, lambda step: {"runtime": 30}, len, behind, lambda: "python")
 
 
@@ -51,7 +51,7 @@ def test_a_rule_calls_its_own_step_and_fills_in_what_it_has(step: Step, factory:
         f"--{name}=" in rule.shell and name in {*rule.resources, "launch", "platform", "staging"}
         for name in step.options
     )
-    assert ("record" in rule.outputs) != (step.per.units is not None) == ("batch" in rule.outputs)
+    assert ("record" in rule.outputs) != (step.instances.units is not None) == ("batch" in rule.outputs)
 
 
 def _fields(shell: str) -> set[str]:
@@ -118,7 +118,7 @@ def test_the_milestone_before_a_segment_that_stays_is_ancient(
     factory: RuleFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     previous = factory.rule(STEPS["pretrain.segment"]).inputs["previous"]
-    monkeypatch.setattr(factory.dag.finished, "kept", lambda model, step: ("", "", "") if step == 8 else None)
+    monkeypatch.setattr(factory.dag.finished, "kept_versions", lambda model, step: ("", "", "") if step == 8 else None)
     last, other = ({"model": "base", "step": "8"}, {"model": "branch", "step": "6"})
     assert [is_flagged(path, "ancient") for path in previous(last)] == [True]
     assert [is_flagged(path, "ancient") for path in previous(other)] == [False]
@@ -127,7 +127,7 @@ def test_the_milestone_before_a_segment_that_stays_is_ancient(
 
 def test_names_that_collide_and_inputs_without_files_are_told(factory: RuleFactory) -> None:
     step = STEPS["tokens.suffixes"]
-    twice = dataclasses.replace(step, inputs=(unseen("a", TOKEN_INDEX), unseen("a", TOKEN_INDEX)))
+    twice = dataclasses.replace(step, inputs=(untracked("a", TOKEN_INDEX), untracked("a", TOKEN_INDEX)))
     with pytest.raises(AssertionError, match=r"tokens\.suffixes has two parameters a"):
         factory.rule(twice)
     with pytest.raises(AssertionError, match="input a, which names no files"):

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config.configuration_file import load_configuration
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.stale_records import StaleRecords
 from tests.conftest import Project, new_project
 from tests.rules.test_reruns import TRAINING
 
@@ -18,27 +18,27 @@ RECORDS = "results/micro/provenance/records"
 BATCHES = "results/micro/provenance/batches"
 
 
-def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stale:
+def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> StaleRecords:
     """Return the stale records of a project of which Snakemake forgot everything."""
     monkeypatch.chdir(project.folder)
-    return Stale(Dag(load_configuration(Path("config/micro.yaml"))), Path("nothing"))
+    return StaleRecords(Dag(load_configuration(Path("config/micro.yaml"))), Path("nothing"))
 
 
 @pytest.mark.slow
 def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
-    assert found.unfit() == [] == found.incomplete()
+    assert found.find_outdated() == [] == found.find_incomplete()
     records = [f"{RECORDS}/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
     Path(records[0]).write_text('{"step": "tokens.in')
     Path(records[1]).write_text("[]")
-    assert {str(path) for path in found.unfit()} == set(records)
+    assert {str(path) for path in found.find_outdated()} == set(records)
 
 
 @pytest.mark.slow
 def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
     (project.results / "models/base/final/model.safetensors").unlink()
-    assert found.incomplete() == [Path(f"{RECORDS}/pretrain.export.base.json")]
+    assert found.find_incomplete() == [Path(f"{RECORDS}/pretrain.export.base.json")]
 
 
 @pytest.mark.slow
@@ -47,27 +47,27 @@ def test_a_batch_of_which_a_unit_lost_a_file_is_incomplete(project: Project, mon
     (project.results / "corpus/main/final/nl_brieven.1.parquet").unlink()
     (project.folder / RECORDS / "corpus.signatures.main.nl_gids.0.json").unlink()
     lost = ("corpus.signatures.main.nl_gids.0", "corpus.decontaminate.main.nl_brieven.1")
-    assert found.incomplete() == [Path(f"{BATCHES}/{name}.json") for name in lost]
+    assert found.find_incomplete() == [Path(f"{BATCHES}/{name}.json") for name in lost]
 
 
 @pytest.mark.slow
 def test_a_job_that_read_other_bytes_is_known_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
-    assert found.of_other_raw_files() == [] == found.of_other_tokens("base", "4")
+    assert found.find_changed_raw_files() == [] == found.find_changed_tokens("base", "4")
     batch = f"{BATCHES}/corpus.filter.main.nl_gids.0.json"
-    assert found.of_other_files(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
+    assert found.find_changed_batch(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
     manifest = project.results / "sources/nl_gids/manifest.json"
     content = json.loads(manifest.read_text())
     content["units"]["0"]["sha256"] = "0" * 64
     manifest.write_text(json.dumps(content))
-    assert found.of_other_files(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == [Path(batch)]
+    assert found.find_changed_batch(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == [Path(batch)]
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes() + b"\n")
     found = stale(project, monkeypatch)  # a start lists the raw files once
-    assert found.of_other_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
+    assert found.find_changed_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
     index = project.results / "tokens/main/index.json"
     index.write_text(index.read_text() + " ")
-    assert found.of_other_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]
+    assert found.find_changed_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.rule_factory import CheckpointInputs
-from pipeline.workflow.stale_records import Stale
+from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STEPS
 from tests.record_content import record_content
@@ -33,8 +33,8 @@ def test_a_start_is_refused_and_a_dry_run_says_what_would_be() -> None:
     dry.refuse("no")
     dry.refuse_once("never")
     dry.refuse_once("never")
-    dry.say_once("yes")
-    dry.say_once("yes")
+    dry.warn_once("yes")
+    dry.warn_once("yes")
     assert said == ["This would be refused: no", "This would be refused: never", "yes"]
     for _ in range(2):
         with pytest.raises(InputError):
@@ -45,21 +45,21 @@ def test_a_process_of_a_job_says_and_deletes_nothing(tmp_path: Path) -> None:
     said = Said()
     job = said.startup("all", is_main_process=False)
     job.refuse("no")
-    job.say("yes")
-    job.make_again([tmp_path], "is old")
+    job.warn("yes")
+    job.delete_records([tmp_path], "is old")
     assert said == [] and not job.executes
 
 
 def test_a_source_without_files_is_refused_before_anything_is_done(
     everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.workflow.start_cache.keep_versions", lambda: None)
+    monkeypatch.setattr("pipeline.workflow.startup_cache.cache_code_versions", lambda: None)
     raw = everything.written() | {"data": str(tmp_path)}
     with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
-        Said().startup("-n").plan(everything, lambda config: None)
+        Said().startup("-n").build_dag(everything, lambda config: None)
     raw["sources"][0]["path"] = "nowhere/*.txt"
     with pytest.raises(InputError, match="nowhere"):
-        Said().startup("-n").plan(load(raw), lambda config: None)
+        Said().startup("-n").build_dag(load(raw), lambda config: None)
 
 
 def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
@@ -68,28 +68,30 @@ def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
     def answers_nothing(config: Config) -> None:
         raise InputError("no image")
 
-    monkeypatch.setattr("pipeline.workflow.start_cache.keep_versions", lambda: None)
+    monkeypatch.setattr("pipeline.workflow.startup_cache.cache_code_versions", lambda: None)
     models = everything.model_copy(update={"models": {}, "experiments": {}})
     said = Said()
-    said.startup("-n").plan(models, answers_nothing)
+    said.startup("-n").build_dag(models, answers_nothing)
     assert said[0] == "This would be refused: no image"
     with pytest.raises(InputError, match="no image"):
-        said.startup("all").plan(models, answers_nothing)
+        said.startup("all").build_dag(models, answers_nothing)
 
 
 def _stale(folder: Path) -> Any:
     record = folder / "record.json"
     record.touch()
     none: Any = lambda: []  # noqa: E731
-    return SimpleNamespace(of_units_no_more=none, unfit=lambda: [record], incomplete=none, of_other_raw_files=none)
+    return SimpleNamespace(
+        find_removed_units=none, find_outdated=lambda: [record], find_incomplete=none, find_changed_raw_files=none
+    )
 
 
 @pytest.mark.parametrize(("word", "is_there"), [("all", False), ("-n", True), ("--unlock", True)])
 def test_only_a_start_deletes_a_stale_record(word: str, is_there: bool, tmp_path: Path, everything: Config) -> None:
     said = Said()
-    said.startup(word).forget_stale(Dag(everything), _stale(tmp_path))
+    said.startup(word).delete_stale_records(Dag(everything), _stale(tmp_path))
     assert (tmp_path / "record.json").exists() == is_there
-    assert len(said) == 1 and said[0].endswith("or is no record: its step runs again")
+    assert len(said) == 1 and said[0].endswith("or is damaged: its step runs again")
 
 
 def test_a_start_that_snakemake_s_own_lock_stops_deletes_nothing(
@@ -99,7 +101,7 @@ def test_a_start_that_snakemake_s_own_lock_stops_deletes_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".snakemake/locks").mkdir(parents=True)
     (tmp_path / ".snakemake/locks/0.output.lock").write_text(f"{dag.run}/report/index.html\n")
-    Said().startup("all").forget_stale(dag, _stale(tmp_path))
+    Said().startup("all").delete_stale_records(dag, _stale(tmp_path))
     assert (tmp_path / "record.json").exists()
 
 
@@ -107,14 +109,14 @@ def _behind(everything: Config, startup: Startup) -> CheckpointInputs:
     dag = Dag(everything)
     done = SimpleNamespace(output="complete")
     checkpoints = SimpleNamespace(sources_complete=SimpleNamespace(get=lambda: done))
-    return CheckpointInputs(dag, Stale(dag, Path("nothing")), checkpoints, startup)
+    return CheckpointInputs(dag, StaleRecords(dag, Path("nothing")), checkpoints, startup)
 
 
 def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Config, tmp_path: Path) -> None:
     said = Said()
     startup = said.startup("all")
     behind = _behind(everything, startup)
-    startup.forget_stale(behind.dag, _stale(tmp_path))
+    startup.delete_stale_records(behind.dag, _stale(tmp_path))
     job = {"corpus": "main", "source": "nl_gids", "batch": "0"}
     batch = Path(behind.dag.batch_of("corpus.filter", *job.values()))
     batch.parent.mkdir(parents=True)
@@ -130,7 +132,7 @@ def test_a_segment_that_would_throw_training_away_is_refused(
     said = Said()
     for word in ("all", "-n"):
         behind = _behind(everything, said.startup(word))
-        monkeypatch.setattr(behind.dag.finished, "refusal", lambda model: f"{model} stays")
+        monkeypatch.setattr(behind.dag.finished, "find_refusal", lambda model: f"{model} stays")
         if word == "all":
             with pytest.raises(WorkflowError, match="base stays"):
                 behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})

@@ -19,9 +19,9 @@ from pipeline.report.run_reader import RunReader
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
-from pipeline.workflow.steps.corpus import equal_keys
+from pipeline.workflow.steps.corpus import equal_keys_files
 from pipeline.workflow.steps.declaration import Output, Step
-from pipeline.workflow.steps.pretrain import milestone_before
+from pipeline.workflow.steps.pretrain import previous_milestone
 from pipeline.workflow.steps.report import ARTEFACTS
 
 # What a job tells its step besides its files.
@@ -72,9 +72,9 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     config = load(content)
     dag = Dag(config)
     assert dag.milestones("branch") == [f"results/micro/models/branch/milestones/{step}" for step in (6, 8)]
-    before = [milestone_before(dag, {"model": "branch", "step": step}) for step in ("6", "8")]
+    before = [previous_milestone(dag, {"model": "branch", "step": step}) for step in ("6", "8")]
     assert before == [["results/micro/models/base/milestones/4"], ["results/micro/models/branch/milestones/6"]]
-    assert milestone_before(dag, {"model": "base", "step": "4"}) == []
+    assert previous_milestone(dag, {"model": "base", "step": "4"}) == []
     told = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
     assert (told.first_step, told.last_step, told.training.start) == (4, 6, None)  # type: ignore[attr-defined]
     assert step_settings(config, "pretrain.export", {"model": "branch"}).of_result()["first_step"] == 4
@@ -93,11 +93,11 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
         return load(content)
 
     one, three = of_a_corpus({"prefer": ["nl_gids"]}), of_a_corpus({"prefer": ["nl_gids"], "jobs": 3})
-    assert [STEPS["corpus.equal_keys"].per.jobs(config) for config in (one, three)] == [
+    assert [STEPS["corpus.equal_keys"].instances.jobs(config) for config in (one, three)] == [
         [],
         [("main", "0"), ("main", "1"), ("main", "2")],
     ]
-    files = [equal_keys(Dag(config), {"corpus": "main"}) for config in (one, three)]
+    files = [equal_keys_files(Dag(config), {"corpus": "main"}) for config in (one, three)]
     assert files == [[], [f"results/micro/corpus/main/equal_keys/{share}.parquet" for share in range(3)]]
     for step in ("corpus.signatures", "corpus.find_duplicates", "corpus.publish"):
         told = [step_settings(config, step, {"corpus": "main"}).of_result() for config in (one, three)]
@@ -145,9 +145,9 @@ def test_a_job_of_finished_training_is_planned_as_it_was_made() -> None:
     segment, made = {"model": "base", "step": "4"}, ("{}", "code of then", "environment of then")
     today = dag.versions("pretrain.segment", segment)
     kept = SimpleNamespace(
-        kept=lambda model, step: made if (model, step) == ("base", 4) else None,
-        adopted=lambda model: made if model == "base" else None,
-        operation=lambda model, step: {"index_sha256": f"of {model} before {step}"},
+        kept_versions=lambda model, step: made if (model, step) == ("base", 4) else None,
+        import_versions=lambda model: made if model == "base" else None,
+        segment_operation=lambda model, step: {"index_sha256": f"of {model} before {step}"},
     )
     dag.finished = kept  # type: ignore[assignment]
     assert dag.versions("pretrain.segment", segment) == made != today
@@ -168,7 +168,7 @@ def test_the_files_of_shards_and_of_the_units_of_a_source_are_in_order() -> None
 def test_the_settings_of_a_step_are_those_that_its_function_takes(step: Step, everything: Config) -> None:
     run = importlib.import_module(f"pipeline.{step.name}").run
     taken = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
-    jobs = step.per.jobs(everything)
+    jobs = step.instances.jobs(everything)
     assert jobs
     for job in jobs:
-        assert type(step.settings(everything, dict(zip(step.per.wildcards, job, strict=True)))) is taken
+        assert type(step.settings(everything, dict(zip(step.instances.wildcards, job, strict=True)))) is taken

@@ -1,1 +1,1 @@
-"""Snakemake's executor for Slurm, a plugin of its own: of the project it knows an `ExecutorHost` and nothing else."""
+"""A Slurm executor plugin for Snakemake; of the project it uses only an `ExecutorHost`."""

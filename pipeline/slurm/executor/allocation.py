@@ -1,14 +1,14 @@
-"""What an allocation of Slurm runs: the jobs of Snakemake that it was made for, side by side, and nothing else.
+"""Run the Snakemake jobs of one Slurm allocation in parallel.
 
     python -m pipeline.slurm.executor.allocation FILE SHA256
 
-FILE was written when the allocation was submitted and says everything: no job reads the configuration or starts
-Snakemake again. It is checked against the hash in the batch script, of which Slurm has a copy of its own. How each job
-has ended is added to a second file beside it, so that an allocation that is put back into the queue runs only what is
-not done, and a Snakemake that was killed meanwhile learns what is.
+FILE was written at submission and is complete: no job reads the configuration or starts Snakemake again. It is checked
+against the hash in the batch script, of which Slurm keeps a copy. The exit code of each job is appended to a second
+file next to it: a requeued allocation then runs only unfinished jobs, and a Snakemake that starts later knows the
+finished ones.
 
-It runs on the host, outside of any image, since it needs Slurm's commands, and imports the standard library alone:
-each job pays for its start.
+This module runs on the host, outside of any image, because it needs Slurm's commands. It imports only the standard
+library, because each job pays for its start.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-ALLOCATIONS_FOLDER = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete
+ALLOCATIONS_FOLDER = Path(".snakemake/allocations")  # next to Snakemake's marks of incomplete outputs
 REFUSED_CODE = 2
 REQUEUE_TRIES, REQUEUE_SECONDS = 4, 10.0
 
 
 @dataclass(frozen=True)
 class AllocationTask:
-    """One job of Snakemake: its shell command, and the words of `srun` before it; without any it starts its own."""
+    """One job of Snakemake: its shell command, and the words of `srun` before it, if it does not start srun itself."""
 
     what: str
     command: str
@@ -51,43 +51,43 @@ def write_allocation(path: Path, tasks: list[AllocationTask]) -> str:
 
 
 def batch_script(path: Path, sha256: str) -> str:
-    """Return the script that Slurm keeps: it names the file of the allocation and the hash that it must have."""
+    """Return the batch script, which names the file of the allocation and its hash."""
     words = [sys.executable, "-m", __name__, str(path), sha256]
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"
 
 
 def exit_codes_file(path: Path) -> Path:
-    """Return the file with the ends of an allocation's jobs, a line each."""
+    """Return the file with the exit codes of an allocation's jobs, one per line."""
     return path.with_suffix(".ends")
 
 
 def read_exit_codes(path: Path) -> dict[int, int]:
-    """Return the exit codes of the jobs of an allocation that have ended, by their place in its file."""
+    """Return the exit codes of the ended jobs of an allocation, by their position in its file."""
     try:
         lines = exit_codes_file(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
-    found: dict[int, int] = {}
+    codes: dict[int, int] = {}
     for line in lines:
         number, _, code = line.partition(" ")
-        if number.isdigit() and code.lstrip("-").isdigit():  # the last line of a node that died may be cut
-            found[int(number)] = int(code)
-    return found
+        if number.isdigit() and code.lstrip("-").isdigit():  # the last line of a lost node may be truncated
+            codes[int(number)] = int(code)
+    return codes
 
 
 def list_finished_outputs(folder: Path) -> list[str]:
-    """Return the outputs of all jobs in a folder of allocations that have ended well, whoever waited for them."""
-    found: list[str] = []
+    """Return the outputs of all successful jobs in a folder of allocations."""
+    outputs: list[str] = []
     for path in sorted(folder.glob("*.json")):
-        if not (codes := read_exit_codes(path)):  # nor is its file whole, where the snakemake that wrote it was killed
+        if not (codes := read_exit_codes(path)):  # its file may be truncated if its snakemake was killed
             continue
         tasks = json.loads(path.read_text(encoding="utf-8"))
-        found += [name for number, task in enumerate(tasks) if codes.get(number) == 0 for name in task["outputs"]]
-    return found
+        outputs += [name for number, task in enumerate(tasks) if codes.get(number) == 0 for name in task["outputs"]]
+    return outputs
 
 
-def _code(status: int) -> int:
-    """Return an exit code as a shell has it: a signal counts from 128."""
+def _shell_exit_code(status: int) -> int:
+    """Return the exit code of a shell: 128 + the number of a signal."""
     return status if status >= 0 else 128 - status
 
 
@@ -102,22 +102,22 @@ class AllocationRun:
 
     def _run(self, number: int) -> None:
         task = self.tasks[number]
-        # bash, not sh: commands are written for it, and $BASH_ENV tells it of modules.
+        # bash, not sh: commands are written for it, and $BASH_ENV defines `module`.
         words = [*task["srun"], "bash", "-c", task["command"]]
         environment = {**os.environ, **task["environment"]}
-        code = _code(subprocess.run(words, env=environment, stdin=subprocess.DEVNULL).returncode)
+        code = _shell_exit_code(subprocess.run(words, env=environment, stdin=subprocess.DEVNULL).returncode)
         with self._lock:
             self.codes[number] = code
             try:
                 with exit_codes_file(self.path).open("a", encoding="utf-8") as stream:
                     stream.write(f"{number} {code}\n")
-            except OSError as error:  # a full disk: Slurm's own exit code still tells
-                print(f"the end of {task['what']} could not be written down: {error}", file=sys.stderr, flush=True)
+            except OSError as error:  # a full disk: Slurm has the exit code of the allocation
+                print(f"the end of {task['what']} could not be recorded: {error}", file=sys.stderr, flush=True)
             if code:
                 print(f"{task['what']} ended with exit code {code}", file=sys.stderr, flush=True)
 
     def run(self) -> int:
-        """Run all that is not done yet side by side and return an exit code: 0, or that of the first that failed."""
+        """Run the unfinished jobs in parallel; return 0, or the exit code of the first failed job."""
         threads = [
             threading.Thread(target=self._run, args=[number])
             for number in range(len(self.tasks))
@@ -134,46 +134,46 @@ class AllocationRun:
 
 
 def requeue_job() -> bool:
-    """Ask Slurm to put this job back into the queue; return whether it will.
+    """Requeue this Slurm job; return whether Slurm will do so.
 
-    A job that is not running any more, because it was cancelled or its time is over, is left to its end; so is one that
-    Slurm has started again elsewhere, where it had lost this node. A controller that does not answer is asked again.
+    A job that was cancelled or ran out of time is not requeued, nor one that Slurm has restarted on another node. A
+    controller that does not answer is asked again.
     """
     job, starts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
-    asked = False
+    requested = False
     for attempt in range(REQUEUE_TRIES if job else 0):
         time.sleep(REQUEUE_SECONDS if attempt else 0)
         try:
             words = ["scontrol", "--oneliner", "show", "job", job]
-            told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-            known = dict(word.split("=", 1) for word in told.split() if "=" in word)
+            shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            known = dict(word.split("=", 1) for word in shown.split() if "=" in word)
             if known.get("JobState") != "RUNNING" or known.get("Restarts", starts) != starts:
-                return asked  # what it did not answer it may have done
-            asked = True
+                return requested  # a request without an answer may have succeeded
+            requested = True
             subprocess.run(["scontrol", "requeue", job], check=True)
             return True
         except subprocess.CalledProcessError as error:
-            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+            print(f"the job was not requeued: {error}", file=sys.stderr, flush=True)
         except OSError as error:
-            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+            print(f"the job was not requeued: {error}", file=sys.stderr, flush=True)
             break
     return False
 
 
 def wait_for_requeue() -> NoReturn:
-    """Wait until Slurm ends this job, which it has put back; an end of its own would count as a failure."""
+    """Wait until Slurm ends this requeued job; an exit would count as a failure."""
     while True:
         time.sleep(60)
 
 
 def main(arguments: list[str]) -> int:
     """Run an allocation's jobs and return the exit code."""
-    # Slurm's SIGTERM is for the jobs; a handler, unlike SIG_IGN, is not inherited by them.
+    # Slurm's SIGTERM is for the jobs, which do not inherit a handler, unlike SIG_IGN.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     path, sha256 = Path(arguments[0]), arguments[1]
     text = path.read_bytes()
     if hashlib.sha256(text).hexdigest() != sha256:
-        print(f"error: {path} is not what was submitted: start snakemake again", file=sys.stderr)
+        print(f"error: {path} has changed since its submission: run snakemake again", file=sys.stderr)
         return REFUSED_CODE
     return AllocationRun(path, json.loads(text)).run()
 

@@ -1,4 +1,4 @@
-"""What a project gives the executor (`ExecutorHost`), and what both speak of: causes, states, `SlurmError`."""
+"""The interface between a project and the executor: `ExecutorHost`, causes, states and `SlurmError`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-# squeue(1), JOB STATE CODES: all that come before an end, also those that a job has for moments, such as SIGNALING.
+# squeue(1), JOB STATE CODES: all states before the end, also short ones such as SIGNALING.
 UNFINISHED_STATES = (
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD"),
     *("REQUEUE_FED", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
@@ -30,11 +30,11 @@ CAUSES: dict[str, Cause] = {
 
 
 class SlurmError(Exception):
-    """A command of Slurm is missing or gives no answer that can be used; the message is one sentence with a way out."""
+    """A command of Slurm is missing or its answer is not usable; the message says what to do."""
 
 
 class JobEnd(NamedTuple):
-    """What Slurm's accounting says of a job's last allocation."""
+    """The last allocation of a job in Slurm's accounting."""
 
     state: str
     is_over: bool
@@ -43,17 +43,17 @@ class JobEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class ExecutorHost:
-    """What the executor needs of the project that runs its jobs with it.
+    """The settings and callbacks that a project gives to the executor.
 
     Attributes:
         log_folder: the folder of Slurm's logs.
-        command_prefix: what the command of every job begins with.
-        account: who pays; None takes the user's default account.
-        queue_limit: most allocations in Slurm's queue at once.
-        start_minutes: how long a job may wait for its start before a warning.
-        image_advice: what a person does instead of `--sdm apptainer`, as the end of a sentence.
-        query_accounting: returns the ends of the jobs of these names since a time, by the job's number; raises
-            `SlurmError` where the accounting does not answer.
+        command_prefix: the first words of every job's command.
+        account: Slurm's account; None is the user's default account.
+        queue_limit: the maximum number of allocations in Slurm's queue.
+        start_minutes: minutes that a job may wait for its start before a warning.
+        image_advice: what to do instead of `--sdm apptainer`, as the end of a sentence.
+        query_accounting: returns the last allocations of the jobs of these names since a time, by number; raises
+            `SlurmError` if the accounting does not answer.
     """
 
     log_folder: Path

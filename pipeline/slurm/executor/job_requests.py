@@ -1,9 +1,9 @@
-"""A job of Snakemake as Slurm gets it: its command, its request at each attempt, and who shares its allocation.
+"""Prepare Snakemake jobs for Slurm: command, request of each attempt, and packing into allocations.
 
-Jobs share one where the smallest allocation that is billed is larger than what they ask for. A job that is tried again
-asks for more memory if memory was the cause, more time if time was. One that was preempted, cancelled, lost with its
-node or that crashed gets the same again: more would only make it wait longer. Attempts alone tell nothing, since
-Snakemake counts all failures alike; Slurm tells the cause of each.
+Jobs share an allocation if the smallest billed one is larger than their requests. A retry gets more memory if memory
+was the cause of the failure, more time if time was. A job that was preempted, cancelled, lost with its node or that
+crashed keeps its request, because a larger one would wait longer. Snakemake only counts failures; Slurm knows their
+causes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pipeline.slurm.executor.allocation import AllocationTask
 from pipeline.slurm.executor.interface import Cause
 
 ONE_TASK = ("--nodes=1", "--ntasks=1")
-UNSHARED = {"mpi", "gres", "nodes", "constraint", "qos"}  # of these a job has its allocation to itself
+EXCLUSIVE_RESOURCES = {"mpi", "gres", "nodes", "constraint", "qos"}  # of these a job has its allocation to itself
 THREAD_LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "GOTO")
-SIMILAR = 4  # a job joins one that may last so many times as long, not longer: a group ends with its longest
+MAX_MINUTES_RATIO = 4  # longest to shortest time limit in a group, because the group ends with its longest job
 GROWTH_FACTOR = 2.0  # of each failure by memory or by time
 
-_causes: dict[str, Counter[Cause]] = {}  # of this process's jobs, by what they are; told by the executor
+_causes: dict[str, Counter[Cause]] = {}  # of the jobs of this process, by name; filled by the executor
 
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What one job asks for, and the smallest allocation of its partition; None where the platform's file has none."""
+    """The request of one job, and the smallest allocation of its partition; None if the platform's file has none."""
 
     partition: str
     cpus: int
@@ -41,17 +41,17 @@ class ResourceRequest:
 
 
 def count_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
-    """Return how many smallest allocations hold so many cores and so much memory."""
+    """Return the number of smallest allocations that hold these cores and this memory."""
     by_memory = -(-memory_megabytes // of_memory_megabytes) if of_memory_megabytes else 0
     return max(-(-cpus // of_cpus), by_memory, 1)
 
 
 def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
-    """Return the numbers of the requests that run side by side, group by group, all of them once.
+    """Group requests into allocations; return the indices of the requests of each group.
 
-    A group is billed as many smallest allocations as its largest job needs, and others join it as long as they fit in
-    there. The longest come first, so that jobs of like time limits lie together: what is billed is the longest's time.
-    A job is by itself where it asks to be, and where its partition bills what is asked for.
+    A group has the smallest allocations that its largest job needs, and others join while they fit. The longest come
+    first, so that jobs with similar time limits share a group, because the longest time is billed. A job has a group of
+    its own if it asks for it, and if its partition bills exact requests.
     """
     groups: list[list[int]] = []
     open_groups: dict[tuple[str, int, int | None], list[tuple[list[int], int, int | None]]] = {}
@@ -66,7 +66,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
         for group, cpus, megabytes in candidates:
             joined = [*(requests[other] for other in group), request]
             if (
-                requests[group[0]].minutes <= SIMILAR * request.minutes
+                requests[group[0]].minutes <= MAX_MINUTES_RATIO * request.minutes
                 and sum(job.cpus for job in joined) <= cpus
                 and (megabytes is None or sum(job.memory_megabytes for job in joined) <= megabytes)
             ):
@@ -81,7 +81,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job of Snakemake that waits for its submission."""
+    """A Snakemake job that is ready for submission."""
 
     job: Any
     task: AllocationTask
@@ -91,11 +91,11 @@ class PreparedJob:
 
 
 def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> PreparedJob:
-    """Return what a job of Snakemake is to Slurm.
+    """Prepare a Snakemake job for Slurm.
 
     Args:
-        job: Snakemake's job, whose command and resources are those of this moment.
-        prefix: what its command begins with.
+        job: Snakemake's job, with its current command and resources.
+        prefix: the first words of its command.
         logs: the folder of Slurm's logs.
         modules: whether it loads its environment modules.
     """
@@ -120,14 +120,14 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
         minutes=resources.get("runtime", 0),
         allocation_cpus=resources.get("allocation_cpus"),
         allocation_memory_megabytes=resources.get("allocation_mem_mb"),
-        alone=not UNSHARED.isdisjoint(resources),
+        alone=not EXCLUSIVE_RESOURCES.isdisjoint(resources),
     )
     log = logs / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
     return PreparedJob(job, task, resources, request, log)
 
 
 def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
-    """Return the resources of an allocation: what its jobs need together, or the smallest that is billed anyway."""
+    """Return the resources of an allocation: the sum of its jobs, rounded up to the smallest billed allocation."""
     first = group[0]
     cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
     size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
@@ -148,7 +148,7 @@ def allocation_tasks(group: list[PreparedJob]) -> list[AllocationTask]:
 
 @dataclass(frozen=True)
 class RequestGrowth:
-    """By what to multiply the first request."""
+    """Factors for the first request."""
 
     memory: float = 1.0
     time: float = 1.0
@@ -161,15 +161,15 @@ def job_name(rule: str, wildcards: Iterable[str]) -> str:
 
 
 def record_failure(name: str, cause: Cause) -> None:
-    """Remember why a job failed, before Snakemake asks for its next request."""
+    """Record why a job failed, before Snakemake asks for its next request."""
     _causes.setdefault(name, Counter())[cause] += 1
 
 
 def request_growth(rule: str, wildcards: Iterable[str], attempt: int) -> RequestGrowth:
-    """Return by how much a job's memory and time grow at this attempt.
+    """Return the growth of a job's memory and time at this attempt.
 
-    Each attempt that ended for lack of memory doubles the memory, each that ran out of time doubles the time; any other
-    end changes nothing. Nobody is asked: Snakemake's main loop waits for the answer.
+    Each failure for lack of memory doubles the memory, each timeout doubles the time; other failures change nothing. No
+    command is run, because Snakemake's main loop waits.
     """
     if attempt == 1:
         return RequestGrowth()

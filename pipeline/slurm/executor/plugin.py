@@ -1,4 +1,4 @@
-"""Puts this executor in the place of the plugin that Snakemake calls `slurm`, for the project of an `ExecutorHost`."""
+"""Register this executor in place of Snakemake's plugin `slurm`, for the project of an `ExecutorHost`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
 
 def register(host: ExecutorHost) -> None:
-    """Make this the executor that Snakemake calls `slurm`; to be called while the Snakefile is read.
+    """Register this executor as `slurm`; call it while Snakemake reads the Snakefile.
 
     Raises:
-        SlurmError: this Snakemake is not one that the executor was written for.
+        SlurmError: the executor does not support this version of Snakemake.
     """
     snakemake_private.check_versions()
     module = types.ModuleType("slurm")

@@ -1,7 +1,7 @@
-"""Slurm's commands: submit an allocation, see which jobs are in the queue, wait too long and why, and cancel them.
+"""Call Slurm's commands: submit an allocation, query the queue, explain why jobs wait, and cancel them.
 
-What `sbatch` answers is one of four outcomes: taken, full, silent or refused. One question is asked for the states of
-all jobs of a start, since the controller answers many people.
+The answer of `sbatch` is one of four outcomes: taken, full, silent or refused. One query returns the states of all jobs
+of an invocation, because the controller serves many users.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from typing import Any, Literal, NamedTuple
 from pipeline.slurm.executor.interface import SlurmError
 
 SBATCH_SECONDS = 300
-# slurm_errno.c: what sbatch says where it does not know whether its request has arrived, or that it has not.
-UNANSWERED = re.compile(
+# slurm_errno.c: the messages of sbatch when its request may not have arrived.
+NO_ANSWER = re.compile(
     r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica", re.I
 )
-# Limits of a QOS, an association or the controller on how many jobs there may be: there is room later.
-FULL = re.compile(r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs|job submit limit|temporarily un|try again|too many jobs", re.I)
-# The reasons that sbatch adds where a job as such is larger than it may be: there is never room for it.
-NEVER = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu|MaxMem", re.I)
+# Limits of a QOS, an association or the controller on the number of jobs: they pass.
+QUEUE_FULL = re.compile(
+    r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs|job submit limit|temporarily un|try again|too many jobs", re.I
+)
+# The reasons that sbatch adds when one job is too large: they do not pass.
+PERMANENT_LIMIT = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu|MaxMem", re.I)
 
 QUERY_SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0
-# Why a job waits, in Slurm's words (squeue(1), JOB REASON CODES), and what a person can do.
+# Why a job waits (squeue(1), JOB REASON CODES), and what the user can do.
 WAIT_REASONS = {
     "PartitionTimeLimit": "it asks for more time than its partition gives",
     "PartitionNodeLimit": "it asks for more nodes than its partition gives",
@@ -39,8 +41,8 @@ WAIT_REASONS = {
     "ReqNodeNotAvail": "nodes that it needs are down or reserved",
     "InvalidAccount": "its account is not valid",
     "AssocMaxJobsLimit": "its account has as many jobs as it may have",
-    "QOSMaxJobsPerUserLimit": "its QOS lets a person have no more jobs at once",
-    "JobHeldAdmin": "an administrator holds it: ask them",
+    "QOSMaxJobsPerUserLimit": "its QOS allows a user no more jobs at once",
+    "JobHeldAdmin": "an administrator holds it: contact them",
     "JobHeldUser": "it is held: scontrol release {job}",
     "launch_failed_requeued_held": "its start failed and Slurm holds it: scontrol release {job}",
     "Resources": "other jobs have the nodes",
@@ -52,7 +54,7 @@ SubmissionOutcome = Literal["taken", "full", "silent", "refused"]
 
 @dataclass(frozen=True)
 class SubmissionAnswer:
-    """What came of a submission: the job's number where it was taken, else Slurm's own words."""
+    """The outcome of a submission: the number of the job if it was taken, else the message of Slurm."""
 
     outcome: SubmissionOutcome
     number: str = ""
@@ -60,21 +62,21 @@ class SubmissionAnswer:
 
 
 def parse_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
-    """Return what an sbatch means by its exit code, its number and its messages."""
-    # `4711` or `4711;CLUSTER`; a site's own words may stand before and after it.
+    """Return the outcome of sbatch by its exit code, the printed number and its messages."""
+    # `4711` or `4711;CLUSTER`; a site may print more lines around it.
     numbers = re.findall(r"^(\d+)(?:;\S+)?[ \t\r]*$", printed, re.MULTILINE)
     words = " ".join(said.split()).replace("sbatch: error: ", "")
     if code == 0 and numbers:
         return SubmissionAnswer("taken", number=numbers[-1])
-    if UNANSWERED.search(said):
+    if NO_ANSWER.search(said):
         return SubmissionAnswer("silent", said=words)
-    if FULL.search(said) and not NEVER.search(said):
+    if QUEUE_FULL.search(said) and not PERMANENT_LIMIT.search(said):
         return SubmissionAnswer("full", said=words)
     return SubmissionAnswer("refused", said=words or f"sbatch ends with {code}")
 
 
 def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
-    """Return the options of sbatch that a job's resources ask for, by the names that Snakemake's users know."""
+    """Return the options of sbatch for the resources of a job, by the names of Snakemake's Slurm plugin."""
     given = {
         "--partition": resources.get("slurm_partition"),
         "--account": resources.get("slurm_account"),
@@ -93,7 +95,7 @@ def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
 
 
 def submit_batch(words: Sequence[str], script: str, workdir: Path) -> SubmissionAnswer:
-    """Submit a batch script with these options of sbatch and return what came of it."""
+    """Submit a batch script with these options of sbatch and return the outcome."""
     command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={workdir}", *words]
     try:
         done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS)
@@ -105,7 +107,7 @@ def submit_batch(words: Sequence[str], script: str, workdir: Path) -> Submission
 
 
 class QueuedJob(NamedTuple):
-    """A job that Slurm knows: its state and the reason for it, in Slurm's words, and what it is."""
+    """A job in squeue: its state, the reason for the state, and its comment."""
 
     state: str
     reason: str
@@ -113,9 +115,9 @@ class QueuedJob(NamedTuple):
 
 
 def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob] | None:
-    """Return the jobs of these names that wait or run, by number; None where Slurm does not answer.
+    """Return the waiting and running jobs of these names, by number; None if Slurm does not answer.
 
-    `ended` adds those that are over, which Slurm has for some minutes (MinJobAge).
+    `ended` adds ended jobs, which Slurm keeps for some minutes (MinJobAge).
 
     Raises:
         SlurmError: there is no squeue.
@@ -126,18 +128,27 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
             [*words, *(["--states=all"] if ended else [])], capture_output=True, text=True, timeout=QUERY_SECONDS
         )
     except FileNotFoundError:
-        raise SlurmError("there is no squeue, but jobs of this run may live: go to a node that has Slurm") from None
+        raise SlurmError("there is no squeue, but jobs of this run may exist: use a node that has Slurm") from None
     except subprocess.TimeoutExpired:
         return None
     if done.returncode != 0:
         return None
-    # Of a comment of several lines the first is enough: the others are no rows.
+    # The first line of a comment is enough: the others are no rows.
     rows = (match.groups() for match in re.finditer(r"^(\d+)\|([^|\n]*)\|([^|\n]*)\|(.*)", done.stdout, re.MULTILINE))
     return {number: QueuedJob(state, reason, comment) for number, state, reason, comment in rows}
 
 
+def query_configuration() -> str:
+    """Return what `scontrol show config` prints; nothing if there is no Slurm, or it does not answer."""
+    try:
+        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=QUERY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
 def query_exit_code(number: str) -> int | None:
-    """Return the exit code of a job that has ended; None where Slurm does not know it any more."""
+    """Return the exit code of an ended job; None if Slurm has forgotten it."""
     try:
         words = ["scontrol", "--oneliner", "show", "job", number]
         done = subprocess.run(words, capture_output=True, text=True, timeout=QUERY_SECONDS)
@@ -148,7 +159,7 @@ def query_exit_code(number: str) -> int | None:
 
 
 def cancel_jobs(name: str) -> str:
-    """Cancel all jobs of that name; return what went wrong, or nothing."""
+    """Cancel all jobs of that name; return the error message, or nothing."""
     problem = ""
     for attempt in range(CANCEL_TRIES):
         time.sleep(CANCEL_SECONDS if attempt else 0)
@@ -164,37 +175,37 @@ def cancel_jobs(name: str) -> str:
 
 
 def explain_wait(number: str, job: QueuedJob) -> str:
-    """Return why a job waits, and what a person can do."""
+    """Return why a job waits, and what the user can do."""
     # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
     return WAIT_REASONS.get(job.reason.split(",")[0], "see squeue --start").format(job=number)
 
 
 class WaitMonitor:
-    """Compares what waits with what has waited before.
+    """Warn of jobs that wait too long for their start.
 
     Args:
-        seconds: how long a job may wait before it is told, once for each time that it is put into the queue.
-        say: tells a person.
+        seconds: how long a job may wait before the warning, which is given once for each time in the queue.
+        warn: prints a sentence.
     """
 
-    def __init__(self, seconds: float, say: Callable[[str], None]) -> None:
-        self.seconds, self.say = seconds, say
+    def __init__(self, seconds: float, warn: Callable[[str], None]) -> None:
+        self.seconds, self.warn = seconds, warn
         self._since: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def look(self, queue: Mapping[str, QueuedJob]) -> None:
-        """Tell of the jobs that have waited too long; to be called whenever the queue was asked for."""
+    def update(self, queue: Mapping[str, QueuedJob]) -> None:
+        """Warn of the jobs that have waited too long; call it with every answer of squeue."""
         now = time.monotonic()
         pending = {number: job for number, job in queue.items() if job.state == "PENDING"}
         self._since = {number: self._since.get(number, now) for number in pending}
-        self._told &= pending.keys()
+        self._reported &= pending.keys()
         for number, job in pending.items():
             waited = now - self._since[number]
-            if waited < self.seconds or number in self._told:
+            if waited < self.seconds or number in self._reported:
                 continue
-            self._told.add(number)
+            self._reported.add(number)
             why = explain_wait(number, job)
-            self.say(
+            self.warn(
                 f"job {number} ({job.comment}) has waited {waited / 60:.0f} minutes for its start: {why} "
                 f"({job.reason}); wait, or end snakemake (Ctrl-C cancels its jobs), change what the job asks for and "
                 "start again"

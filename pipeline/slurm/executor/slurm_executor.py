@@ -1,10 +1,10 @@
-"""Runs the jobs of a DAG through Slurm: the executor behind `--profile slurm`.
+"""Run the jobs of a DAG through Slurm: the executor of `--profile slurm`.
 
-Snakemake's own plugin starts Snakemake twice more in each job, which parses the whole run again: with 10,000 units ten
-CPU seconds and 300,000 file calls a start, and a configuration that was edited meanwhile. Here a job is the command of
-its rule as this process has planned it, and its start is that of one Python. The plugin has no hooks for that, nor for
-limits that pass, so this class takes its place in Snakemake's registry. It is written against the public interface of
-executors; of the plugin only the name `slurm` and its options on the command line are left.
+Snakemake's own plugin starts Snakemake twice in each job, which parses the whole run again: with 10,000 units that is
+ten CPU seconds and 300,000 file calls per start, and it reads a configuration that may have been edited. Here a job is
+the command of its rule as this process planned it, and starts one Python. The plugin has no hooks for that, nor for
+temporary limits, so this class replaces it in Snakemake's registry. It uses the public interface of executors; only the
+name `slurm` and the command line options of the plugin remain.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from pipeline.slurm.executor.job_requests import (
 )
 from pipeline.slurm.executor.slurm_commands import SubmissionAnswer, WaitMonitor
 
-KILLED_CODE = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel
+KILLED_CODE = 128 + 9  # if nobody cancelled the job, Slurm or the kernel killed it for lack of memory
 MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
-SECONDS_BETWEEN_WARNINGS = 3600.0  # about one thing that lasts
+SECONDS_BETWEEN_WARNINGS = 3600.0  # about one lasting condition
 WAIT_MESSAGES = {
-    "silent": "Slurm did not say whether it has taken {what}: waiting until it does",
-    "full": "Slurm has no room for {what} and what follows: waiting until it has, or for you to ask for less",
+    "silent": "Slurm did not confirm the submission of {what}: waiting until it does",
+    "full": "Slurm's limits do not admit {what} and later jobs now: waiting until they do, or until you ask for less",
 }
 
 
 class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
-    """Submits jobs, several in one allocation where they are small, and sees how each ends.
+    """Submits jobs, several small ones in one allocation, and reports how each ends.
 
-    One thread submits and waits where Slurm has no room or does not answer; another asks for states. Snakemake's main
-    loop waits for neither.
+    One thread submits, and waits if Slurm is full or does not answer; another queries states. Snakemake's main loop
+    waits for neither.
     """
 
-    host: ExecutorHost  # set by `plugin.register`: Snakemake makes the object and knows nothing of a run
+    host: ExecutorHost  # set by `plugin.register`, because Snakemake creates the object
     pause_seconds = 10.0
 
     def __post_init__(self) -> None:
-        """Prepare what the threads share; called by the base class when it is made.
+        """Prepare the state that the threads share; called by the base class.
 
         Raises:
-            WorkflowError: Snakemake's own way into an image, from inside of which no training could be started.
+            WorkflowError: `--sdm apptainer` is set, with which no training could be started.
         """
         if DeploymentMethod.APPTAINER in self.workflow.deployment_settings.deployment_method:
             raise WorkflowError(
@@ -70,12 +70,12 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self.name = str(uuid.uuid4())
         self.folder = ALLOCATIONS_FOLDER / self.name
         self._began = datetime.now(UTC) - timedelta(minutes=1)
-        self._groups: deque[list[PreparedJob]] = deque()  # what waits for its submission, an allocation each
+        self._groups: deque[list[PreparedJob]] = deque()  # waiting for submission, one allocation each
         self._changed = threading.Condition()
         self._ended = False
-        self._live: set[str] = set()  # numbers of the allocations that were submitted and are not over
+        self._live: set[str] = set()  # numbers of submitted allocations that are not over
         self._all: set[str] = set()
-        self._over: dict[str, str] = {}  # states of those that squeue has forgotten
+        self._over: dict[str, str] = {}  # states of allocations that squeue has forgotten
         self._asked_seconds = float("-inf")
         self._count = 0
         self._waiting = WaitMonitor(60.0 * self.host.start_minutes, self.logger.warning)
@@ -84,7 +84,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
     # From Snakemake's job to a task
 
     def run_jobs(self, jobs: list[Any]) -> None:
-        """Take the jobs that are ready; they are submitted in their order as Slurm has room for them."""
+        """Queue the ready jobs; they are submitted in order as Slurm's limits admit them."""
         ready = []
         for job in jobs:
             self.run_job_pre(job)
@@ -96,7 +96,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             self._thread.start()
 
     def run_job(self, job: Any) -> None:
-        """Take one job."""
+        """Queue one job."""
         self.run_jobs([job])
 
     def _prepare(self, job: Any) -> PreparedJob:
@@ -111,31 +111,31 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         while (group := self._next_group()) is not None:
             try:
                 self._submit(group)
-            except Exception as error:  # a thread that dies would leave Snakemake waiting for ever
+            except Exception as error:  # otherwise Snakemake would wait forever
                 for ready in group:
                     self.report_job_error(SubmittedJobInfo(ready.job), msg=f"it could not be submitted: {error!r}\n")
 
     def _next_group(self) -> list[PreparedJob] | None:
-        """Return the jobs of the next allocation, as soon as the queue may hold one more; None at the end."""
+        """Return the jobs of the next allocation as soon as the queue limit admits it; None at the end."""
         with self._changed:
             while not self._ended:
-                if self._groups and snakemake_private.is_asked_to_end(self.workflow):
-                    self._give_up_rest()
+                if self._groups and snakemake_private.is_stopping(self.workflow):
+                    self._abandon_queue()
                 elif self._groups and len(self._live) < self.host.queue_limit:
                     return self._groups.popleft()
                 self._changed.wait(self.pause_seconds)
             return None
 
-    def _give_up_rest(self) -> None:
-        """Give up what is not submitted yet: the next start does it."""
+    def _abandon_queue(self) -> None:
+        """Abandon the jobs that are not submitted yet; the next invocation runs them."""
         left = [one for group in self._groups for one in group]
         self._groups.clear()
-        self.logger.warning(f"snakemake was asked to end: {len(left)} jobs are not submitted; those in Slurm go on")
+        self.logger.warning(f"snakemake ends: {len(left)} jobs are not submitted; those in Slurm continue")
         for one in left:
-            snakemake_private.give_up(self.workflow, one.job)
+            snakemake_private.abandon_job(self.workflow, one.job)
 
     def _submit(self, group: list[PreparedJob]) -> None:
-        """Submit an allocation, however long Slurm has no room or no answer."""
+        """Submit an allocation, and repeat while Slurm is full or does not answer."""
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
         sha256 = allocation.write_allocation(path, allocation_tasks(group))
@@ -149,11 +149,11 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         ]
         words += [f"--output={first.log.absolute()}", "--open-mode=append"]
         words += [f"--account={self.host.account}"] if self.host.account else []
-        pause, told_seconds = self.pause_seconds, float("-inf")
+        pause, warned_seconds = self.pause_seconds, float("-inf")
         while not self._ended:
             answer = slurm_commands.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
-            if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WARNINGS:
-                told_seconds = time.monotonic()
+            if answer.outcome in ("silent", "full") and time.monotonic() > warned_seconds + SECONDS_BETWEEN_WARNINGS:
+                warned_seconds = time.monotonic()
                 self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
             if answer.outcome == "silent":
                 answer = self._resolve_silence(answer, pause)
@@ -174,9 +174,9 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
     def _resolve_silence(self, answer: SubmissionAnswer, pause: float) -> SubmissionAnswer:
-        """Return what came of a submission that was not answered, once Slurm answers: taken, or to be repeated."""
+        """Return the outcome of a submission without an answer, once Slurm answers again."""
         known = None
-        for _ in range(2):  # what was asked before may be answered after
+        for _ in range(2):  # an earlier request may be processed after a later query
             self._sleep(pause)
             while (known := slurm_commands.query_jobs([self.name], ended=True)) is None and not self._ended:
                 self._sleep(pause)
@@ -197,17 +197,17 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         with self._changed:
             self._changed.wait_for(lambda: self._ended, timeout=seconds)
 
-    # How jobs end, in the thread of the base class
+    # Ends of jobs, in the thread of the base class
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """Report the jobs that are over and yield the others."""
-        if not active_jobs:  # the base class asks from its constructor on, before `__post_init__`
+        """Report the ended jobs and yield the others."""
+        if not active_jobs:  # the base class calls this before `__post_init__`
             return
         try:
             over = await asyncio.to_thread(self._ended_states, {str(info.external_jobid) for info in active_jobs})
             failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
             causes = await asyncio.to_thread(self._failure_causes, failed, over)
-        except SlurmError as error:  # a cluster that does not answer is asked again
+        except SlurmError as error:  # the query is repeated
             self.logger.warning(str(error))
             over, causes = {}, {}
         for info in active_jobs:
@@ -229,21 +229,21 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         known = slurm_commands.query_jobs([self.name], ended=True)
         if known is None:
             return {}
-        self._waiting.look(known)
+        self._waiting.update(known)
         forgotten = numbers - known.keys() - self._over.keys()
         if forgotten and time.monotonic() > self._asked_seconds + SECONDS_BETWEEN_SACCT:
             self._asked_seconds = time.monotonic()
             ends = self.host.query_accounting([self.name], self._began)
             self._over |= {number: end.state for number, end in ends.items() if end.is_over}
-        told = {number: job.state for number, job in known.items() if job.state not in UNFINISHED_STATES}
-        return {number: state for number, state in {**self._over, **told}.items() if number in numbers}
+        ended = {number: job.state for number, job in known.items() if job.state not in UNFINISHED_STATES}
+        return {number: state for number, state in {**self._over, **ended}.items() if number in numbers}
 
     def _failure_causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, Cause]:
-        """Return why allocations have failed; a failure by itself may be one of memory, which the accounting knows."""
+        """Return why allocations have failed; the accounting knows whether a plain failure was one of memory."""
         causes = {n: CAUSES.get(over[n], "failed") for info in failed if (n := str(info.external_jobid))}
         unsure = {number for number in causes if over[number] == "FAILED"}
         for attempt in range(3 if unsure else 0):
-            time.sleep(self.pause_seconds if attempt else 0)  # the database learns of a job's end later than squeue
+            time.sleep(self.pause_seconds if attempt else 0)  # the database knows the end of a job later than squeue
             try:
                 ends = self.host.query_accounting([self.name], self._began)
             except SlurmError:
@@ -264,24 +264,24 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         msg = f"Slurm's job {info.external_jobid} ended as {state}" + (f", exit code {code}" if code else "") + ".\n"
         if code == REFUSED_CODE and state == "FAILED":
             snakemake_private.exhaust_attempts(info.job)
-            msg = f"It was refused, and is not tried again: its log says why. {msg}"
+            msg = f"The step refused its inputs, and is not retried: see its log. {msg}"
         if code == os.EX_IOERR:
-            msg = f"A disk or a quota is full: make room, then what is left is done. {msg}"
+            msg = f"A disk or a quota is full: free space, then run snakemake again. {msg}"
         self.report_job_error(info, msg=msg, aux_logs=[info.aux["log"]])
 
     # The end
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Cancel everything that this start has submitted, what has not been told yet included."""
+        """Cancel all jobs of this invocation, also those that are not reported yet."""
         self._stop()
         if self._all or active_jobs:
-            self.logger.info("Slurm is asked to cancel the jobs of this run")
+            self.logger.info("Slurm cancels the jobs of this run")
             problem = slurm_commands.cancel_jobs(self.name)
             if problem:
                 self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
 
     def shutdown(self) -> None:
-        """End the threads; jobs that are submitted go on."""
+        """End the threads; submitted jobs continue."""
         self._stop()
         super().shutdown()
 

@@ -1,4 +1,4 @@
-"""What the executor uses of Snakemake beyond the interface of its plugins: each use is a function of this module."""
+"""All uses of Snakemake by the executor beyond the plugin interface."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pipeline.slurm.executor.interface import SlurmError
 
 __all__ = [
     "KNOWN_VERSIONS",
-    "EnvModules",  # the environment modules of a rule, which make the shell command that loads them
+    "EnvModules",  # the environment modules of a rule
+    "abandon_job",
     "active_executor",
     "check_versions",
     "exhaust_attempts",
-    "give_up",
-    "is_asked_to_end",
+    "is_stopping",
     "replace_plugin",
     "shell_command",
     "working_directory",
@@ -31,29 +31,29 @@ KNOWN_VERSIONS = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "
 
 
 def check_versions(installed: Callable[[str], str] = metadata.version) -> None:
-    """Check that Snakemake is the one that this executor was written for.
+    """Check that this executor supports the installed Snakemake.
 
     Raises:
-        SlurmError: it is another.
+        SlurmError: it has another version or interface.
     """
     for name, known in KNOWN_VERSIONS.items():
         if installed(name).split(".")[:2] != known.split("."):
-            raise SlurmError(f"{name} is {installed(name)}, but the executor for Slurm was written for {known}")
+            raise SlurmError(f"{name} is {installed(name)}, but the executor for Slurm supports {known}")
     expected = {"report_job_error": ["self", "job_info", "msg", "kwargs"], "report_job_success": ["self", "job_info"]}
     for method, parameters in expected.items():
         if [*inspect.signature(getattr(RemoteExecutor, method)).parameters] != parameters:
-            raise SlurmError(f"Snakemake's executors have another {method} than is known")
+            raise SlurmError(f"the method {method} of Snakemake's executors has changed")
 
 
 def replace_plugin(name: str, module: ModuleType) -> None:
-    """Register an executor in the place of the plugin of that name; the registry only adds plugins."""
+    """Register an executor in place of the plugin of that name; the registry can only add plugins."""
     registry = ExecutorPluginRegistry()
     registry.plugins.pop(name, None)
     registry.register_plugin(f"{registry.module_prefix}{name}", module)
 
 
 def active_executor(workflow: Any) -> Any:
-    """Return the object that runs the jobs of a workflow that has been started."""
+    """Return the executor of a running workflow."""
     return workflow.scheduler._executor
 
 
@@ -62,23 +62,23 @@ def working_directory(workflow: Any) -> Path:
     return Path(workflow.workdir_init)
 
 
-def is_asked_to_end(workflow: Any) -> bool:
-    """Return whether Snakemake only waits for the jobs that run, as SIGTERM asks of it."""
+def is_stopping(workflow: Any) -> bool:
+    """Return whether Snakemake only waits for running jobs, after SIGTERM."""
     return getattr(workflow.scheduler, "_user_kill", None) == "graceful"
 
 
-def give_up(workflow: Any, job: Any) -> None:
-    """Report a job that was never submitted as failed: without a message, and without another attempt."""
+def abandon_job(workflow: Any, job: Any) -> None:
+    """Report a job that was never submitted as failed, without a message and without a retry."""
     exhaust_attempts(job)
     workflow.scheduler.error_callback(job)
 
 
 def exhaust_attempts(job: Any) -> None:
-    """Let Snakemake not try a job again."""
+    """Prevent a retry of a job."""
     job.attempt = job.restart_times + 1
 
 
 def shell_command(job: Any, prefix: str, *, modules: bool) -> str:
-    """Return the shell command of a job, with its environment modules where they are to be loaded."""
+    """Return the shell command of a job, which loads its environment modules if `modules`."""
     command = f"{prefix}{job.shellcmd}"
     return str(job.env_modules.shellcmd(command)) if modules and job.env_modules else command

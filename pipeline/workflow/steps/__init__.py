@@ -15,7 +15,7 @@ def _collect() -> dict[str, Step]:
     steps = [step for module in ORDER for step in module.STEPS]
     for step in opt_out.STEPS:
         names = [other.name for other in steps]
-        steps.insert(names.index(str(step.after)) + 1, step)
+        steps.insert(names.index(str(step.listed_after)) + 1, step)
     return {step.name: step for step in steps}
 
 

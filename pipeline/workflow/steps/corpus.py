@@ -20,40 +20,46 @@ from pipeline.corpus.settings import (
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import is_allowed, licenses_in
-from pipeline.workflow.common_settings import file_sha256, harmful, shared, signatures, with_hash
+from pipeline.workflow.common_settings import (
+    common_values,
+    file_sha256,
+    hash_harmful_files,
+    signature_settings,
+    with_model_hash,
+)
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
-    UNIT,
+    UNIT_NEEDS,
     Input,
-    Need,
+    JobInstances,
     Output,
-    Per,
+    ResourceNeeds,
     Step,
     all_batches,
     all_units,
-    per_batch,
-    unseen,
+    batch_instances,
+    untracked,
     waits_for,
 )
 from pipeline.workflow.steps.opt_out import READS_UNITS, RESERVED_BATCHES, RESERVED_UNITS
 
-CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus])
-CORPUS_BATCH = per_batch(
+CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.corpus])
+CORPUS_BATCH = batch_instances(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
 # Where documents get a score.
-SCORED_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.scored("quality")])
-SCORED_CORPUS_BATCH = per_batch(
+SCORED_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.scored("quality")])
+SCORED_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
     lambda c: [(name, source) for name in c.scored("quality") for source in c.corpus_sources(name)],
 )
-READ_CORPUS_BATCH = per_batch(
+READ_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
     lambda c: [(name, source) for name in c.scored("perplexity") for source in c.corpus_sources(name)],
 )
 # Where several jobs share the keys that are compared.
-CORPUS_SHARE = Per(
+CORPUS_SHARE = JobInstances(
     ("corpus", "share"),
     lambda c: [
         (corpus, str(share))
@@ -64,17 +70,17 @@ CORPUS_SHARE = Per(
 )
 
 
-def corpus_filter(config: Config, i: Wildcards) -> Settings:
+def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    keys = shared(FilterSettings, source, section)
-    keys |= {"languages": section.rules_for(source), "personal_data": with_hash(section.personal_data)}
+    keys = common_values(FilterSettings, source, section)
+    keys |= {"languages": section.rules_for(source), "personal_data": with_model_hash(section.personal_data)}
     return FilterSettings(
         source=source.name,
         language_model_sha256=section.language_model and section.language_model.sha256,
-        harmful_sha256=harmful(config, i["corpus"]),
+        harmful_sha256=hash_harmful_files(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         allowed_licenses=_allowed_licenses(config, source),
-        **_samples(source, section),
+        **_sample_settings(source, section),
         **keys | {"harmful": section.harmful.without_folders()},
     )
 
@@ -87,7 +93,7 @@ def _allowed_licenses(config: Config, source: Source) -> list[str]:
     return sorted(declared) if config.allowed_licenses is None else config.allowed_licenses
 
 
-def _samples(source: Source, section: Corpus) -> dict[str, Any]:
+def _sample_settings(source: Source, section: Corpus) -> dict[str, Any]:
     """Return whether samples of the removed documents of a source are kept and shown, and of which licences."""
     if source.license_key is not None:
         return {"samples": True, "own_sample_licenses": section.sample_licenses} if section.keep_removed else {}
@@ -95,12 +101,17 @@ def _samples(source: Source, section: Corpus) -> dict[str, Any]:
     return {"samples": section.keep_removed and free}
 
 
-def corpus_quality(config: Config, i: Wildcards) -> Settings:
+def quality_settings(config: Config, i: Wildcards) -> Settings:
     """The files are named in the order of `Config.seed_files`."""
     section, files = config.corpus[i["corpus"]], iter(config.seed_files(i["corpus"]))
     languages = {
         language: [
-            SeedFile(sha256=file_sha256(file := next(files)), name=file.name, label=label, **shared(SeedFile, seed_set))
+            SeedFile(
+                sha256=file_sha256(file := next(files)),
+                name=file.name,
+                label=label,
+                **common_values(SeedFile, seed_set),
+            )
             for label, sets in (("good", seeds.good), ("bad", seeds.bad))
             for seed_set in sets
         ]
@@ -109,50 +120,50 @@ def corpus_quality(config: Config, i: Wildcards) -> Settings:
     return QualitySettings(normalization=section.normalization, languages=languages)
 
 
-def corpus_equal_keys(config: Config, i: Wildcards) -> Settings:
+def equal_keys_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
-    return EqualKeysSettings(share=int(i["share"]), shares=section.jobs, **shared(EqualKeysSettings, section))
+    return EqualKeysSettings(share=int(i["share"]), shares=section.jobs, **common_values(EqualKeysSettings, section))
 
 
-def corpus_find_duplicates(config: Config, i: Wildcards) -> Settings:
+def find_duplicates_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
-    return FindDuplicatesSettings(deduplication=DuplicateSelection(**shared(DuplicateSelection, section)))
+    return FindDuplicatesSettings(deduplication=DuplicateSelection(**common_values(DuplicateSelection, section)))
 
 
-def corpus_deduplicate(config: Config, i: Wildcards) -> Settings:
+def deduplicate_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]]
-    samples = _samples(config.source(i["source"]), section)
+    samples = _sample_settings(config.source(i["source"]), section)
     return DeduplicateSettings(keep_removed=section.keep_removed, **samples)
 
 
-def language_model(run: RunFiles, w: Wildcards) -> list[str]:
+def language_model_file(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the file of the corpus's language model; none where it is the one of py3langid."""
     model = run.config.corpus[w["corpus"]].language_model
     return [run.config.resolved("the language model", model.path)] if model is not None else []
 
 
-def equal_keys(run: RunFiles, w: Wildcards) -> list[str]:
+def equal_keys_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the files of the jobs that share the keys of a corpus; none where finding the copies compares them."""
     jobs = run.config.corpus[w["corpus"]].deduplication.jobs
     return [run.file(layout.EQUAL_KEYS, corpus=w["corpus"], share=share) for share in range(jobs) if jobs > 1]
 
 
-def reading_model(run: RunFiles, w: Wildcards) -> str:
+def perplexity_model(run: RunFiles, w: Wildcards) -> str:
     """Return the model by which a corpus is read, as it was exported."""
     return run.file(layout.FINAL_MODEL, model=run.config.perplexity(w["corpus"]).model)
 
 
-def tokens_of_reading_model(run: RunFiles, w: Wildcards) -> str:
+def perplexity_model_index(run: RunFiles, w: Wildcards) -> str:
     """Return the index of the tokens that this model is trained on: what is behind a training waits for it too."""
     return run.token_index(run.config.perplexity(w["corpus"]).model)
 
 
-def this_batch(step: str) -> Input:
+def same_batch(step: str) -> Input:
     """Return that the same batch of another step is done."""
     return waits_for("batch", lambda run, w: run.batch_of(step, w["corpus"], w["source"], w["batch"]))
 
 
-FILTERED_BATCH = (SOURCES_READ, this_batch("corpus.filter"), unseen("documents", layout.FILTERED))
+FILTERED_BATCH = (SOURCES_READ, same_batch("corpus.filter"), untracked("documents", layout.FILTERED))
 SIGNED_CORPUS = (
     SOURCES_READ,
     all_batches("batches", "corpus.signatures"),
@@ -165,15 +176,15 @@ STEPS = (
         "corpus.filter",
         CORPUS_BATCH,
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}",
-        corpus_filter,
+        filter_settings,
         inputs=(
             *READS_UNITS,
-            Input("model", language_model, is_ancient=True),
+            Input("model", language_model_file, is_ancient=True),
             Input("harmful", lambda run, w: [*map(str, run.config.harmful_files(w["corpus"]))], is_ancient=True),
         ),
         outputs=(Output("documents", layout.FILTERED), Output("removed", layout.REMOVED.fill(step="filter"))),
-        need=UNIT,
-        of=RunFiles.batch_hash,
+        need=UNIT_NEEDS,
+        content_hash=RunFiles.batch_hash,
         reads_raw=True,
         reuses=True,
         private="filter",
@@ -182,10 +193,10 @@ STEPS = (
         "corpus.quality",
         SCORED_CORPUS,
         "Train the classifiers of quality of the corpus {wildcards.corpus}",
-        corpus_quality,
+        quality_settings,
         inputs=(Input("files", lambda run, w: [*map(str, run.config.seed_files(w["corpus"]))], is_ancient=True),),
         outputs=(Output("model", layout.QUALITY_MODEL), Output("evaluation", layout.QUALITY_EVALUATION)),
-        need=Need(minutes=60, memory_megabytes=4000),
+        need=ResourceNeeds(minutes=60, memory_megabytes=4000),
     ),
     Step(
         "corpus.scores",
@@ -193,7 +204,7 @@ STEPS = (
         "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}",
         inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
         outputs=(Output("scores", layout.SCORES),),
-        need=UNIT,
+        need=UNIT_NEEDS,
     ),
     Step(
         "corpus.perplexity",
@@ -202,56 +213,60 @@ STEPS = (
         lambda config, i: PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens),
         inputs=(
             *FILTERED_BATCH,
-            waits_for("index", tokens_of_reading_model, is_ancient=True),
-            Input("final", reading_model),
+            waits_for("index", perplexity_model_index, is_ancient=True),
+            Input("final", perplexity_model),
         ),
         outputs=(Output("perplexity", layout.PERPLEXITY),),
-        need=Need("batch", 240, 1_000_000, 3000, 4.0),
+        need=ResourceNeeds("batch", 240, 1_000_000, 3000, 4.0),
     ),
     Step(
         "corpus.signatures",
         CORPUS_BATCH,
         "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}",
-        lambda config, i: signatures(config, i["corpus"]),
+        lambda config, i: signature_settings(config, i["corpus"]),
         inputs=FILTERED_BATCH,
         outputs=(Output("signatures", layout.SIGNATURES),),
-        need=UNIT,
+        need=UNIT_NEEDS,
         reuses=True,
     ),
     Step(
         "corpus.equal_keys",
         CORPUS_SHARE,
         "Find equal keys in the corpus {wildcards.corpus}, share {wildcards.share}",
-        corpus_equal_keys,
+        equal_keys_settings,
         inputs=(*SIGNED_CORPUS, RESERVED_UNITS),
         outputs=(Output("pairs", layout.EQUAL_KEYS),),
-        need=Need("corpus", 60, memory_megabytes=1500),
+        need=ResourceNeeds("corpus", 60, memory_megabytes=1500),
     ),
     Step(
         "corpus.find_duplicates",
         CORPUS,
         "Find duplicates in the corpus {wildcards.corpus}",
-        corpus_find_duplicates,
+        find_duplicates_settings,
         inputs=(
             *SIGNED_CORPUS,
             all_units("documents", layout.FILTERED),
             RESERVED_UNITS,
-            Input("pairs", equal_keys, is_short=True),
+            Input("pairs", equal_keys_files, is_short=True),
         ),
         outputs=(Output("duplicates", layout.DUPLICATES_FOLDER, is_folder=True),),
-        need=Need("corpus", 60, memory_megabytes=1500),
+        need=ResourceNeeds("corpus", 60, memory_megabytes=1500),
     ),
     Step(
         "corpus.deduplicate",
         CORPUS_BATCH,
         "Decide which documents stay of {wildcards.source}, batch {wildcards.batch}",
-        corpus_deduplicate,
-        inputs=(*FILTERED_BATCH, waits_for("found", layout.DUPLICATES_FOLDER), unseen("duplicates", layout.DUPLICATES)),
+        deduplicate_settings,
+        inputs=(
+            *FILTERED_BATCH,
+            waits_for("found", layout.DUPLICATES_FOLDER),
+            untracked("duplicates", layout.DUPLICATES),
+        ),
         outputs=(
             Output("deduplicated", layout.DEDUPLICATED),
             Output("removed", layout.REMOVED.fill(step="deduplicate")),
         ),
-        need=UNIT,
+        need=UNIT_NEEDS,
         private="deduplicate",
     ),
 )

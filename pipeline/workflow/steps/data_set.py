@@ -22,82 +22,85 @@ from pipeline.corpus.settings import (
 from pipeline.evaluate.task_files import ItemFile
 from pipeline.report.settings import Stated
 from pipeline.sources.settings import Genre
-from pipeline.workflow.common_settings import shared
+from pipeline.workflow.common_settings import common_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.corpus import CORPUS, CORPUS_BATCH, this_batch
+from pipeline.workflow.steps.corpus import CORPUS, CORPUS_BATCH, same_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
-    UNIT,
+    UNIT_NEEDS,
     Input,
-    Need,
+    JobInstances,
     Output,
-    Per,
-    Shown,
+    ReportEntry,
+    ResourceNeeds,
     Step,
     all_batches,
     all_units,
-    unseen,
+    untracked,
     waits_for,
 )
 
 # Where a suite is evaluated that the decontamination does not know.
-COUNTING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if counted(c, corpus)])
+COUNTING_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if counted(c, corpus)])
 
 
-def corpus_ngrams(config: Config, i: Wildcards) -> Settings:
+def ngrams_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].decontamination
-    return NgramsSettings(items=_items(leaving(config, i["corpus"])), **shared(NgramsSettings, section))
+    return NgramsSettings(items=_task_files(leaving(config, i["corpus"])), **common_values(NgramsSettings, section))
 
 
-def _items(files: list[ItemFile]) -> list[TaskItemsFile]:
+def _task_files(files: list[ItemFile]) -> list[TaskItemsFile]:
     return [
         TaskItemsFile(task=file.task, name=file.path.name, fields=file.fields and [*file.fields], named=file.named)
         for file in files
     ]
 
 
-def _deciding(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
+def _decision_settings(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
     """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
-    keys = shared(settings, config.corpus[corpus].decontamination)
+    keys = common_values(settings, config.corpus[corpus].decontamination)
     own = set(config.corpus_sources(corpus)) & set(keys["cannot_hold_items"])
     return {**keys, "cannot_hold_items": sorted(own)}
 
 
-def corpus_count_items(config: Config, i: Wildcards) -> Settings:
+def count_items_settings(config: Config, i: Wildcards) -> Settings:
     return CountItemsSettings(
         corpus=i["corpus"],
-        items=_items(counted(config, i["corpus"])),
-        **_deciding(CountItemsSettings, config, i["corpus"]),
+        items=_task_files(counted(config, i["corpus"])),
+        **_decision_settings(CountItemsSettings, config, i["corpus"]),
     )
 
 
-def scores(run: RunFiles, w: Wildcards) -> list[str]:
+def score_batches(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what a batch of a corpus waits for so that its documents have scores; nothing where they get none."""
-    return [run.batch_of(step, w["corpus"], w["source"], w["batch"]) for step, _ in _scored(run.config, w["corpus"])]
+    return [
+        run.batch_of(step, w["corpus"], w["source"], w["batch"]) for step, _ in _score_steps(run.config, w["corpus"])
+    ]
 
 
-def unit_scores(run: RunFiles, w: Wildcards) -> list[str]:
+def unit_score_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the scores of a unit of a corpus, whose number %unit stands for; nothing where it has none."""
-    places = [place for _, place in _scored(run.config, w["corpus"])]
+    places = [place for _, place in _score_steps(run.config, w["corpus"])]
     return [run.file(place, corpus=w["corpus"], source=w["source"], unit="%unit") for place in places]
 
 
-def _scored(config: Config, corpus: str) -> list[tuple[str, layout.Place]]:
+def _score_steps(config: Config, corpus: str) -> list[tuple[str, layout.Place]]:
     steps = {"quality": ("corpus.scores", layout.SCORES), "perplexity": ("corpus.perplexity", layout.PERPLEXITY)}
     return [step for score, step in steps.items() if getattr(config.corpus[corpus], score)]
 
 
 DEDUPLICATED_BATCH = (
     SOURCES_READ,
-    this_batch("corpus.deduplicate"),
-    unseen("documents", layout.FILTERED),
-    unseen("deduplicated", layout.DEDUPLICATED),
+    same_batch("corpus.deduplicate"),
+    untracked("documents", layout.FILTERED),
+    untracked("deduplicated", layout.DEDUPLICATED),
 )
 
 
-def corpus_statistics(config: Config, i: Wildcards) -> Settings:
+def statistics_settings(config: Config, i: Wildcards) -> Settings:
     described = [
-        {"name": name, **shared(DescribedSource, config.source(name))} for name in config.corpus_sources(i["corpus"])
+        {"name": name, **common_values(DescribedSource, config.source(name))}
+        for name in config.corpus_sources(i["corpus"])
     ]
     section = config.corpus[i["corpus"]]
     rules = [section.rules_for(config.source(name)) for name in config.corpus_sources(i["corpus"])]
@@ -111,7 +114,7 @@ def corpus_statistics(config: Config, i: Wildcards) -> Settings:
     )
 
 
-def corpus_publish(config: Config, i: Wildcards) -> Settings:
+def publish_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]]
     answers = Stated(config.disclosure, None, None)
     sources = [config.source(name) for name in config.corpus_sources(i["corpus"])]
@@ -122,12 +125,12 @@ def corpus_publish(config: Config, i: Wildcards) -> Settings:
         contact=config.run.contact,
         stated={key: text for key in DISCLOSURE_KEYS if (text := answers.text(key))},
         keep_removed=section.keep_removed,
-        filters=_thresholds(section, {source.genre for source in sources}),
-        sources=[PublishedSource(**shared(PublishedSource, source)) for source in sources],
+        filters=_filter_thresholds(section, {source.genre for source in sources}),
+        sources=[PublishedSource(**common_values(PublishedSource, source)) for source in sources],
     )
 
 
-def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
+def _filter_thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
     """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
     rules = "genres" if section.genres else "languages"
     shown = section.model_dump(
@@ -138,7 +141,7 @@ def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, 
     return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
 
 
-def quality_evaluation(run: RunFiles, w: Wildcards) -> list[str]:
+def quality_evaluation_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what the classifiers of a corpus are worth; nothing where it has none."""
     has_quality = run.config.corpus[w["corpus"]].quality
     return [run.file(layout.QUALITY_EVALUATION, corpus=w["corpus"])] if has_quality else []
@@ -152,7 +155,7 @@ STEPS = (
         "corpus.ngrams",
         CORPUS,
         "Hash the n-grams of the evaluation items for the corpus {wildcards.corpus}",
-        corpus_ngrams,
+        ngrams_settings,
         inputs=(Input("files", lambda run, w: [str(file.path) for file in leaving(run.config, w["corpus"])]),),
         outputs=(Output("ngrams", layout.ITEM_NGRAMS),),
     ),
@@ -162,13 +165,13 @@ STEPS = (
         "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items",
         inputs=(*DEDUPLICATED_BATCH, Input("ngrams", layout.ITEM_NGRAMS)),
         outputs=(Output("matches", layout.MATCHES),),
-        need=UNIT,
+        need=UNIT_NEEDS,
     ),
     Step(
         "corpus.find_items",
         CORPUS,
         "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
-        lambda config, i: ContaminationThresholds(**_deciding(ContaminationThresholds, config, i["corpus"])),
+        lambda config, i: ContaminationThresholds(**_decision_settings(ContaminationThresholds, config, i["corpus"])),
         inputs=(
             SOURCES_READ,
             Input("ngrams", layout.ITEM_NGRAMS),
@@ -179,7 +182,7 @@ STEPS = (
             Output("hits", layout.CONTAMINATED_FOLDER, is_folder=True),
             Output("contamination", layout.CONTAMINATION),
         ),
-        need=Need("corpus"),
+        need=ResourceNeeds("corpus"),
     ),
     Step(
         "corpus.decontaminate",
@@ -188,18 +191,18 @@ STEPS = (
         inputs=(
             *DEDUPLICATED_BATCH,
             waits_for("found", layout.CONTAMINATED_FOLDER),
-            waits_for("scored", scores),
-            unseen("hits", layout.CONTAMINATED),
-            unseen("scores", unit_scores),
+            waits_for("scored", score_batches),
+            untracked("hits", layout.CONTAMINATED),
+            untracked("scores", unit_score_files),
         ),
         outputs=(Output("final", layout.FINAL_DOCUMENTS), Output("removed", layout.REMOVED.fill(step="decontaminate"))),
-        need=UNIT,
+        need=UNIT_NEEDS,
     ),
     Step(
         "corpus.count_items",
         COUNTING_CORPUS,
         "Count the items of later evaluation suites in the corpus {wildcards.corpus}",
-        corpus_count_items,
+        count_items_settings,
         inputs=(
             SOURCES_READ,
             Input("files", lambda run, w: [str(file.path) for file in counted(run.config, w["corpus"])]),
@@ -207,13 +210,13 @@ STEPS = (
             all_units("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("contamination", layout.LATER_SUITES),),
-        need=Need("corpus", 60),
+        need=ResourceNeeds("corpus", 60),
     ),
     Step(
         "corpus.statistics",
         CORPUS,
         "Count the corpus {wildcards.corpus}: in = kept + removed",
-        corpus_statistics,
+        statistics_settings,
         inputs=(
             SOURCES_READ,
             all_batches("filtered_batches", "corpus.filter"),
@@ -223,17 +226,17 @@ STEPS = (
             all_units("deduplicated", layout.DEDUPLICATED),
             ALL_REMOVED,
             Input("contamination", layout.CONTAMINATION),
-            Input("quality", quality_evaluation),
+            Input("quality", quality_evaluation_files),
             all_units("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("statistics", layout.STATISTICS),),
-        need=Need("corpus", memory_megabytes=4000),
+        need=ResourceNeeds("corpus", memory_megabytes=4000),
     ),
     Step(
         "corpus.publish",
         CORPUS,
         "Describe the corpus {wildcards.corpus} as a data set",
-        corpus_publish,
+        publish_settings,
         inputs=(
             SOURCES_READ,
             Input("statistics", layout.STATISTICS),
@@ -249,9 +252,9 @@ STEPS = (
                 "page",
                 layout.CORPUS.file("dataset.html"),
                 is_target=True,
-                shown=Shown("Data sets", {"corpus": "{corpus}"}),
+                report_entry=ReportEntry("Data sets", {"corpus": "{corpus}"}),
             ),
         ),
-        need=Need("corpus", memory_megabytes=4000),
+        need=ResourceNeeds("corpus", memory_megabytes=4000),
     ),
 )

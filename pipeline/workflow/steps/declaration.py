@@ -1,4 +1,4 @@
-"""The vocabulary in which a step is declared: what it has one job for, reads, writes and asks for."""
+"""The classes of a step's declaration: job instances, inputs, outputs and resource needs."""
 
 from __future__ import annotations
 
@@ -12,79 +12,79 @@ from pipeline.core.settings import Settings
 from pipeline.layout import SOURCES_COMPLETE, Place
 from pipeline.workflow.run_files import RunFiles, Wildcards
 
-Instances = Callable[[Config], list[tuple[str, ...]]]
-Bytes = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]
-Files = Callable[[RunFiles, Wildcards], str | list[str]]
-Value = Callable[[RunFiles, Wildcards], object]
+InstanceLister = Callable[[Config], list[tuple[str, ...]]]
+BytesOf = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]
+JobFiles = Callable[[RunFiles, Wildcards], str | list[str]]
+JobValue = Callable[[RunFiles, Wildcards], object]
 
 
 @dataclass(frozen=True)
-class Per:
-    """What a step has one job for.
+class JobInstances:
+    """The jobs of a step.
 
     Attributes:
-        wildcards: those of its rule.
-        jobs: the values of the wildcards of a run's jobs.
-        units: where a job works on a batch, the same for its units: each has a record of its own.
+        wildcards: the wildcards of its rule.
+        jobs: returns the wildcard values of a run's jobs.
+        units: if a job is a batch, returns the same for its units, each of which has a record.
     """
 
     wildcards: tuple[str, ...]
-    jobs: Instances
-    units: Instances | None = None
+    jobs: InstanceLister
+    units: InstanceLister | None = None
 
 
-def per_batch(wildcards: tuple[str, ...], parents: Instances) -> Per:
-    """Return what has a job for each batch of some sources; a source is the last of its parents' values."""
-    return Per(
+def batch_instances(wildcards: tuple[str, ...], parents: InstanceLister) -> JobInstances:
+    """Return instances with a job for each batch of some sources; a source is the last value of its parents."""
+    return JobInstances(
         (*wildcards, "batch"),
         lambda c: [(*parent, batch) for parent in parents(c) for batch in c.batches(parent[-1])],
         lambda c: [(*parent, unit) for parent in parents(c) for unit in c.units(parent[-1])],
     )
 
 
-RUN = Per((), lambda c: [()])
+RUN = JobInstances((), lambda c: [()])
 
 
 @dataclass(frozen=True)
-class Need:
-    """What the jobs of a step ask for, by the raw bytes of what they read; compressed text counts as it is stored.
+class ResourceNeeds:
+    """The resources of a step's jobs, by the raw bytes that they read; compressed text counts as stored.
 
-    A byte on disk is up to six of text, so the rates are far below what a core does; a limit costs nothing, but memory
-    is billed. Of a batch, memory is that of one unit, one of which runs on each core: the most was 750 MB for a unit
+    A byte on disk is up to six of text, so the rates are far below those of a core; a time limit costs nothing, but
+    memory is billed. The memory of a batch is that of one unit, and each core runs one: the peak was 750 MB for a unit
     of 64 MB (190 MB of text) and 570 MB for one of 7 MB, with `fineweb2` 300 MB more; tokens.shard took 360 MB for 16.
     """
 
-    reads: Bytes = "nothing"
+    reads: BytesOf = "nothing"
     minutes: int = 30
     bytes_per_minute: int = 100_000_000
     memory_megabytes: int = 2000
     memory_bytes_per_byte: float = 0.0
-    cpus: int = 1  # or, where it is more than one, all of the smallest allocation: the threads are the library's own
+    cpus: int = 1  # more than one means all cores of the smallest allocation, for the threads of libraries
 
 
-UNIT = Need("batch", 60, 20_000_000, 1000, 4.0)
-QUICK = 1_000_000_000  # bytes in a minute
+UNIT_NEEDS = ResourceNeeds("batch", 60, 20_000_000, 1000, 4.0)
+QUICK_BYTES_PER_MINUTE = 1_000_000_000  # bytes in a minute
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a job reads.
+    """An input of a job.
 
     Attributes:
-        name: the keyword of the step's `run`; of what a job only waits for, any name.
+        name: the keyword of the step's `run`; any name if the job only waits for the files.
         files: a place of the job's wildcards; a function of the run and the wildcards; or the name of a method of
-            `CheckpointInputs`, for what is known behind a checkpoint of Snakemake alone.
-        is_seen: whether Snakemake knows the files. If not, they are a parameter: a list in few words, or of a batch
-            the file of a unit, for whose number %unit stands.
+            `CheckpointInputs`, for files that are known only after a checkpoint of Snakemake.
+        is_tracked: whether Snakemake knows the files. If not, they are a parameter: a short list or, in a batch, the
+            file of a unit with %unit as its number.
         is_read: whether `run` gets the files; if not, the job only waits for them.
-        is_short: whether the command line gives files that Snakemake knows in few words.
+        is_short: whether the command line has tracked files as a short list.
         is_ancient: whether only the existence of the files counts, not their time.
-        words: how the command line names the files, where that is not one by one.
+        words: the files on the command line, if not one by one.
     """
 
     name: str
-    files: Place | Files | str | None = None
-    is_seen: bool = True
+    files: Place | JobFiles | str | None = None
+    is_tracked: bool = True
     is_read: bool = True
     is_short: bool = False
     is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
@@ -92,42 +92,42 @@ class Input:
 
 
 def waits_for(
-    name: str, files: Place | Files | str, is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
+    name: str, files: Place | JobFiles | str, is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
 ) -> Input:
-    """Return what has to be there before a job, and is not read under its name."""
+    """Return an input that must exist before a job, and that `run` does not get."""
     return Input(name, files, is_read=False, is_ancient=is_ancient)
 
 
-def unseen(name: str, files: Place | Files, words: str | None = None) -> Input:
-    """Return what a job reads of which Snakemake knows other files, such as those of the batches."""
-    return Input(name, files, is_seen=False, words=words)
+def untracked(name: str, files: Place | JobFiles, words: str | None = None) -> Input:
+    """Return an input that Snakemake tracks by other files, such as those of the batches."""
+    return Input(name, files, is_tracked=False, words=words)
 
 
-def each(place: Place, wildcard: str, values: Callable[[Config], Iterable[object]]) -> Files:
+def files_per_value(place: Place, wildcard: str, values: Callable[[Config], Iterable[object]]) -> JobFiles:
     """Return the function that names a file of the run for each value of a wildcard."""
     return lambda run, w: [run.file(place, **{wildcard: value}) for value in values(run.config)]
 
 
 def all_batches(name: str, step: str) -> Input:
-    """Return that all batches of a step are done for the corpus of the job."""
+    """Return an input that waits for all batches of a step of the job's corpus."""
     return waits_for(name, lambda run, w: run.corpus_batches(step, w["corpus"]))
 
 
 def all_units(name: str, *places: Place) -> Input:
-    """Return the files of all units of the corpus of the job, in some folders."""
-    return unseen(name, lambda run, w: [file for place in places for file in run.corpus_files(place, w["corpus"])])
+    """Return the untracked input with the files of all units of the job's corpus, in some folders."""
+    return untracked(name, lambda run, w: [file for place in places for file in run.corpus_files(place, w["corpus"])])
 
 
 SOURCES_READ = waits_for("sources", SOURCES_COMPLETE, is_ancient=True)
-"""Of every step behind the sources: what was left to do before a source changed does not run beside that change."""
+"""For every step after the sources, so that jobs planned before a source changed do not run next to that change."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How Snakemake's report shows an output.
+class ReportEntry:
+    """The entry of an output in Snakemake's report.
 
     Attributes:
-        patterns: of a folder, which files of it.
+        patterns: the files of an output folder.
     """
 
     category: str
@@ -137,78 +137,78 @@ class Shown:
 
 @dataclass(frozen=True)
 class Output:
-    """What a job writes; of a batch, what each unit writes.
+    """An output of a job; in a batch, of each unit.
 
     Attributes:
         name: the keyword of the step's `run`.
         is_target: whether the target of the step's stage asks for it.
-        only_if: of which configurations it is written; of all, where nothing is said.
+        only_if: returns whether a configuration has this output.
     """
 
     name: str
     place: Place
     is_folder: bool = False
     is_target: bool = False
-    shown: Shown | None = None
+    report_entry: ReportEntry | None = None
     only_if: Callable[[Config], bool] = lambda config: True
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step, which is `run` of `pipeline/FOLDER/NAME.py`; its rule, requests, records, logs and targets follow.
+    """The declaration of a step, `run` of `pipeline/FOLDER/NAME.py`, from which its rule, records and logs are made.
 
     Attributes:
         name: FOLDER.NAME.
-        per: what it has one job for.
-        message: what Snakemake says when a job begins.
-        settings: the settings of a job, by the configuration and the job's wildcards; none where nothing is said.
+        instances: its jobs.
+        message: the message of Snakemake at the start of a job.
+        settings: returns the settings of a job, by the configuration and the job's wildcards.
         inputs: in the order of the command line.
-        need: what a job asks Slurm for; None of steps that need GPUs, which `pipeline.slurm.resources` decides.
-        threads: of the libraries; on a smaller machine as many as it has. A batch has those of its units.
-        of: the hash of what a batch reads of the raw files.
+        need: the resources of a job; None for steps on GPUs, whose resources `pipeline.slurm.resources` decides.
+        threads: threads of libraries, limited by the machine. A batch has one for each unit.
+        content_hash: the hash of what a batch reads of the raw files.
         reads_raw: whether it gets the folder of its source's raw files.
-        reuses: whether a batch waits for the same batch of an earlier corpus, whose files it takes where it is alike.
-        private: by what name its jobs may keep the texts of what they remove.
-        scratch: the folder for what is finished of a job before its end.
-        parameters: what else a job depends on and its command line does not show.
-        kept: the versions that a finished job was made with and stays planned with; None where it has those of today.
-        operation: settings of a job that change no number of its result, besides those of the configuration.
+        reuses: whether a batch waits for the identical batch of an earlier corpus, and reuses its files.
+        private: the name under which its jobs may keep removed texts.
+        scratch: the folder for intermediate results of a job.
+        parameters: further values that a job depends on, which its command line does not show.
+        kept_versions: the versions that a finished job keeps; None where it has those of today.
+        operation: further settings of a job that do not change its result.
         options: resources that the command line has as options.
-        resources: what else Snakemake is to know of a job; a change of it reruns nothing.
-        is_supervised: whether it starts processes itself, so that it stays outside of the platform's image.
-        before: the command that runs before it, by the folder of the run.
-        is_local: whether it runs on the login node, in less time than a job takes to start.
-        is_checkpoint: whether Snakemake plans anew behind it.
-        constraints: of its wildcards.
-        stage: the stage that it belongs to, where that is not its folder.
-        after: the step of that stage behind which it is listed.
+        resources: further resources of a job; changes rerun nothing.
+        is_supervised: whether it starts processes itself, and therefore runs outside of the platform's image.
+        first_command: the command that runs before it, by the folder of the run.
+        is_local: whether it runs on the login node, in less time than a job needs to start.
+        is_checkpoint: whether Snakemake plans again after it.
+        constraints: the constraints of its wildcards.
+        stage: its stage, if that is not its folder.
+        listed_after: the step of that stage after which it is listed.
     """
 
     name: str
-    per: Per
+    instances: JobInstances
     message: str
     settings: Callable[[Config, Wildcards], Settings] = lambda config, i: Settings()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
-    need: Need | None = field(default_factory=Need)
+    need: ResourceNeeds | None = field(default_factory=ResourceNeeds)
     threads: int = 1
-    of: Value | None = None
+    content_hash: JobValue | None = None
     reads_raw: bool = False
     reuses: bool = False
     private: str | None = None
-    scratch: Place | Value | None = None
-    parameters: Mapping[str, Value] = field(default_factory=dict)
-    kept: Callable[[RunFiles, Wildcards], Versions | None] | None = None
+    scratch: Place | JobValue | None = None
+    parameters: Mapping[str, JobValue] = field(default_factory=dict)
+    kept_versions: Callable[[RunFiles, Wildcards], Versions | None] | None = None
     operation: Callable[[RunFiles, Wildcards], dict[str, str]] | None = None
     options: tuple[str, ...] = ()
-    resources: Mapping[str, Value] = field(default_factory=dict)
+    resources: Mapping[str, JobValue] = field(default_factory=dict)
     is_supervised: bool = False
-    before: Callable[[str], str] | None = None
+    first_command: Callable[[str], str] | None = None
     is_local: bool = False
     is_checkpoint: bool = False
     constraints: Mapping[str, str] = field(default_factory=dict)
     stage: str = ""
-    after: str | None = None
+    listed_after: str | None = None
 
     def __post_init__(self) -> None:
         if not self.stage:
@@ -221,10 +221,10 @@ class Step:
 
     @property
     def has_folders(self) -> bool:
-        """Whether it writes folders, of whose files Snakemake knows nothing."""
+        """Whether it writes folders, whose files Snakemake does not know."""
         return any(output.is_folder for output in self.outputs)
 
     @property
     def job(self) -> str:
-        """The name of its jobs, with the wildcards, as logs and records have it."""
-        return ".".join([self.name, *(f"{{{name}}}" for name in self.per.wildcards)])
+        """The name of its jobs with wildcards, as in logs and records."""
+        return ".".join([self.name, *(f"{{{name}}}" for name in self.instances.wildcards)])

@@ -16,18 +16,18 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
-from pipeline.workflow.common_settings import harmful
+from pipeline.workflow.common_settings import hash_harmful_files
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step
+from pipeline.workflow.steps.declaration import SOURCES_READ, Input, JobInstances, Output, ResourceNeeds, Step
 from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL
 
-EVALUATION = Per(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated()])
-BASELINE = Per(("baseline",), lambda c: [(name,) for name in c.baselines()])
-SEARCHED_MODEL = Per(("model",), lambda c: [(name,) for name in c.searched_models()])
-EVALUATED_RUN = Per((), lambda c: [()] if c.evaluated() else [])
+EVALUATION = JobInstances(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated()])
+BASELINE = JobInstances(("baseline",), lambda c: [(name,) for name in c.baselines()])
+SEARCHED_MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.searched_models()])
+EVALUATED_RUN = JobInstances((), lambda c: [()] if c.evaluated() else [])
 
 
-def _asked(config: Config) -> dict[str, Any]:
+def _common_settings(config: Config) -> dict[str, Any]:
     """Return what every model is asked: the same, whatever it is."""
     return {
         "suites": [SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
@@ -37,19 +37,21 @@ def _asked(config: Config) -> dict[str, Any]:
     }
 
 
-def evaluate_baselines(config: Config, i: Wildcards) -> Settings:
+def baseline_settings(config: Config, i: Wildcards) -> Settings:
     model = config.baselines()[i["baseline"]]
     seed = None if model is None or config.models[config.root(model)].pretrained else config.model_seed(model)
-    return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
+    return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_common_settings(config))
 
 
-def evaluate_samples(config: Config, i: Wildcards) -> Settings:
+def samples_settings(config: Config, i: Wildcards) -> Settings:
     return SamplesSettings(
-        model=i["model"], memorization=_memorization(config, i["model"]), **config.evaluation.samples.model_dump()
+        model=i["model"],
+        memorization=_memorization_settings(config, i["model"]),
+        **config.evaluation.samples.model_dump(),
     )
 
 
-def _memorization(config: Config, model: str) -> MemorizationSettings | None:
+def _memorization_settings(config: Config, model: str) -> MemorizationSettings | None:
     """Return what is counted of a model's text, by the searches of its corpus but for the model of names."""
     section, name = config.evaluation.memorization, config.tokens[config.models[model].tokens].corpus
     if section is None:
@@ -59,13 +61,13 @@ def _memorization(config: Config, model: str) -> MemorizationSettings | None:
         seed=config.evaluation.seed,
         batch_size=config.evaluation.batch_size,
         harmful=corpus.harmful.without_folders(),
-        harmful_sha256=harmful(config, name),
+        harmful_sha256=hash_harmful_files(config, name),
         personal_data=corpus.personal_data.model_copy(update={"names": None, "names_sha256": None}),
         **section.model_dump(),
     )
 
 
-def evaluate_differences(config: Config, i: Wildcards) -> Settings:
+def differences_settings(config: Config, i: Wildcards) -> Settings:
     """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
     groups: dict[str, dict[int, str]] = {}
     for name, model in sorted(config.compared_models().items()):
@@ -87,7 +89,7 @@ def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
     return run.milestones(model)[:1]
 
 
-def baseline_answers(run: RunFiles, w: Wildcards) -> list[str]:
+def baseline_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what the baselines of a model answered."""
     names = [name for name, of in run.config.baselines().items() if of in (None, w["model"])]
     return [
@@ -95,11 +97,11 @@ def baseline_answers(run: RunFiles, w: Wildcards) -> list[str]:
     ]
 
 
-def _suffixes(run: RunFiles, w: Wildcards) -> list[str]:
+def _suffix_files(run: RunFiles, w: Wildcards) -> list[str]:
     return run.shards(layout.SUFFIXES, run.config.models[w["model"]].tokens)
 
 
-def _compared_answers(run: RunFiles, w: Wildcards) -> list[str]:
+def _compared_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     compared = run.config.compared_models()
     evaluated = [(model, step) for model, step in run.config.evaluated() if model in compared]
     return [run.file(layout.ANSWERS, model=model, step=step) for model, step in evaluated]
@@ -114,8 +116,14 @@ STEPS = (
         "evaluate.suites",
         EVALUATION,
         "Evaluate the model {wildcards.model} at step {wildcards.step}",
-        lambda config, i: SuitesSettings(model=i["model"], step=int(i["step"]), **_asked(config)),
-        inputs=(SOURCES_READ, Input("milestone", layout.MILESTONE), TASKS, INDEX, Input("baselines", baseline_answers)),
+        lambda config, i: SuitesSettings(model=i["model"], step=int(i["step"]), **_common_settings(config)),
+        inputs=(
+            SOURCES_READ,
+            Input("milestone", layout.MILESTONE),
+            TASKS,
+            INDEX,
+            Input("baselines", baseline_answer_files),
+        ),
         outputs=(Output("results", layout.RESULTS, is_target=True), Output("answers", layout.ANSWERS)),
         need=None,
         threads=8,
@@ -126,7 +134,7 @@ STEPS = (
         "evaluate.baselines",
         BASELINE,
         "Ask the baseline {wildcards.baseline} what the models are asked",
-        evaluate_baselines,
+        baseline_settings,
         inputs=(SOURCES_READ, Input("model", baseline_files), TASKS),
         outputs=(Output("results", layout.BASELINE_RESULTS), Output("answers", layout.BASELINE_ANSWERS)),
         need=None,
@@ -138,7 +146,7 @@ STEPS = (
         "evaluate.samples",
         SEARCHED_MODEL,
         "Let the model {wildcards.model} write, and look for it in the training documents",
-        evaluate_samples,
+        samples_settings,
         inputs=(
             SOURCES_READ,
             INDEX,
@@ -155,15 +163,15 @@ STEPS = (
             ),
         ),
         outputs=(Output("samples", layout.SAMPLES, is_target=True),),
-        need=Need(minutes=60),
+        need=ResourceNeeds(minutes=60),
         threads=2,
     ),
     Step(
         "evaluate.differences",
         EVALUATED_RUN,
         "Compare the checkpoints on the items that they answered",
-        evaluate_differences,
-        inputs=(SOURCES_READ, Input("answers", _compared_answers)),
+        differences_settings,
+        inputs=(SOURCES_READ, Input("answers", _compared_answer_files)),
         outputs=(Output("differences", layout.DIFFERENCES),),
     ),
 )

@@ -10,61 +10,61 @@ from pipeline.core.settings import Settings
 from pipeline.opt_out.neighbouring_runs import others
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, line_rules
 from pipeline.sources.settings import EntriesSettings
-from pipeline.workflow.common_settings import shared, signatures, with_hash
+from pipeline.workflow.common_settings import common_values, signature_settings, with_model_hash
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
-    UNIT,
+    UNIT_NEEDS,
     Input,
-    Need,
+    JobInstances,
     Output,
-    Per,
+    ResourceNeeds,
     Step,
     all_batches,
     all_units,
-    each,
-    per_batch,
-    unseen,
+    batch_instances,
+    files_per_value,
+    untracked,
     waits_for,
 )
 from pipeline.workflow.steps.sources import RAW_UNITS
 
 # Of sources with an opt-out list.
-RESERVING_BATCH = per_batch(("source",), lambda c: [(name,) for name in c.reserving()])
-RESERVING_CORPUS_BATCH = per_batch(
+RESERVING_BATCH = batch_instances(("source",), lambda c: [(name,) for name in c.reserving()])
+RESERVING_CORPUS_BATCH = batch_instances(
     ("corpus", "source"), lambda c: [(corpus, name) for corpus in c.corpus for name in c.reserving()]
 )
 # Where any source has one.
-RESERVING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if c.reserving()])
-RESERVING_RUN = Per((), lambda c: [()] if c.reserving() else [])
+RESERVING_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if c.reserving()])
+RESERVING_RUN = JobInstances((), lambda c: [()] if c.reserving() else [])
 
 
-def opt_out_reserved(config: Config, i: Wildcards) -> Settings:
+def reserved_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     copied = map(config.source, config.corpus_sources(i["corpus"]))
-    keys = shared(ReservedSettings, source, section) | {"personal_data": with_hash(section.personal_data)}
+    keys = common_values(ReservedSettings, source, section) | {"personal_data": with_model_hash(section.personal_data)}
     return ReservedSettings(
         source=source.name,
         line_rules=line_rules(map(section.rules_for, copied)),
-        signatures=signatures(config, i["corpus"]),
+        signatures=signature_settings(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         **keys,
     )
 
 
-def opt_out_remains(config: Config, i: Wildcards) -> Settings:
+def remains_settings(config: Config, i: Wildcards) -> Settings:
     return RemainsSettings(
         run=config.run.name,
-        corpora={name: signatures(config, name) for name in config.corpus},
+        corpora={name: signature_settings(config, name) for name in config.corpus},
         tokens={name: section.corpus for name, section in config.tokens.items()},
         others=others(Path(config.run.results), config.run.name),
     )
 
 
-def _reserved_of_all(run: RunFiles, w: Wildcards) -> list[str]:
+def _all_reserved_files(run: RunFiles, w: Wildcards) -> list[str]:
     return [name for corpus in run.config.corpus for name in run.reserved_files(layout.RESERVED, corpus)]
 
 
-def _removed_of_all(run: RunFiles, w: Wildcards) -> list[str]:
+def _all_removed_files(run: RunFiles, w: Wildcards) -> list[str]:
     place = layout.REMOVED.fill(step="deduplicate")
     return [name for corpus in run.config.corpus for name in run.corpus_files(place, corpus)]
 
@@ -77,15 +77,15 @@ def _all_shards(run: RunFiles, w: Wildcards) -> list[str]:
 RESERVED_BATCHES = waits_for(
     "reserved_batches", lambda run, w: run.batches("opt_out.reserved", run.config.reserving(), w["corpus"])
 )
-RESERVED_UNITS = unseen("reserved", lambda run, w: run.reserved_files(layout.RESERVED, w["corpus"]))
+RESERVED_UNITS = untracked("reserved", lambda run, w: run.reserved_files(layout.RESERVED, w["corpus"]))
 # What reads a manifest waits for the Snakemake checkpoint too: before it, nobody knows which units run again.
 MANIFESTS_READ = waits_for("sources", layout.SOURCES_COMPLETE)
-MANIFESTS = Input("manifests", each(layout.MANIFEST, "source", lambda c: c.reserving()))
+MANIFESTS = Input("manifests", files_per_value(layout.MANIFEST, "source", lambda c: c.reserving()))
 # The units' own files are known to that checkpoint, and thousands of them slow Snakemake down.
 READS_UNITS = (
     waits_for("sources", "sources_complete", is_ancient=True),
-    unseen("unit", layout.SOURCE, words="{params.unit}/units/%unit.json"),
-    Input("files", is_seen=False, words="@{params.unit}/listing/%unit.json"),
+    untracked("unit", layout.SOURCE, words="{params.unit}/units/%unit.json"),
+    Input("files", is_tracked=False, words="@{params.unit}/listing/%unit.json"),
 )
 
 STEPS = (
@@ -93,34 +93,36 @@ STEPS = (
         "opt_out.entries",
         RESERVING_BATCH,
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
-        lambda config, i: EntriesSettings(source=i["source"], **shared(EntriesSettings, config.source(i["source"]))),
+        lambda config, i: EntriesSettings(
+            source=i["source"], **common_values(EntriesSettings, config.source(i["source"]))
+        ),
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
-        need=UNIT,
-        of=RunFiles.raw_hash,
+        need=UNIT_NEEDS,
+        content_hash=RunFiles.raw_hash,
         reads_raw=True,
         stage="sources",
-        after="sources.fingerprint",
+        listed_after="sources.fingerprint",
     ),
     Step(
         "opt_out.reserved",
         RESERVING_CORPUS_BATCH,
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}",
-        opt_out_reserved,
+        reserved_settings,
         inputs=READS_UNITS,
         outputs=(Output("reserved", layout.RESERVED),),
-        need=UNIT,
-        of=RunFiles.batch_hash,
+        need=UNIT_NEEDS,
+        content_hash=RunFiles.batch_hash,
         reads_raw=True,
         reuses=True,
         stage="corpus",
-        after="corpus.signatures",
+        listed_after="corpus.signatures",
     ),
     Step(
         "opt_out.forgotten",
         RESERVING_CORPUS,
         "Search the corpus {wildcards.corpus} for what is to be forgotten",
-        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signatures(config, i["corpus"])),
+        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signature_settings(config, i["corpus"])),
         inputs=(
             MANIFESTS_READ,
             MANIFESTS,
@@ -133,26 +135,26 @@ STEPS = (
             all_units("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("forgotten", layout.FORGOTTEN),),
-        need=Need("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
+        need=ResourceNeeds("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
         stage="corpus",
-        after="corpus.publish",
+        listed_after="corpus.publish",
     ),
     Step(
         "opt_out.remains",
         RESERVING_RUN,
         "Search what lies below the results folder for what is to be forgotten",
-        opt_out_remains,
+        remains_settings,
         inputs=(
             MANIFESTS_READ,
             waits_for("records", lambda run, w: run.records()),
             MANIFESTS,
-            unseen("reserved", _reserved_of_all),
-            unseen("removed", _removed_of_all),
-            unseen("shards", _all_shards),
+            untracked("reserved", _all_reserved_files),
+            untracked("removed", _all_removed_files),
+            untracked("shards", _all_shards),
         ),
         outputs=(Output("remains", layout.REMAINS),),
-        need=Need("everything", memory_megabytes=4000),
+        need=ResourceNeeds("everything", memory_megabytes=4000),
         stage="report",
-        after="plan.estimate",
+        listed_after="plan.estimate",
     ),
 )

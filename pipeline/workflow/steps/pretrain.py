@@ -11,23 +11,31 @@ from pipeline.core.settings import Settings, leaves
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
 from pipeline.workflow.run_files import RunFiles, Wildcards, short_hash
-from pipeline.workflow.steps.declaration import SOURCES_READ, Input, Need, Output, Per, Step, waits_for
+from pipeline.workflow.steps.declaration import (
+    SOURCES_READ,
+    Input,
+    JobInstances,
+    Output,
+    ResourceNeeds,
+    Step,
+    waits_for,
+)
 
-MODEL = Per(("model",), lambda c: [(name,) for name in c.models])
-ADOPTED_MODEL = Per(("model",), lambda c: [(name,) for name, model in c.models.items() if model.pretrained])
-SEGMENT = Per(
+MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.models])
+IMPORTED_MODEL = JobInstances(("model",), lambda c: [(name,) for name, model in c.models.items() if model.pretrained])
+SEGMENT = JobInstances(
     ("model", "step"),
     lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestones()],
 )
 
 
-def pretrain_adopt(config: Config, i: Wildcards) -> Settings:
+def import_settings(config: Config, i: Wildcards) -> Settings:
     model = config.models[i["model"]]
     assert model.pretrained, "only such models have the job"
     return AdoptSettings(architecture=model.architecture, folder=model.pretrained.folder)
 
 
-def pretrain_export(config: Config, i: Wildcards) -> Settings:
+def export_settings(config: Config, i: Wildcards) -> Settings:
     model = config.models[i["model"]]
     trained = config.segment_settings(i["model"], model.training.steps).of_result()
     vocabulary_size = config.vocabulary_size(model.tokens)
@@ -42,13 +50,13 @@ def pretrain_export(config: Config, i: Wildcards) -> Settings:
     )
 
 
-def segment_scratch(run: RunFiles, w: Wildcards) -> str:
+def segment_scratch_folder(run: RunFiles, w: Wildcards) -> str:
     """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
     code = run.versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
     return run.file(layout.SEGMENT_SCRATCH, model=w["model"], step=w["step"], code_version=code)
 
 
-def recovery(run: RunFiles, w: Wildcards) -> str:
+def recovery_folder(run: RunFiles, w: Wildcards) -> str:
     """Return where recovery checkpoints go on a platform with a scratch; the job fills in its $VARIABLES.
 
     Runs of one name in other folders have other places there.
@@ -57,12 +65,12 @@ def recovery(run: RunFiles, w: Wildcards) -> str:
     if scratch is None:
         return ""
     name = f"{run.config.run.name}-{short_hash(str(Path(run.run).resolve()))[:8]}"
-    within = segment_scratch(run, w).removeprefix(f"{run.file(layout.SCRATCH)}/")
+    within = segment_scratch_folder(run, w).removeprefix(f"{run.file(layout.SCRATCH)}/")
     filled = scratch.replace("{account}", run.config.slurm.account or "{account}")
     return f"{filled}/polder/{name}/{within}"
 
 
-def milestone_before(run: RunFiles, w: Wildcards) -> list[str]:
+def previous_milestone(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the milestone that a segment starts from; none where its weights are drawn."""
     section = run.config.models[w["model"]]
     training = section.training
@@ -71,20 +79,20 @@ def milestone_before(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.milestone(model, step)] if step or section.pretrained else []
 
 
-def _first_that_stays(run: RunFiles, w: Wildcards) -> int | None:
+def _kept_first_segment(run: RunFiles, w: Wildcards) -> int | None:
     """Return the first segment of a model if it stays: what the model begins with stays as long as that."""
     step = run.config.models[w["model"]].training.milestones()[0]
-    return step if run.finished.kept(w["model"], step) else None
+    return step if run.finished.kept_versions(w["model"], step) else None
 
 
-def _adopted_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
-    stays = _first_that_stays(run, w)
+def _imported_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
+    stays = _kept_first_segment(run, w)
     made = run.finished.tokens_hash(w["model"], stays) if stays else None
     return made or run.tokens_hash(w["model"])
 
 
-def _segment_kept(run: RunFiles, w: Wildcards) -> Versions | None:
-    return run.finished.kept(w["model"], int(w["step"]))
+def _kept_segment_versions(run: RunFiles, w: Wildcards) -> Versions | None:
+    return run.finished.kept_versions(w["model"], int(w["step"]))
 
 
 def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
@@ -93,32 +101,34 @@ def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
 
 # Behind a training everything waits for the tokens, as the training itself does.
 INDEX_READ = waits_for("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
-TOKENIZER_OF_MODEL = Input("tokenizer", lambda run, w: run.of_tokenizer(layout.TOKENIZER, w["model"]), is_ancient=True)
+TOKENIZER_OF_MODEL = Input(
+    "tokenizer", lambda run, w: run.tokenizer_file(layout.TOKENIZER, w["model"]), is_ancient=True
+)
 CONFIGURATION_OF_MODEL = Input(
-    "configuration", lambda run, w: run.of_tokenizer(layout.TOKENIZER_CONFIGURATION, w["model"]), is_ancient=True
+    "configuration", lambda run, w: run.tokenizer_file(layout.TOKENIZER_CONFIGURATION, w["model"]), is_ancient=True
 )
 
 STEPS = (
     Step(
         "pretrain.adopt",
-        ADOPTED_MODEL,
+        IMPORTED_MODEL,
         "Take over the model that {wildcards.model} begins with",
-        pretrain_adopt,
+        import_settings,
         inputs=(
             SOURCES_READ,
-            Input("index", "adopted_index", is_ancient=True),
+            Input("index", "imported_model_index", is_ancient=True),
             TOKENIZER_OF_MODEL,
             CONFIGURATION_OF_MODEL,
             Input(
                 "model",
                 lambda run, w: [*map(str, run.config.pretrained_files(w["model"]))],
-                is_ancient=lambda run, w: _first_that_stays(run, w) is not None,
+                is_ancient=lambda run, w: _kept_first_segment(run, w) is not None,
             ),
         ),
         outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),
-        need=Need(minutes=60, memory_megabytes=8000),
-        parameters={"tokens": _adopted_tokens_hash},
-        kept=lambda run, w: run.finished.adopted(w["model"]),
+        need=ResourceNeeds(minutes=60, memory_megabytes=8000),
+        parameters={"tokens": _imported_tokens_hash},
+        kept_versions=lambda run, w: run.finished.import_versions(w["model"]),
     ),
     Step(
         "pretrain.segment",
@@ -131,17 +141,19 @@ STEPS = (
             TOKENIZER_OF_MODEL,
             CONFIGURATION_OF_MODEL,
             # Of a finished segment that stays, its time does not count.
-            Input("previous", "previous_milestone", is_ancient=lambda run, w: _segment_kept(run, w) is not None),
+            Input(
+                "previous", "previous_milestone", is_ancient=lambda run, w: _kept_segment_versions(run, w) is not None
+            ),
         ),
         outputs=(Output("milestone", layout.MILESTONE, is_folder=True, is_target=True),),
         need=None,
         threads=2,
-        scratch=segment_scratch,
+        scratch=segment_scratch_folder,
         parameters={"tokens": _segment_tokens_hash},
-        kept=_segment_kept,
-        operation=lambda run, w: run.finished.operation(w["model"], int(w["step"])),
+        kept_versions=_kept_segment_versions,
+        operation=lambda run, w: run.finished.segment_operation(w["model"], int(w["step"])),
         options=("operation", "launch", "platform", "staging", "recovery"),
-        resources={"recovery": recovery},
+        resources={"recovery": recovery_folder},
         is_supervised=True,
         constraints={"step": "[1-9][0-9]*"},
     ),
@@ -149,13 +161,13 @@ STEPS = (
         "pretrain.export",
         MODEL,
         "Export the model {wildcards.model}",
-        pretrain_export,
+        export_settings,
         inputs=(SOURCES_READ, INDEX_READ, Input("milestones", lambda run, w: run.milestones(w["model"]))),
         outputs=(
             Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
             Output("metrics", layout.METRICS),
             Output("tensorboard", layout.MODEL.file("tensorboard"), is_folder=True),
         ),
-        need=Need(memory_megabytes=4000),
+        need=ResourceNeeds(memory_megabytes=4000),
     ),
 )

@@ -15,13 +15,23 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch import launcher
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
-from pipeline.workflow.common_settings import pretrained_models, shared
+from pipeline.workflow.common_settings import common_values, pretrained_models
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.declaration import RUN, Input, Need, Output, Shown, Step, each, unseen, waits_for
+from pipeline.workflow.steps.declaration import (
+    RUN,
+    Input,
+    Output,
+    ReportEntry,
+    ResourceNeeds,
+    Step,
+    files_per_value,
+    untracked,
+    waits_for,
+)
 from pipeline.workflow.steps.opt_out import MANIFESTS_READ
 
 
-def plan_estimate(config: Config, i: Wildcards) -> Settings:
+def estimate_settings(config: Config, i: Wildcards) -> Settings:
     models = {
         name: {
             "architecture": model.architecture,
@@ -44,7 +54,7 @@ def plan_estimate(config: Config, i: Wildcards) -> Settings:
     )
 
 
-def report_page(config: Config, i: Wildcards) -> Settings:
+def page_settings(config: Config, i: Wildcards) -> Settings:
     return PageSettings(
         run=config.run.name,
         seed=config.run.seed,
@@ -59,55 +69,55 @@ def report_page(config: Config, i: Wildcards) -> Settings:
         experiments=config.experiment_pages(),
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
-        **{**shared(PageSettings, config.emissions, config.platform), **config.emissions.yearly},
+        **{**common_values(PageSettings, config.emissions, config.platform), **config.emissions.yearly},
     )
 
 
-def _later_suites(run: RunFiles, w: Wildcards) -> list[str]:
+def _later_suite_files(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.file(layout.LATER_SUITES, corpus=corpus) for corpus in run.config.corpus if counted(run.config, corpus)]
 
 
-def _forgotten(run: RunFiles, w: Wildcards) -> list[str]:
+def _forgotten_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the proofs that what is on opt-out lists is in no corpus; none where no source has a list."""
     return [run.file(layout.FORGOTTEN, corpus=corpus) for corpus in run.config.corpus if run.config.reserving()]
 
 
-def remains(run: RunFiles, w: Wildcards) -> list[str]:
+def remains_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the file that says where else that still is; none where no source has a list."""
     return [run.file(layout.REMAINS)] if run.config.reserving() else []
 
 
-def _carbon_intensity(run: RunFiles, w: Wildcards) -> list[str]:
+def _carbon_intensity_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the table of the grid's intensity over time, where one is configured; it may come after the run."""
     series = run.config.emissions.carbon_intensity_series
     return [series.path] if series and Path(series.path).is_file() else []
 
 
-def _of_evaluations(place: layout.Place) -> Callable[[RunFiles, Wildcards], list[str]]:
+def _evaluation_files(place: layout.Place) -> Callable[[RunFiles, Wildcards], list[str]]:
     return lambda run, w: [run.file(place, model=model, step=step) for model, step in run.config.evaluated()]
 
 
 # What `RunReader` reads of a run besides its records.
 ARTEFACTS = (
-    each(layout.STATISTICS, "corpus", lambda c: c.corpus),
-    each(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
-    each(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
-    each(layout.METRICS, "model", lambda c: c.models),
-    _of_evaluations(layout.RESULTS),
-    _of_evaluations(layout.ANSWERS),
-    each(layout.SAMPLES, "model", lambda c: c.searched_models()),
+    files_per_value(layout.STATISTICS, "corpus", lambda c: c.corpus),
+    files_per_value(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
+    files_per_value(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
+    files_per_value(layout.METRICS, "model", lambda c: c.models),
+    _evaluation_files(layout.RESULTS),
+    _evaluation_files(layout.ANSWERS),
+    files_per_value(layout.SAMPLES, "model", lambda c: c.searched_models()),
     lambda run, w: [run.file(layout.DIFFERENCES)] * bool(run.config.evaluated()),
     lambda run, w: [run.file(layout.PLAN)],
-    each(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
-    each(layout.DATASET, "corpus", lambda c: c.corpus),
-    _later_suites,
-    _forgotten,
-    remains,
+    files_per_value(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
+    files_per_value(layout.DATASET, "corpus", lambda c: c.corpus),
+    _later_suite_files,
+    _forgotten_files,
+    remains_files,
 )
 
 
-def _document(label: str, *patterns: str) -> Shown:
-    return Shown("Report", {"document": label}, patterns)
+def _report_document(label: str, *patterns: str) -> ReportEntry:
+    return ReportEntry("Report", {"document": label}, patterns)
 
 
 def all_records(run: RunFiles, w: Wildcards) -> list[str]:
@@ -121,7 +131,7 @@ RECORDS_READ = waits_for("of_jobs", lambda run, w: run.records())
 ROOT = Path(__file__).parents[3]
 
 
-def provenance_crate(config: Config, i: Wildcards) -> Settings:
+def crate_settings(config: Config, i: Wildcards) -> Settings:
     return CrateSettings(
         run=config.run.name,
         provider=config.run.provider,
@@ -132,7 +142,7 @@ def provenance_crate(config: Config, i: Wildcards) -> Settings:
 
 
 def _records_of_report(run: RunFiles, w: Wildcards) -> list[str]:
-    steps = ["opt_out.remains"] * bool(remains(run, w)) + ["report.page"]
+    steps = ["opt_out.remains"] * bool(remains_files(run, w)) + ["report.page"]
     return [run.record_of(step) for step in steps]
 
 
@@ -146,7 +156,7 @@ STEPS = (
         "plan.estimate",
         RUN,
         "Estimate compute, memory, time, energy, carbon and cost",
-        plan_estimate,
+        estimate_settings,
         outputs=(Output("plan", layout.PLAN, is_target=True),),
         is_local=True,
     ),
@@ -154,47 +164,52 @@ STEPS = (
         "report.page",
         RUN,
         "Write the report",
-        report_page,
+        page_settings,
         inputs=(
             MANIFESTS_READ,
             RECORDS_READ,
-            unseen("records", all_records),
+            untracked("records", all_records),
             Input("files", lambda run, w: [path for files in ARTEFACTS for path in files(run, w)]),
-            Input("carbon_intensity", _carbon_intensity),
+            Input("carbon_intensity", _carbon_intensity_files),
         ),
         outputs=(
             Output(
                 "experiments",
                 layout.REPORT.file("experiments"),
                 is_folder=True,
-                shown=_document("experiment {experiment}", "{experiment}.html"),
+                report_entry=_report_document("experiment {experiment}", "{experiment}.html"),
                 only_if=lambda config: bool(config.experiments),
             ),
             Output(
-                "page", layout.REPORT_PAGE, is_target=True, shown=Shown("Report", {"document": "the auditor's page"})
+                "page",
+                layout.REPORT_PAGE,
+                is_target=True,
+                report_entry=ReportEntry("Report", {"document": "the auditor's page"}),
             ),
-            Output("model_card", layout.MODEL_CARD, shown=Shown("Report", {"document": "the model card"})),
-            Output("papers", layout.PAPERS, is_folder=True, shown=_document("{document}", "{document}.html")),
+            Output("model_card", layout.MODEL_CARD, report_entry=ReportEntry("Report", {"document": "the model card"})),
+            Output(
+                "papers", layout.PAPERS, is_folder=True, report_entry=_report_document("{document}", "{document}.html")
+            ),
             Output("energy", layout.ENERGY_ACCOUNT),
             Output("figures", layout.KEY_FIGURES),
         ),
-        need=Need(minutes=60, memory_megabytes=4000),
+        need=ResourceNeeds(minutes=60, memory_megabytes=4000),
         parameters={"run": lambda run, w: run.run},
         # What the cluster's meters know of the jobs so far. A meter that does not answer is told in the report and
         # stops nothing; a configuration of meters that has no sense does.
-        before=lambda run: f"python -m pipeline accounting {run} > {{log}} 2>&1",
+        first_command=lambda run: f"python -m pipeline accounting {run} > {{log}} 2>&1",
     ),
     Step(
         "provenance.crate",
         RUN,
         "Describe the run as an RO-Crate",
-        provenance_crate,
+        crate_settings,
         inputs=(
             RECORDS_READ,
             waits_for("page_record", _records_of_report),
             waits_for("page", layout.REPORT_PAGE),
             waits_for("energy", layout.ENERGY_ACCOUNT),
-            unseen(
+            untracked(
                 "files", all_records, words="{params.files:q} {input.page_record:q} {input.page:q} {input.energy:q}"
             ),
             Input("workflow", _workflow_files, is_ancient=True),  # a comment in a rule reruns nothing
@@ -205,8 +220,8 @@ STEPS = (
             Output("prov", layout.PROV),
             Output("kept", layout.WORKFLOW_FILES, is_folder=True),
         ),
-        need=Need(minutes=60, memory_megabytes=4000),
+        need=ResourceNeeds(minutes=60, memory_megabytes=4000),
         # The evidence is attested first, so that the crate names a line of the log that covers it.
-        before=lambda run: f"python -m pipeline provenance attest {run} 2> {{log}}",
+        first_command=lambda run: f"python -m pipeline provenance attest {run} 2> {{log}}",
     ),
 )

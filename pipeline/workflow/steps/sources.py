@@ -14,24 +14,37 @@ from pipeline.sources.settings import (
     SplitSettings,
 )
 from pipeline.sources.units import listing_sha256
-from pipeline.workflow.common_settings import shared
+from pipeline.workflow.common_settings import common_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.declaration import QUICK, Input, Need, Output, Per, Step, per_batch, unseen, waits_for
+from pipeline.workflow.steps.declaration import (
+    QUICK_BYTES_PER_MINUTE,
+    Input,
+    JobInstances,
+    Output,
+    ResourceNeeds,
+    Step,
+    batch_instances,
+    untracked,
+    waits_for,
+)
 
 
-def _sources(config: Config) -> list[tuple[str, ...]]:
+def _source_instances(config: Config) -> list[tuple[str, ...]]:
     return sorted((source.name,) for source in config.sources)
 
 
-SOURCE = Per(("source",), _sources)
-DATASET = Per(("source",), lambda c: [name for name in _sources(c) if c.source(*name).dataset is not None])
-LARGE_FILE = Per(
-    ("source", "file"), lambda c: [(*name, file) for name in _sources(c) for file in c.source_units(*name).large_files]
+SOURCE = JobInstances(("source",), _source_instances)
+DATASET = JobInstances(
+    ("source",), lambda c: [name for name in _source_instances(c) if c.source(*name).dataset is not None]
 )
-SOURCE_BATCH = per_batch(("source",), _sources)
+LARGE_FILE = JobInstances(
+    ("source", "file"),
+    lambda c: [(*name, file) for name in _source_instances(c) for file in c.source_units(*name).large_files],
+)
+SOURCE_BATCH = batch_instances(("source",), _source_instances)
 
 
-def sources_split(config: Config, i: Wildcards) -> Settings:
+def split_settings(config: Config, i: Wildcards) -> Settings:
     name, parts = config.source_units(i["source"]).large_files[i["file"]]
     source = config.source(i["source"])
     return SplitSettings(
@@ -39,16 +52,16 @@ def sources_split(config: Config, i: Wildcards) -> Settings:
         file_name=name,
         parts=parts,
         quarantine=source.damaged_share > 0,
-        **shared(SplitSettings, source),
+        **common_values(SplitSettings, source),
     )
 
 
-def sources_dataset(config: Config, i: Wildcards) -> Settings:
+def dataset_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
-    return DatasetSettings(source=source.name, **shared(DatasetSettings, source))
+    return DatasetSettings(source=source.name, **common_values(DatasetSettings, source))
 
 
-def sources_listing(config: Config, i: Wildcards) -> Settings:
+def listing_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
     return ListingSettings(
         source=source.name,
@@ -60,17 +73,17 @@ def sources_listing(config: Config, i: Wildcards) -> Settings:
     )
 
 
-def sources_fingerprint(config: Config, i: Wildcards) -> Settings:
+def fingerprint_settings(config: Config, i: Wildcards) -> Settings:
     return FingerprintSettings(source=i["source"], document_bytes=config.source(i["source"]).document_bytes)
 
 
-def sources_manifest(config: Config, i: Wildcards) -> Settings:
+def manifest_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
     keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
     return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
 
 
-def batch_inputs(run: RunFiles, w: Wildcards) -> list[str]:
+def batch_input_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what has to exist before a batch is read: its raw files, and the folders that its parts lie in."""
     listed = run.config.source_units(w["source"])
     files: dict[str, None] = {}
@@ -84,30 +97,30 @@ def batch_inputs(run: RunFiles, w: Wildcards) -> list[str]:
 # Not ancient: Snakemake gives no other reason a thought where a job before this one runs again.
 RAW_UNITS = (
     Input("listing", layout.LISTING, words="{input.listing}/%unit.json"),
-    Input("files", batch_inputs, words="@{input.listing}/%unit.json"),
+    Input("files", batch_input_files, words="@{input.listing}/%unit.json"),
 )
 
 
-def opt_out_list(run: RunFiles, w: Wildcards) -> list[str]:
+def opt_out_list_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the opt-out list of a source, if it has one."""
     listed = run.config.source_units(w["source"])
     return [listed.resolve(listed.source.opt_out)] if listed.source.opt_out else []
 
 
-def _with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
+def _sources_with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
     lists = {name: run.config.source_units(name) for name in run.config.reserving()}
     places = {name: listed.resolve(str(listed.source.opt_out)) for name, listed in lists.items()}
     own = places.pop(w["source"], None)
     return [name for name, place in places.items() if place == own]
 
 
-def _entries_of(run: RunFiles, w: Wildcards) -> list[str]:
-    reserves = bool(opt_out_list(run, w))
-    return run.batches("opt_out.entries", [w["source"], *_with_same_list(run, w)]) if reserves else []
+def _entry_batches(run: RunFiles, w: Wildcards) -> list[str]:
+    reserves = bool(opt_out_list_files(run, w))
+    return run.batches("opt_out.entries", [w["source"], *_sources_with_same_list(run, w)]) if reserves else []
 
 
-def _own_entries(run: RunFiles, w: Wildcards) -> list[str]:
-    return run.unit_files(layout.OPT_OUT_ENTRIES, [w["source"]] if opt_out_list(run, w) else [])
+def _own_entry_files(run: RunFiles, w: Wildcards) -> list[str]:
+    return run.unit_files(layout.OPT_OUT_ENTRIES, [w["source"]] if opt_out_list_files(run, w) else [])
 
 
 STEPS = (
@@ -115,26 +128,26 @@ STEPS = (
         "sources.split",
         LARGE_FILE,
         "Cut a large file of {wildcards.source} into parts",
-        sources_split,
+        split_settings,
         inputs=(Input("file", RunFiles.large_file),),
         outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
-        need=Need("file"),
+        need=ResourceNeeds("file"),
         parameters={"bytes": RunFiles.large_file_bytes},
     ),
     Step(
         "sources.dataset",
         DATASET,
         "Read the data set {wildcards.source}",
-        sources_dataset,
+        dataset_settings,
         inputs=(Input("files", lambda run, w: [str(path) for path in run.config.files(w["source"]).values()]),),
         outputs=(Output("parts", layout.FILE_PARTS.fill(file="dataset"), is_folder=True),),
-        need=Need("source"),
+        need=ResourceNeeds("source"),
     ),
     Step(
         "sources.listing",
         SOURCE,
         "List the files of {wildcards.source}",
-        sources_listing,
+        listing_settings,
         outputs=(Output("listing", layout.LISTING, is_folder=True),),
         reads_raw=True,
         is_local=True,
@@ -143,30 +156,30 @@ STEPS = (
         "sources.fingerprint",
         SOURCE_BATCH,
         "Hash the raw files of {wildcards.source}, batch {wildcards.batch}",
-        sources_fingerprint,
+        fingerprint_settings,
         inputs=RAW_UNITS,
         outputs=(Output("fingerprint", layout.FINGERPRINT),),
-        need=Need("batch", bytes_per_minute=QUICK, memory_megabytes=500),
-        of=RunFiles.raw_hash,
+        need=ResourceNeeds("batch", bytes_per_minute=QUICK_BYTES_PER_MINUTE, memory_megabytes=500),
+        content_hash=RunFiles.raw_hash,
         reads_raw=True,
     ),
     Step(
         "sources.manifest",
         SOURCE,
         "Write the manifest of {wildcards.source}",
-        sources_manifest,
+        manifest_settings,
         inputs=(
             waits_for("batches", lambda run, w: run.batches("sources.fingerprint", [w["source"]])),
-            waits_for("entries_batches", _entries_of),
-            unseen("fingerprints", lambda run, w: run.unit_files(layout.FINGERPRINT, [w["source"]])),
-            unseen("entries", _own_entries),
-            unseen("shared", lambda run, w: run.unit_files(layout.OPT_OUT_ENTRIES, _with_same_list(run, w))),
-            Input("opt_out", opt_out_list),
+            waits_for("entries_batches", _entry_batches),
+            untracked("fingerprints", lambda run, w: run.unit_files(layout.FINGERPRINT, [w["source"]])),
+            untracked("entries", _own_entry_files),
+            untracked("shared", lambda run, w: run.unit_files(layout.OPT_OUT_ENTRIES, _sources_with_same_list(run, w))),
+            Input("opt_out", opt_out_list_files),
         ),
         outputs=(
             Output("manifest", layout.MANIFEST, is_target=True),
             Output("units", layout.SOURCE_UNITS, is_folder=True),
         ),
-        need=Need("source", bytes_per_minute=QUICK),
+        need=ResourceNeeds("source", bytes_per_minute=QUICK_BYTES_PER_MINUTE),
     ),
 )

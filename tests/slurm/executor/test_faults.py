@@ -156,11 +156,11 @@ def test_a_job_that_does_not_start_is_told_with_the_reason_once(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     said: list[str] = []
     waiting = WaitMonitor(60.0, said.append)
-    waiting.look(slurm_commands.query_jobs(["never"]) or {})
+    waiting.update(slurm_commands.query_jobs(["never"]) or {})
     assert said == [], "it has only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
-        waiting.look(slurm_commands.query_jobs(["never"]) or {})
+        waiting.update(slurm_commands.query_jobs(["never"]) or {})
     (sentence,) = said
     assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
     assert f"scontrol release {job}" in sentence

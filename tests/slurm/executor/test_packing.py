@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.slurm.executor.job_requests import SIMILAR, ResourceRequest, count_allocations, pack_jobs
+from pipeline.slurm.executor.job_requests import MAX_MINUTES_RATIO, ResourceRequest, count_allocations, pack_jobs
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
@@ -19,7 +19,7 @@ def test_memory_fills_an_allocation_as_well_as_cores():
 
 
 def test_other_partitions_other_times_and_who_asks_for_it_stay_apart():
-    long, other = replace(ONE_CORE, minutes=60 * SIMILAR + 1), replace(ONE_CORE, partition="rome")
+    long, other = replace(ONE_CORE, minutes=60 * MAX_MINUTES_RATIO + 1), replace(ONE_CORE, partition="rome")
     alone, unknown = replace(ONE_CORE, alone=True), replace(ONE_CORE, allocation_cpus=None)
     jobs = [ONE_CORE, long, other, alone, alone, unknown, unknown, ONE_CORE]
     assert pack_jobs(jobs) == [[0, 7], [1], [2], [3], [4], [5], [6]]
@@ -60,4 +60,4 @@ def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_larges
         )
         assert together == max(count_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
         assert not any(job.alone for job in members)
-        assert max(job.minutes for job in members) <= SIMILAR * min(job.minutes for job in members)
+        assert max(job.minutes for job in members) <= MAX_MINUTES_RATIO * min(job.minutes for job in members)

@@ -252,4 +252,4 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
     monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
     words = f"{name} is 99.0.1, but the executor for Slurm was written for .*: install envs"
     with pytest.raises(InputError, match=words):
-        executor_host.register(Slurm(), Path("results"), "")
+        executor_host.register_executor(Slurm(), Path("results"), "")

@@ -17,8 +17,8 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import RunningAttempt
-from pipeline.slurm import takeover
-from pipeline.slurm.takeover import SlurmInvocation, load_invocations, utc_timestamp
+from pipeline.slurm import invocations
+from pipeline.slurm.invocations import SlurmInvocation, load_invocations, utc_timestamp
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import Cluster, wait_until
 
@@ -103,7 +103,7 @@ def test_whoever_holds_the_run_waits_for_the_jobs_of_a_killed_start_of_another_h
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
     said: list[str] = []
-    taker = threading.Thread(target=takeover.take_over, args=(tmp_path, said.append, 0.1))
+    taker = threading.Thread(target=invocations.wait_for_killed_invocations, args=(tmp_path, said.append, 0.1))
     taker.start()
     wait_until(lambda: any(f"job {job} (" in sentence for sentence in said), "it waits for the job")
     assert load_invocations(tmp_path) == [start]
@@ -118,7 +118,7 @@ def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     held_job(cluster, "of-another-run")
     start_of(tmp_path)
-    takeover.take_over(tmp_path, print, seconds_between=0.1)
+    invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
     assert len(cluster.jobs()) == 1
 
 
@@ -142,13 +142,13 @@ def test_jobs_that_cannot_be_asked_for_here_refuse_the_start(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"] if has_slurm else "/nowhere")
     start = start_of(tmp_path, cluster="snellius")
     with pytest.raises(InputError) as refused:
-        takeover.take_over(tmp_path, print, seconds_between=0.1)
+        invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
     here = "the Slurm here is that of loopback" if has_slurm else "there is no Slurm here"
     for part in ("login2", "the cluster snellius", here, f"squeue --name={start.name}", str(start.path(tmp_path))):
         assert part in str(refused.value)
     assert load_invocations(tmp_path) == [start]
     start.path(tmp_path).unlink()  # the way out that it names
-    takeover.take_over(tmp_path, print, seconds_between=0.1)
+    invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
 
 
 def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_over(
@@ -159,7 +159,7 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
     refused = subprocess.run(
         words, cwd=project.folder, env=project.environment(), capture_output=True, text=True
     )  # the commands of Slurm are installed here, but find no cluster without its configuration
-    assert refused.returncode == 1 and "there is no Slurm here: start there" in refused.stderr
+    assert refused.returncode == 1 and "there is no Slurm here: run snakemake there" in refused.stderr
     log = project.folder / "second.log"
     environment = {**project.environment(), **cluster.environment()}
     with log.open("w") as stream:
@@ -173,7 +173,7 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
 
 def marked(*names: str) -> list[Path]:
     """Return Snakemake's marks that files are incomplete, made."""
-    marks = [takeover.file_of(takeover.INCOMPLETE, name) for name in names]
+    marks = [invocations.memory_file(invocations.INCOMPLETE, name) for name in names]
     for mark in marks:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -199,8 +199,8 @@ def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
         Path("told").touch()
 
     with subprocess.Popen([sys.executable, "-m", "pipeline", *words]):
-        wait_until(lambda: takeover.find_local_steps(run), "the step runs")
-        takeover.wait_for_local_steps(run, say)
+        wait_until(lambda: invocations.find_local_steps(run), "the step runs")
+        invocations.wait_for_local_steps(run, say)
     assert "plan estimate" in said[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
 
@@ -215,9 +215,9 @@ def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, mon
     with subprocess.Popen(words, stdin=subprocess.PIPE) as step:
         wait_until(Path(record).exists, "it has its record")
         process = psutil.Process(step.pid)
-        monkeypatch.setattr(takeover.psutil, "process_iter", lambda: [process])
+        monkeypatch.setattr(invocations.psutil, "process_iter", lambda: [process])
         monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # asked for last
-        takeover.wait_for_local_steps(run, print)
+        invocations.wait_for_local_steps(run, print)
     assert not mark.exists()
 
 
@@ -227,7 +227,7 @@ def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -
     for attempt in (killed, lives):
         attempt._write()
     said: list[str] = []
-    waiter = threading.Thread(target=takeover.wait_for_remote_steps, args=(tmp_path, said.append, 0.5))
+    waiter = threading.Thread(target=invocations.wait_for_remote_steps, args=(tmp_path, said.append, 0.5))
     waiter.start()
     wait_until(lambda: lives._write() or said, "it is seen")
     assert lives.path.name in said[0] and killed.path.name not in said[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.slurm.values import (
+from pipeline.slurm.output_parsing import (
     count_gpus,
     list_hosts,
     parse_bytes,

@@ -13,7 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.__main__ import main
 from pipeline.energy.external_meters.meter_tables import read_external_readings
-from pipeline.slurm import accounting, takeover
+from pipeline.slurm import accounting, invocations
 from pipeline.slurm.sacct import FIELDS
 
 EAR = "JOBID;STEPID;NODENAME;JOB_START_TIME;JOB_END_TIME;TIME_SEC;DC_NODE_POWER_W;DRAM_POWER_W;PCK_POWER_W\n"
@@ -30,8 +30,8 @@ class Tools:
         self.says("squeue", "")
         self.says("sinfo", "n1|128\nn2|128\n")
         self.sacct(ended, "30000")
-        start = takeover.SlurmInvocation(
-            name="mine", host="a", process=1, started=takeover.utc_timestamp(), cluster="far"
+        start = invocations.SlurmInvocation(
+            name="mine", host="a", process=1, started=invocations.utc_timestamp(), cluster="far"
         )
         start.write(self.run)
 
@@ -115,8 +115,8 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     assert accounting.collect_accounting(here.run) == 1
     assert here.book()["energy_final"] is False and here.meters() == {"slurm": [None]}
     problems = read_external_readings(here.run).problems
-    assert "job 7: EAR has no energy of n1 yet: it is asked again" in problems
-    assert "job 7: Slurm's plugin ipmi has no energy yet: it is asked again" in problems
+    assert "job 7: EAR has no energy of n1 yet: it is queried again" in problems
+    assert "job 7: Slurm's plugin ipmi has no energy yet: it is queried again" in problems
     assert "the energy of 1 jobs of Slurm (such as 7) is not final" in problems[-1]
     here.ear()
     here.sacct(here.began + SECONDS, "30000")
@@ -206,8 +206,8 @@ def test_a_configuration_of_meters_without_sense_is_an_error(
 
 def test_a_book_that_another_one_is_writing_is_none(tools: Callable[..., Tools]) -> None:
     here = tools()
-    start = takeover.SlurmInvocation(
-        name="mine", host="a", process=1, started=takeover.utc_timestamp()
+    start = invocations.SlurmInvocation(
+        name="mine", host="a", process=1, started=invocations.utc_timestamp()
     )  # its cluster is not known
     start.write(here.run)
     folder = here.run / layout.ACCOUNTING

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.workflow import start_cache
-from pipeline.workflow.start_cache import VERSIONS_FILE
+from pipeline.workflow import startup_cache
+from pipeline.workflow.startup_cache import VERSIONS_FILE
 from pipeline.workflow.steps import STEPS
 from tests.conftest import ROOT, rewrite
 
 KEEP = """
 import json, sys
 from pipeline.job import reach, versions
-from pipeline.workflow import start_cache
+from pipeline.workflow import startup_cache
 from pipeline.workflow.steps import STEPS
 
 if len(sys.argv) > 1:
     reach.Reach = None  # whoever follows a name now fails
-start_cache.keep_versions()
+startup_cache.cache_code_versions()
 modules = [f"pipeline.{step}" for step in STEPS]
 print(json.dumps({one: [versions.code_version(one), sorted(versions.imported(one))] for one in modules}))
 """
@@ -60,25 +60,25 @@ def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) ->
 @pytest.fixture
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
     """Return what is worked out from now on: of each step the same, which takes no time."""
-    monkeypatch.setattr(start_cache, "package_sha256", lambda: "a")
-    monkeypatch.setattr(start_cache.versions, "code_version", lambda _: "0")
-    monkeypatch.setattr(start_cache.versions, "imported", lambda _: {"torch", "numpy"})
+    monkeypatch.setattr(startup_cache, "package_sha256", lambda: "a")
+    monkeypatch.setattr(startup_cache.versions, "code_version", lambda _: "0")
+    monkeypatch.setattr(startup_cache.versions, "imported", lambda _: {"torch", "numpy"})
     return {f"pipeline.{step}": ["0", ["numpy", "torch"]] for step in STEPS}
 
 
 def test_a_link_to_nothing_among_the_code_stops_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package := tmp_path / "pipeline").mkdir()
     (package / ".#dag.py").symlink_to("somebody@somewhere.1234")
-    monkeypatch.setattr(start_cache, "PACKAGE", package)
-    start_cache.keep_versions(tmp_path / "kept.json")
+    monkeypatch.setattr(startup_cache, "PACKAGE", package)
+    startup_cache.cache_code_versions(tmp_path / "kept.json")
     assert not (tmp_path / "kept.json").exists()
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
-        monkeypatch.setattr(start_cache, "package_sha256", iter(hashes).__next__)
-        start_cache.keep_versions(tmp_path / "kept.json")
+        monkeypatch.setattr(startup_cache, "package_sha256", iter(hashes).__next__)
+        startup_cache.cache_code_versions(tmp_path / "kept.json")
         assert (tmp_path / "kept.json").exists() == is_kept
 
 
@@ -89,12 +89,12 @@ def test_a_file_that_says_nothing_is_written_again(
     worked_out: dict[str, list[object]], tmp_path: Path, content: str
 ) -> None:
     (file := tmp_path / "kept.json").write_text(content)
-    start_cache.keep_versions(file)
+    startup_cache.cache_code_versions(file)
     assert json.loads(file.read_text()) == {"package": "a", "modules": worked_out}
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_where_it_cannot_be_written_nothing_stops(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("no folder")
-    start_cache.keep_versions(tmp_path / "folder" / "kept.json")
+    startup_cache.cache_code_versions(tmp_path / "folder" / "kept.json")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
