@@ -77,7 +77,7 @@ def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_nex
     rewrite(project.path("pipeline/sources/fingerprint.py"))
     assert held.go() != 0
     said = held.log.read_text()
-    assert said.count("It was refused, and is not tried again") == 4 and "Trying to restart" not in said
+    assert said.count("It was refused, and is not retried") == 4 and "Trying to restart" not in said
     assert "the code of sources.fingerprint changed while the job waited" in said
     attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
     assert [a["status"] for a in attempts if a["step"] == "sources.fingerprint"] == ["refused"] * 4

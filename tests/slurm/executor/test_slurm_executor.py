@@ -65,7 +65,7 @@ rule small:
     resources: runtime=5, mem_mb=100, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=400
     shell:
         "echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK $OMP_NUM_THREADS $SLURM_JOB_CPUS_PER_NODE >> {wildcards.number}.tries;"
-        " until grep -q 'Slurm has no room' log; do sleep 0.1; done;"
+        " until grep -q 'Slurm.s limits do not admit' log; do sleep 0.1; done;"
         " [ {wildcards.number} != 2 ] || [ $(wc -l < 2.tries) = 2 ] && touch {output}"
 
 rule refused:
@@ -119,7 +119,7 @@ def test_a_job_that_sbatch_got_no_answer_for_and_squeue_soon_forgot_runs_once(
     path = f"{squeue.parent}:{cluster.environment()['PATH']}"
     run, log = start(cluster, tmp_path, FROZEN, PATH=path, CONTROLLER=str(controller), SIGNAL=number)
     try:
-        wait_until(lambda: "Slurm did not say whether it has taken rule_job" in log.read_text(), "sbatch fails", 120)
+        wait_until(lambda: "Slurm did not confirm the submission of rule_job" in log.read_text(), "sbatch fails", 120)
     finally:
         if number == "STOP":  # the request waits at its door
             os.kill(controller, signal.SIGCONT)
@@ -173,7 +173,7 @@ def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -
 @pytest.mark.slow
 def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
     log = (many / "log").read_text()
-    assert len(tries(many, "refused")) == 1 and "It was refused, and is not tried again" in log
+    assert len(tries(many, "refused")) == 1 and "It was refused, and is not retried" in log
     assert "Trying to restart job" in log, "another one was"
 
 
@@ -181,7 +181,7 @@ def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
 @pytest.mark.slow
 def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
     log = (many / "log").read_text()
-    assert log.count("Slurm has no room for") == 1 and "AssocMaxSubmitJobLimit" in log
+    assert log.count("Slurm's limits do not admit") == 1 and "AssocMaxSubmitJobLimit" in log
 
 
 @pytest.mark.parametrize(
@@ -250,6 +250,6 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
 
     check_versions({of: f"{version}.7" for of, version in KNOWN_VERSIONS.items()}.__getitem__)
     monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
-    words = f"{name} is 99.0.1, but the executor for Slurm was written for .*: install envs"
+    words = f"{name} is 99.0.1, but the executor for Slurm supports .*: install envs"
     with pytest.raises(InputError, match=words):
         executor_host.register_executor(Slurm(), Path("results"), "")
