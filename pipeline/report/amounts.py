@@ -44,11 +44,11 @@ def format_mass(grams: float | None) -> str:
     """Return a mass of carbon dioxide equivalent in g, kg or t."""
     if grams is None:
         return "not computed"
-    unit = _fitting(grams, MASSES)
+    unit = _choose_unit(grams, MASSES)
     return f"{unit.told(grams)} {unit.name}"
 
 
-def _fitting(amount: float, units: tuple[EnergyUnit, ...]) -> EnergyUnit:
+def _choose_unit(amount: float, units: tuple[EnergyUnit, ...]) -> EnergyUnit:
     return next((unit for unit in units if amount >= unit.size), units[-1])
 
 
@@ -59,24 +59,24 @@ class Amount(NamedTuple):
     low: float
     high: float
 
-    def value_in(self, units: tuple[EnergyUnit, ...]) -> str:
+    def format_value(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount alone."""
-        unit = _fitting(self.value, units)
+        unit = _choose_unit(self.value, units)
         return f"{unit.told(self.value)} {unit.name}"
 
     def interval(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the interval in the amount's unit; nothing where it is narrower than the digits shown."""
-        unit = _fitting(self.value, units)
+        unit = _choose_unit(self.value, units)
         low, high = unit.told(self.low), unit.told(self.high)
         return "" if low == high == unit.told(self.value) else f"{low} to {high}"
 
     def text(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount with its interval: `3.30 kg (3.06 to 3.54)`."""
         interval = self.interval(units)
-        return self.value_in(units) + (f" ({interval})" if interval else "")
+        return self.format_value(units) + (f" ({interval})" if interval else "")
 
 
-def amount_of(figure: Figure, convert: Callable[[float], float]) -> Amount | None:
+def convert_energy(figure: Figure, convert: Callable[[float], float]) -> Amount | None:
     """Return what follows from an energy by a function of its joules; None where the energy is not known."""
     if not figure.is_known:
         return None

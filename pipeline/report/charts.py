@@ -20,10 +20,10 @@ from pipeline.core.records import Record
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
-LETTER = 8.5  # as wide is a digit of a tick, and as much is left for half the last one at the right
-BESIDE = 36  # the name of the axis, turned, and the space around it
-STYLES = 6  # lines that the style sheet tells apart by colour and dashes
-POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
+TICK_CHARACTER_WIDTH = 8.5  # as wide is a digit of a tick, and as much is left for half the last one at the right
+AXIS_NAME_WIDTH = 36  # the name of the axis, turned, and the space around it
+LINE_STYLES = 6  # lines that the style sheet tells apart by colour and dashes
+MAXIMUM_POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Series:
     band: list[tuple[float, float, float]] = field(default_factory=list)
 
 
-def thin_points(points: list[tuple[float, float]], limit: int = POINTS) -> list[tuple[float, float]]:
+def thin_points(points: list[tuple[float, float]], limit: int = MAXIMUM_POINTS) -> list[tuple[float, float]]:
     """Return at most `limit` points, each the mean of as many neighbours; the last point stays as it is."""
     if len(points) <= limit:
         return points
@@ -45,11 +45,11 @@ def thin_points(points: list[tuple[float, float]], limit: int = POINTS) -> list[
     return [*means, points[-1]]
 
 
-def round_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Return round numbers from `low` to `high`, about `wanted` of them."""
     if high <= low:
         return [low]
-    raw = (high - low) / wanted
+    raw = (high - low) / count
     base = 10.0 ** math.floor(math.log10(raw))
     step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
@@ -62,7 +62,7 @@ def format_ticks(values: list[float]) -> list[str]:
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def line_chart(
+def draw_line_chart(
     title: str,
     x_label: str,
     y_label: str,
@@ -72,15 +72,15 @@ def line_chart(
     gettext: Callable[[str], str] = str,
 ) -> Markup:
     """Return a line chart of the finite points of the series, or a sentence where there are none."""
-    drawn = [
+    lines = [
         Series(line.name, thin_points([point for point in line.points if all(map(math.isfinite, point))]), line.band)
         for line in series
     ]
-    drawn = [line for line in drawn if line.points]
-    if not drawn:
+    lines = [line for line in lines if line.points]
+    if not lines:
         return Markup('<p class="none">{}: {}.</p>').format(title, gettext("no values recorded"))
-    xs = [x for line in drawn for x, _ in line.points]
-    ys = [y for line in drawn for _, y in line.points] + [y for line in drawn for _, *ends in line.band for y in ends]
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points] + [y for line in lines for _, *ends in line.band for y in ends]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = (0.0 if from_zero else min(ys)), max(ys)
     margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
@@ -88,10 +88,10 @@ def line_chart(
     y_ticks, x_ticks = round_ticks(y_low, y_high), round_ticks(x_low, x_high, 6) if x_high > x_low else [x_low]
     x_high = x_high if x_high > x_low else x_low + 1
     y_texts, x_texts = format_ticks(y_ticks), format_ticks(x_ticks)
-    left = max(LEFT, BESIDE + LETTER * max(map(len, y_texts), default=0))
-    right = max(RIGHT, LETTER * len(x_texts[-1]) / 2 if x_texts else 0)
-    room = (WIDTH - left - right) / (LETTER * (max(map(len, x_texts), default=0) + 1))
-    every = math.ceil(len(x_texts) / max(room, 1))
+    left = max(LEFT, AXIS_NAME_WIDTH + TICK_CHARACTER_WIDTH * max(map(len, y_texts), default=0))
+    right = max(RIGHT, TICK_CHARACTER_WIDTH * len(x_texts[-1]) / 2 if x_texts else 0)
+    label_capacity = (WIDTH - left - right) / (TICK_CHARACTER_WIDTH * (max(map(len, x_texts), default=0) + 1))
+    every = math.ceil(len(x_texts) / max(label_capacity, 1))
 
     def place(x: float, y: float) -> tuple[str, str]:
         across = left + (x - x_low) / (x_high - x_low) * (WIDTH - left - right)
@@ -100,10 +100,10 @@ def line_chart(
 
     summary = "; ".join(
         f"{line.name}: {gettext('first')} {number(line.points[0][1])}, {gettext('last')} {number(line.points[-1][1])}"
-        for line in drawn
+        for line in lines
     )
-    told = f"{title}. {summary}"
-    parts = [element("title", told)]
+    description = f"{title}. {summary}"
+    parts = [element("title", description)]
     for value, text in zip(y_ticks, y_texts, strict=True):
         _, y = place(x_low, value)
         parts.append(element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))
@@ -114,17 +114,19 @@ def line_chart(
     parts.append(element("text", x_label, x=f"{(WIDTH + left) / 2:.1f}", y=HEIGHT - 6, text_anchor="middle"))
     turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
     parts.append(element("text", y_label, transform=turned, text_anchor="middle"))
-    for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False):
+    for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False):
         if len(line.band) > 1:
             edge = [place(x, low) for x, low, _ in line.band] + [place(x, high) for x, _, high in reversed(line.band)]
             parts.append(element("path", class_=f"band series-{index}", d=join_points(edge) + "Z"))
-        placed = [place(*point) for point in line.points]
-        parts.append(element("path", class_=f"line series-{index}", d=join_points(placed)))
-        if len(placed) <= 20:
-            parts += [element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in placed]
-    svg = element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=told)
-    keys = [(f"series-{index}", line.name) for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False)]
-    return figure(title, svg, Markup("{} {}").format(title, legend(keys) if len(drawn) > 1 else ""))
+        positions = [place(*point) for point in line.points]
+        parts.append(element("path", class_=f"line series-{index}", d=join_points(positions)))
+        if len(positions) <= 20:
+            parts += [element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in positions]
+    svg = element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=description)
+    keys = [
+        (f"series-{index}", line.name) for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False)
+    ]
+    return wrap_figure(title, svg, Markup("{} {}").format(title, draw_legend(keys) if len(lines) > 1 else ""))
 
 
 def join_points(points: Sequence[tuple[str, str]]) -> str:
@@ -132,18 +134,18 @@ def join_points(points: Sequence[tuple[str, str]]) -> str:
     return "M" + "L".join(f"{x} {y}" for x, y in points)
 
 
-def legend(keys: Sequence[tuple[str, str]]) -> Markup:
+def draw_legend(keys: Sequence[tuple[str, str]]) -> Markup:
     """Return the keys of a drawing, each of the class that it is drawn with and its name."""
     return Markup(" ").join(element("span", element("i", "", class_=kind), name, class_="key") for kind, name in keys)
 
 
-def figure(label: str, svg: Markup, caption: str) -> Markup:
+def wrap_figure(label: str, svg: Markup, caption: str) -> Markup:
     """Return a drawing that scrolls where the screen is narrow, with its caption below."""
     scroll = element("div", svg, class_="scroll", role="region", tabindex=0, aria_label=label)
     return element("figure", scroll, element("figcaption", caption))
 
 
-def bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
+def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
     """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values.
 
     `gettext` says a word in the language of the page.
@@ -159,34 +161,34 @@ def bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[st
 
 
 Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
-BOX, TALL, ACROSS, DOWN = 168, 38, 16, 24  # a box's width and height, and the space beside and below it
-BEND = 4  # half the width of the place that an arrow takes where it passes beside boxes
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, ROW_GAP = 168, 38, 16, 24  # a box's width and height, and the space beside and below it
+PASSING_WIDTH = 4  # half the width of the place that an arrow takes where it passes beside boxes
 SWEEPS = 4  # how often the rows are put in order, by the rows above and below them
-LETTERS = 22  # that fit in a box
+BOX_CHARACTERS = 22  # that fit in a box
 
 
-def step_edges(records: Sequence[Record]) -> dict[str, set[str]]:
+def find_step_edges(records: Sequence[Record]) -> dict[str, set[str]]:
     """Return which steps read what each step wrote, by the paths in the records; what is implied is left out."""
-    told = [(entry.path, record.step) for record in records for entry in record.outputs]
-    writers: dict[str, str] = dict(told)
-    found: dict[str, set[str]] = {record.step: set() for record in records}
+    writers_of_paths = [(entry.path, record.step) for record in records for entry in record.outputs]
+    writers: dict[str, str] = dict(writers_of_paths)
+    edges: dict[str, set[str]] = {record.step: set() for record in records}
     for record in records:
         reader: str = record.step
         for entry in record.inputs:
             writer = writers.get(entry.path, reader)
-            if writer != reader and reader not in found[writer] and not _reaches(found, reader, writer):
-                found[writer].add(reader)
+            if writer != reader and reader not in edges[writer] and not _is_reachable(edges, reader, writer):
+                edges[writer].add(reader)
     return {
         step: {
             reader
             for reader in readers
-            if not any(_reaches(found, other, reader) for other in readers if other != reader)
+            if not any(_is_reachable(edges, other, reader) for other in readers if other != reader)
         }
-        for step, readers in found.items()
+        for step, readers in edges.items()
     }
 
 
-def _reaches(graph: Edges, start: str, end: str) -> bool:
+def _is_reachable(graph: Edges, start: str, end: str) -> bool:
     """Return whether a way leads from a step to another; a step reaches itself."""
     seen, waiting = set(), [start]
     while waiting:
@@ -206,47 +208,47 @@ def arrange_rows(graph: Edges) -> list[list[str]]:
     """
     depth: dict[str, int] = {}
 
-    def deep(step: str) -> int:
+    def step_depth(step: str) -> int:
         if step not in depth:
-            depth[step] = max((deep(writer) + 1 for writer in graph if step in graph[writer]), default=0)
+            depth[step] = max((step_depth(writer) + 1 for writer in graph if step in graph[writer]), default=0)
         return depth[step]
 
-    found: list[list[str]] = [[] for _ in range(max(map(deep, sorted(graph)), default=-1) + 1)]
+    rows: list[list[str]] = [[] for _ in range(max(map(step_depth, sorted(graph)), default=-1) + 1)]
     for step in graph:
-        found[depth[step]].append(step)
+        rows[depth[step]].append(step)
     for writer, readers in graph.items():
         for reader in sorted(readers):
             for row in range(depth[writer] + 1, depth[reader]):
-                found[row].append(f"{writer}>{reader}")
-    return _ordered(found, graph)
+                rows[row].append(f"{writer}>{reader}")
+    return _reduce_crossings(rows, graph)
 
 
-def _ways(graph: Edges, found: Sequence[Sequence[str]]) -> list[list[str]]:
+def _edge_paths(graph: Edges, rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return each arrow as the places that it passes, from its writer to its reader."""
-    places = [{*row} for row in found]
+    row_places = [{*row} for row in rows]
     return [
-        [writer, *(f"{writer}>{reader}" for row in places if f"{writer}>{reader}" in row), reader]
+        [writer, *(f"{writer}>{reader}" for row in row_places if f"{writer}>{reader}" in row), reader]
         for writer, readers in graph.items()
         for reader in sorted(readers)
     ]
 
 
-def _ordered(found: list[list[str]], graph: Edges) -> list[list[str]]:
+def _reduce_crossings(rows: list[list[str]], graph: Edges) -> list[list[str]]:
     """Return the rows with each place near the mean of those that it is joined to, so that few arrows cross."""
     joined: dict[tuple[int, str], list[tuple[int, str]]] = {}
-    row_of = {step: index for index, row in enumerate(found) for step in row if step in graph}
-    for way in _ways(graph, found):
+    row_of = {step: index for index, row in enumerate(rows) for step in row if step in graph}
+    for way in _edge_paths(graph, rows):
         placed = [(row_of[way[0]] + index, place) for index, place in enumerate(way)]
         for above, below in pairwise(placed):
             joined.setdefault(above, []).append(below)
             joined.setdefault(below, []).append(above)
     for sweep in range(2 * SWEEPS):
         down = sweep % 2 == 0
-        order = range(1, len(found)) if down else range(len(found) - 2, -1, -1)
+        order = range(1, len(rows)) if down else range(len(rows) - 2, -1, -1)
         for index in order:
             other = index - 1 if down else index + 1
-            at = {name: place for place, name in enumerate(found[other])}
-            width = max(len(found[other]), 1)
+            at = {name: place for place, name in enumerate(rows[other])}
+            width = max(len(rows[other]), 1)
 
             def mean(
                 name: str, index: int = index, other: int = other, width: int = width, at: Mapping[str, int] = at
@@ -254,52 +256,63 @@ def _ordered(found: list[list[str]], graph: Edges) -> list[list[str]]:
                 near = [(at[place] + 0.5) / width for row, place in joined.get((index, name), []) if row == other]
                 return sum(near) / len(near) if near else 0.5
 
-            found[index].sort(key=mean)
-    return found
+            rows[index].sort(key=mean)
+    return rows
 
 
 def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str], label: str, caption: str) -> Markup:
     """Return the DAG as a figure, nothing where there is no record; `count_jobs` says a number of jobs in words."""
-    graph = step_edges(records)
+    graph = find_step_edges(records)
     if not graph:
         return Markup("")
     jobs = Counter(record.step for record in records)
-    found = arrange_rows(graph)
-    widths = [sum((BOX if name in graph else 2 * BEND) + ACROSS for name in row) - ACROSS for row in found]
-    width, height = max(widths) + 8, len(found) * (TALL + DOWN) - DOWN + 8
+    rows = arrange_rows(graph)
+    widths = [
+        sum((BOX_WIDTH if name in graph else 2 * PASSING_WIDTH) + BOX_GAP for name in row) - BOX_GAP for row in rows
+    ]
+    width, height = max(widths) + 8, len(rows) * (BOX_HEIGHT + ROW_GAP) - ROW_GAP + 8
     middle: dict[tuple[int, str], float] = {}
-    top = {step: 4 + index * (TALL + DOWN) for index, row in enumerate(found) for step in row if step in graph}
-    for index, row in enumerate(found):
+    top = {step: 4 + index * (BOX_HEIGHT + ROW_GAP) for index, row in enumerate(rows) for step in row if step in graph}
+    for index, row in enumerate(rows):
         x = (width - widths[index]) / 2
         for name in row:
-            wide = BOX if name in graph else 2 * BEND
+            wide = BOX_WIDTH if name in graph else 2 * PASSING_WIDTH
             middle[index, name] = x + wide / 2
-            x += wide + ACROSS
+            x += wide + BOX_GAP
     parts = []
-    for way in _ways(graph, found):
-        first = top[way[0]] // (TALL + DOWN)
+    for way in _edge_paths(graph, rows):
+        first = top[way[0]] // (BOX_HEIGHT + ROW_GAP)
         xs = [middle[first + index, place] for index, place in enumerate(way)]
         path = ""
         for index, (start, end) in enumerate(pairwise(xs)):
-            y = top[way[0]] + TALL + index * (TALL + DOWN)
-            path += f"M{start:.1f} {y}C{start:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN / 2} {end:.1f} {y + DOWN}"
-            path += f"V{y + DOWN + TALL}" if index < len(xs) - 2 else ""
+            y = top[way[0]] + BOX_HEIGHT + index * (BOX_HEIGHT + ROW_GAP)
+            path += (
+                f"M{start:.1f} {y}C{start:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP}"
+            )
+            path += f"V{y + ROW_GAP + BOX_HEIGHT}" if index < len(xs) - 2 else ""
         parts.append(element("path", class_="arrow", d=path))
         parts.append(element("path", class_="head", d=f"M{xs[-1]:.1f} {top[way[-1]]}l-4 -6h8z"))
     for step, y in top.items():
-        x = middle[y // (TALL + DOWN), step]
-        name, count = shorten(step, LETTERS), count_jobs(jobs[step])
-        parts.append(element("rect", class_="box", x=f"{x - BOX / 2:.1f}", y=y, width=BOX, height=TALL, rx=4))
+        x = middle[y // (BOX_HEIGHT + ROW_GAP), step]
+        name, count = shorten(step, BOX_CHARACTERS), count_jobs(jobs[step])
+        parts.append(
+            element("rect", class_="box", x=f"{x - BOX_WIDTH / 2:.1f}", y=y, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
+        )
         parts.append(element("text", name, class_="name", x=f"{x:.1f}", y=y + 16, text_anchor="middle"))
         parts.append(element("text", count, x=f"{x:.1f}", y=y + 31, text_anchor="middle"))
-    box, told = {"viewBox": f"0 0 {width:.0f} {height}", "width": f"{width:.0f}"}, _in_words(graph, jobs, label)
-    return figure(label, element("svg", *parts, class_="chart dag", **box, role="img", aria_label=told), caption)
+    box, description = (
+        {"viewBox": f"0 0 {width:.0f} {height}", "width": f"{width:.0f}"},
+        _describe_graph(graph, jobs, label),
+    )
+    return wrap_figure(
+        label, element("svg", *parts, class_="chart dag", **box, role="img", aria_label=description), caption
+    )
 
 
-def _in_words(graph: Edges, jobs: Mapping[str, int], label: str) -> str:
+def _describe_graph(graph: Edges, jobs: Mapping[str, int], label: str) -> str:
     """Return the drawing as a person hears it: each step, its number of jobs, and who reads what it wrote."""
-    told = [
+    descriptions = [
         f"{step} ({jobs[step]:,})" + (f" → {', '.join(sorted(readers))}" if readers else "")
         for step, readers in graph.items()
     ]
-    return f"{label}. {'; '.join(told)}"
+    return f"{label}. {'; '.join(descriptions)}"

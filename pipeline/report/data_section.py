@@ -11,27 +11,27 @@ from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 
 
-def sources(material: RunReader) -> list[Json]:
+def summarize_sources(reader: RunReader) -> list[Json]:
     """Return one row per source: its licence and rights from the manifest, its documents from the statistics."""
     rows = []
-    for manifest in material.manifests:
+    for manifest in reader.manifests:
         source = manifest.content["source"]
         name = source.get("name", manifest.name)
         corpora = [
             (statistics.content["corpus"], statistics.content["sources"][name])
-            for statistics in material.statistics
+            for statistics in reader.statistics
             if name in statistics.content["sources"]
         ]
-        fingerprints = material.records_of("sources.fingerprint", source=name)
+        fingerprints = reader.records_of("sources.fingerprint", source=name)
         rows.append(
             {
                 "name": name,
                 "source": source,
                 "rights": source.get("rights") or {},
                 "license": format_licenses(
-                    str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
+                    str(source.get("license") or ""), _count_licenses(corpora), source.get("license_key")
                 ),
-                "own_licenses": sorted(_licenses(corpora)) if source.get("license_key") else [],
+                "own_licenses": sorted(_count_licenses(corpora)) if source.get("license_key") else [],
                 "manifest": manifest,
                 "corpora": corpora,
                 "is_used": any(part["documents_out"] for _, part in corpora),
@@ -41,13 +41,13 @@ def sources(material: RunReader) -> list[Json]:
     return rows
 
 
-def languages(material: RunReader, settings: PageSettings) -> list[str]:
+def list_languages(reader: RunReader, settings: PageSettings) -> list[str]:
     """Return the languages of the documents of the corpora that models are trained on, or of all where none is."""
-    read = {settings.corpora[metrics.name] for metrics in material.metrics if metrics.name in settings.corpora}
+    read = {settings.corpora[metrics.name] for metrics in reader.metrics if metrics.name in settings.corpora}
     return sorted(
         {
             language
-            for statistics in material.statistics
+            for statistics in reader.statistics
             if not read or statistics.content["corpus"] in read
             for language, counted in (statistics.content.get("languages") or {}).items()
             if counted["documents"]
@@ -55,7 +55,7 @@ def languages(material: RunReader, settings: PageSettings) -> list[str]:
     )
 
 
-def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
+def _count_licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
     """Return the documents of a source by licence; of several corpora, the one that used most of a licence counts."""
     documents: dict[str, int] = {}
     for _, part in corpora:
@@ -64,17 +64,17 @@ def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
     return documents
 
 
-def licenses_of_sources(material: RunReader) -> dict[str, str]:
+def source_licenses(reader: RunReader) -> dict[str, str]:
     """Return the licence of each source whose documents state none of their own."""
-    described = (manifest.content["source"] | {"name": manifest.name} for manifest in material.manifests)
+    described = (manifest.content["source"] | {"name": manifest.name} for manifest in reader.manifests)
     return {one["name"]: str(one.get("license") or "") for one in described if not one.get("license_key")}
 
 
-def tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Json]:
+def count_tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Json]:
     """Return documents and tokens by licence: the index counts those under the licence of their source together.
 
     Args:
-        licenses: as `licenses_of_sources` returns them.
+        licenses: as `source_licenses` returns them.
     """
     counted: dict[str, Json] = {name: dict(part) for name, part in (index.get("licenses") or {}).items()}
     if counted.pop(SOURCE_LICENSE, None):
@@ -85,7 +85,7 @@ def tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Jso
     return counted
 
 
-def compare_tokenizers(material: RunReader) -> list[Json]:
+def compare_tokenizers(reader: RunReader) -> list[Json]:
     """Return a row for each tokenizer, by name.
 
     Its corpus in tokens is estimated from the bytes per token of each language, with two more for the ends of each
@@ -93,8 +93,8 @@ def compare_tokenizers(material: RunReader) -> list[Json]:
     their width.
     """
     rows = []
-    for fertility in sorted(material.fertility, key=lambda artefact: artefact.name):
-        record = next(iter(material.records_of("tokenizer.train", tokenizer=fertility.name)), None)
+    for fertility in sorted(reader.fertility, key=lambda artefact: artefact.name):
+        record = next(iter(reader.records_of("tokenizer.train", tokenizer=fertility.name)), None)
         content, settings = fertility.content, record.settings if record else {}
         ratios = [one["bytes_per_token"] for one in content["languages"].values() if one["bytes_per_token"]]
         rows.append(
@@ -102,20 +102,20 @@ def compare_tokenizers(material: RunReader) -> list[Json]:
                 "name": fertility.name,
                 "link": fertility.link,
                 "settings": settings,
-                "sample": _sample(record),
+                "sample": _tokenizer_sample(record),
                 "record": record,
                 "taken_over": bool(record and record.taken_over_from),
                 **{key: content.get(key) for key in ("vocabulary_size", "renyi_efficiency", "parallel")},
                 "languages": sorted(content["languages"].items()),
                 "spread": max(ratios) / min(ratios) if len(ratios) > 1 else None,
-                **_corpus_tokens(material, fertility, record),
-                "embeddings": _embeddings(material, content["vocabulary_size"]),
+                **_count_corpus_tokens(reader, fertility, record),
+                "embeddings": _embedding_sizes(reader, content["vocabulary_size"]),
             }
         )
     return rows
 
 
-def _sample(record: Record | None) -> Json | None:
+def _tokenizer_sample(record: Record | None) -> Json | None:
     """Return what a tokenizer was trained on; None where the record does not tell."""
     counts = record.counts if record else {}
     return (
@@ -123,31 +123,31 @@ def _sample(record: Record | None) -> Json | None:
     )
 
 
-def _corpus_tokens(material: RunReader, fertility: Artefact, record: Record | None) -> Json:
+def _count_corpus_tokens(reader: RunReader, fertility: Artefact, record: Record | None) -> Json:
     """Return the tokens of the tokenizer's corpus as estimated and as counted; None where that is not known."""
     inputs = record.inputs if record else ()
     read = {entry.path.split("/")[1] for entry in inputs if entry.name == "documents"}
     languages: Json = next(
-        (one.content["languages"] for one in material.statistics if {one.content["corpus"]} == read), {}
+        (one.content["languages"] for one in reader.statistics if {one.content["corpus"]} == read), {}
     )
     ratios = {name: one["bytes_per_token"] for name, one in fertility.content["languages"].items()}
     known = bool(languages) and all(ratios.get(name) for name in languages)
-    each = [part["bytes"] / ratios[name] + 2 * part["documents"] for name, part in languages.items() if known]
-    made = [
+    token_counts = [part["bytes"] / ratios[name] + 2 * part["documents"] for name, part in languages.items() if known]
+    token_sets = [
         index.content
-        for index in material.indexes
+        for index in reader.indexes
         if index.content.get("tokenizer_sha256") == fertility.content["tokenizer_sha256"]
         and sum(part["documents"] for part in languages.values())
         == sum(index.content[split]["documents"] for split in ("train", "validation"))
     ]
-    counted = sum(made[0][split]["tokens"] for split in ("train", "validation")) if made else None
-    return {"estimated_tokens": round(sum(each)) if known else None, "counted_tokens": counted}
+    counted = sum(token_sets[0][split]["tokens"] for split in ("train", "validation")) if token_sets else None
+    return {"estimated_tokens": round(sum(token_counts)) if known else None, "counted_tokens": counted}
 
 
-def _embeddings(material: RunReader, vocabulary_size: int) -> list[tuple[str, int]]:
+def _embedding_sizes(reader: RunReader, vocabulary_size: int) -> list[tuple[str, int]]:
     """Return the parameters of embedding and output for each shape of the run's models, with the models' names."""
     shapes: dict[tuple[int, bool], dict[str, None]] = {}
-    for segment in material.segments():
+    for segment in reader.segments():
         architecture = segment.settings.get("architecture", {})
         if "width" in architecture:
             shape = (architecture["width"], architecture.get("tie_embeddings", False))
@@ -157,7 +157,7 @@ def _embeddings(material: RunReader, vocabulary_size: int) -> list[tuple[str, in
     ]
 
 
-def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
+def summarize_corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
     """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps.
 
     Items of suites that the decontamination does not know stand in it, after those whose documents were removed.
@@ -180,12 +180,12 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
             for name, part in sorted(content["sources"].items())
             for row in part.get("quarantined", [])
         ],
-        "identified": _identified(content),
-        "quality": _quality(content),
+        "identified": _identified_languages(content),
+        "quality": _quality_rows(content),
         "scores": [
-            (name, score, told)
+            (name, score, score_counts)
             for name, part in sorted(content["sources"].items())
-            for score, told in sorted(part.get("scores", {}).items(), reverse=True)
+            for score, score_counts in sorted(part.get("scores", {}).items(), reverse=True)
         ],
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
@@ -197,37 +197,37 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
     }
 
 
-def _identified(content: Json) -> Json | None:
+def _identified_languages(content: Json) -> Json | None:
     """Return what the language model said of the documents that came to it, the most bytes first, and what is left."""
-    told = content.get("identified")
-    if told is None:
+    identified = content.get("identified")
+    if identified is None:
         return None
     left = content.get("languages") or {}
     rows = [
         {"language": code, **sizes, "left": left.get(code, {}).get("documents", 0)}
-        for code, sizes in told["languages"].items()
+        for code, sizes in identified["languages"].items()
     ]
     ordered = sorted(rows, key=lambda row: (-row["bytes"], row["language"]))
-    return {**told, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
+    return {**identified, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
 
 
-def _quality(content: Json) -> list[Json]:
+def _quality_rows(content: Json) -> list[Json]:
     """Return what a classifier and what is trivial are worth, on texts of its files and of others, by language."""
     languages = content["quality"]["languages"] if "quality" in content else {}
     return [
-        {"language": code, "place": place, "method": method, "texts": told[place], **figures}
-        for code, told in sorted(languages.items())
+        {"language": code, "place": place, "method": method, "texts": results[place], **figures}
+        for code, results in sorted(languages.items())
         for place in ("held_out", "other_files")
-        if told[place] is not None
-        for method, figures in told[place]["methods"].items()
+        if results[place] is not None
+        for method, figures in results[place]["methods"].items()
     ]
 
 
-def removed(material: RunReader, *reasons: str) -> list[tuple[str, str, int]]:
+def list_removals(reader: RunReader, *reasons: str) -> list[tuple[str, str, int]]:
     """Return (corpus, step and reason, documents) of every step that removed documents for one of the reasons."""
     return [
         (statistics.content["corpus"], f"{step['stage']}: {reason}", count)
-        for statistics in material.statistics
+        for statistics in reader.statistics
         for step in statistics.content["totals"]["stages"]
         for reason in reasons
         if (count := step["removed"].get(reason))

@@ -31,69 +31,71 @@ from pipeline.energy.energy_accounting import (
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
 from pipeline.report.amounts import format_period
-from pipeline.report.run_reader import UNCOUNTED, Json, RunReader, standing_attempts
+from pipeline.report.run_reader import UNCOUNTED_STAGES, Json, RunReader, valid_attempts
 from pipeline.report.settings import PageSettings
 
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
-def list_job_uses(material: RunReader, run: str) -> tuple[list[JobUse], list[str]]:
+def list_job_uses(reader: RunReader, run: str) -> tuple[list[JobUse], list[str]]:
     """Return what the account is told of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
     that counts: a report that is made again, later, tells the same.
     """
     problems: list[str] = []
-    readings = read_job_uses(material.readings, problems)
-    standing = standing_attempts(material)
-    found = []
-    for attempt in material.attempts:
+    readings = read_job_uses(reader.readings, problems)
+    valid = valid_attempts(reader)
+    uses = []
+    for attempt in reader.attempts:
         name = attempt.name
         job = (attempt.slurm or {}).get("slurm_job_id")
-        stands = f"{attempt.name}.json" in standing
-        found.append(
+        is_valid = f"{attempt.name}.json" in valid
+        uses.append(
             JobUse(
                 name=name,
                 step=attempt.step,
                 instance=attempt.instance,
-                fate="finished" if stands else "lost",
+                fate="finished" if is_valid else "lost",
                 slurm_job=None if job is None else str(job),
                 intervals=readings.pop(name, []),
                 snakemake=attempt.snakemake,
-                last_seen=None if stands else unix_seconds(attempt.last_seen),
+                last_seen=None if is_valid else unix_seconds(attempt.last_seen),
             )
         )
-    last = max((line.ended for job in found for line in job.intervals), default=0.0)
+    last = max((line.ended for job in uses for line in job.intervals), default=0.0)
     for name, intervals in sorted(readings.items()):
         if name.startswith(f"{SNAKEMAKE}."):
             # Of Slurm, where Snakemake itself runs in one, and the name of the run.
             allocation, of_run = (*name.split(".", 4)[3:], "", run)[:2]
             counted = [line for line in intervals if line.ended <= last]
             if of_run == run and counted:
-                found.append(JobUse(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, counted))
+                uses.append(JobUse(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, counted))
             elif of_run != run:
                 problems.append(f"The readings of {name} are of the run {of_run}, not of this one, and are left out.")
-        elif not name.startswith(UNCOUNTED):
+        elif not name.startswith(UNCOUNTED_STAGES):
             problems.append(f"The readings of {name} belong to no attempt and are not in the account.")
-    return found, problems
+    return uses, problems
 
 
 def empty_account(jobs: Sequence[JobUse]) -> Json:
     """Return an account in which no meter and no model gave a reading."""
     nothing = Figure().model_dump(mode="json")
-    told = {job.name: {**nothing, "step": job.step, "instance": job.instance, "fate": job.fate} for job in jobs}
+    jobs_by_name = {job.name: {**nothing, "step": job.step, "instance": job.instance, "fate": job.fate} for job in jobs}
     sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), nothing)
-    return {**sums, "steps": {}, "jobs": told, "components": {}, "nodes": {}}
+    return {**sums, "steps": {}, "jobs": jobs_by_name, "components": {}, "nodes": {}}
 
 
-def _models(material: RunReader, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]) -> dict[str, PowerModel]:
+def _node_power_models(
+    reader: RunReader, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]
+) -> dict[str, PowerModel]:
     """Return the power model of each node: that of the partition of an attempt that was on it, else the wide one."""
-    partitions = {attempt.name: (attempt.slurm or {}).get("slurm_job_partition") for attempt in material.attempts}
-    found = dict.fromkeys((book.node for book in material.books), GENERIC)
+    partitions = {attempt.name: (attempt.slurm or {}).get("slurm_job_partition") for attempt in reader.attempts}
+    models = dict.fromkeys((book.node for book in reader.external_readings), GENERIC)
     for job in jobs:
         for node in {interval.node for interval in job.intervals}:
-            found[node] = power.get(str(partitions.get(job.name)), found.get(node, GENERIC))
-    return found
+            models[node] = power.get(str(partitions.get(job.name)), models.get(node, GENERIC))
+    return models
 
 
 def unix_seconds(moment: str) -> float:
@@ -101,96 +103,112 @@ def unix_seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def training_joules(material: RunReader, made: RunAttribution) -> dict[str, dict[int, float]]:
+def compute_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[str, dict[int, float]]:
     """Return the joules of each training step of each model, on all nodes, by the time in which it was done.
 
     A step whose line of the metrics does not say when it ended and how long it took, or in whose time the meters of its
     attempts were silent, has none.
     """
-    found = {}
-    for metrics in material.metrics:
-        segments = material.segments(model=metrics.name)
+    joules_by_model = {}
+    for metrics in reader.metrics:
+        segments = reader.segments(model=metrics.name)
         attempts = {(record.computed_by or "").removesuffix(".json") for record in segments}
         attempts |= {
-            job.name for job in made.jobs if job.fate == "lost" and is_segment_of(metrics.name, job.step, job.instance)
+            job.name
+            for job in attribution.jobs
+            if job.fate == "lost" and is_segment_of(metrics.name, job.step, job.instance)
         }
         lines = [line for line in metrics.lines if line.get("ended_unix_seconds") and line.get("seconds")]
         ended, seconds = (np.array([line[key] for line in lines], float) for key in ("ended_unix_seconds", "seconds"))
-        joules = made.joules_between(attempts, ended - seconds, ended)
-        found[metrics.name] = {
-            int(line["step"]): round(float(some), 6) for line, some in zip(lines, joules, strict=True) if some == some
+        joules = attribution.joules_between(attempts, ended - seconds, ended)
+        joules_by_model[metrics.name] = {
+            int(line["step"]): round(float(amount), 6)
+            for line, amount in zip(lines, joules, strict=True)
+            if amount == amount
         }
-    return found
+    return joules_by_model
 
 
-def _account(
+def _compute_accounting(
     jobs: Sequence[JobUse],
-    books: Sequence[ExternalReading],
+    external_readings: Sequence[ExternalReading],
     models: Mapping[str, PowerModel],
-    material: RunReader,
+    reader: RunReader,
     series: IntensitySeries | None,
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
-    made = attribute_run(jobs, books, models)
-    used = series and series.used(made.joules_in_stretches(series.moments))
-    return {**made.as_json(), "training": training_joules(material, made), "intensity": used and used.model_dump()}
+    attribution = attribute_run(jobs, external_readings, models)
+    used = series and series.used(attribution.joules_in_stretches(series.moments))
+    return {
+        **attribution.as_json(),
+        "training": compute_step_joules(reader, attribution),
+        "intensity": used and used.model_dump(),
+    }
 
 
-def _series(settings: PageSettings, tables: Sequence[Path], problems: list[str]) -> IntensitySeries | None:
+def _load_intensity(settings: PageSettings, tables: Sequence[Path], problems: list[str]) -> IntensitySeries | None:
     """Return the grid's intensity over time; None where none is configured or it cannot be read, which is a problem."""
     configured = settings.carbon_intensity_series
     if configured is None:
         return None
     try:
         # A table that came after the report was planned is none of its inputs: the next start reads it.
-        found = [read_intensity_series(configured, path) for path in tables]
+        loaded = [read_intensity_series(configured, path) for path in tables]
     except InputError as error:
         problems.append(f"The grid's carbon intensity over time is not known: {error}")
         return None
-    if not found:
+    if not loaded:
         problems.append(
             f"The grid's carbon intensity over time is not known: there is no file {configured.path} yet: put it there "
             "and start again, which makes the report alone"
         )
         return None
-    problems += found[0].problems
-    return found[0]
+    problems += loaded[0].problems
+    return loaded[0]
 
 
-def _gaps(account: EnergyAccounting) -> list[str]:
+def _report_intensity_gaps(account: EnergyAccounting) -> list[str]:
     """Return a sentence where the grid's intensity has gaps in the time of the run."""
-    of = account.intensity
-    gaps = [stretch for stretch in of.stretches if stretch.grams_per_kwh is None] if of else []
-    if not of or not gaps:
+    intensity = account.intensity
+    gaps = [stretch for stretch in intensity.stretches if stretch.grams_per_kwh is None] if intensity else []
+    if not intensity or not gaps:
         return []
     more = f", and {len(gaps) - 1:,} more" if len(gaps) > 1 else ""
     return [
-        f"{of.name} has a gap while the run used electricity, {format_period(gaps[0].started, gaps[0].ended)}{more}: "
+        f"{intensity.name} has a gap while the run used electricity, "
+        f"{format_period(gaps[0].started, gaps[0].ended)}{more}: "
         "complete it and start again, which makes the report alone"
     ]
 
 
-def account_run_energy(material: RunReader, settings: PageSettings, carbon_intensity: Sequence[Path] = ()) -> Json:
+def account_run_energy(reader: RunReader, settings: PageSettings, carbon_intensity: Sequence[Path] = ()) -> Json:
     """Return the account of the run's energy as JSON, with its problems in sentences.
 
     What is broken loses its own part alone. Where no account can be made, all is unknown and the reason is a problem,
     so that the rest of the report is made.
     """
-    jobs, problems = list_job_uses(material, settings.run)
-    problems += material.books.problems
-    series = _series(settings, carbon_intensity, problems)
+    jobs, problems = list_job_uses(reader, settings.run)
+    problems += reader.external_readings.problems
+    series = _load_intensity(settings, carbon_intensity, problems)
     try:
-        made = _account(jobs, material.books, _models(material, jobs, settings.power), material, series)
-        told = validate_accounting(made, "What was summed up")
+        content = _compute_accounting(
+            jobs, reader.external_readings, _node_power_models(reader, jobs, settings.power), reader, series
+        )
+        validated = validate_accounting(content, "What was summed up")
     except (InputError, ValueError, ArithmeticError) as error:
         problems.append(f"No account of the energy could be made: {error}")
-        made = empty_account(jobs)
-        told = validate_accounting(made, "What was summed up")
-    silent = Counter(job.step for job in jobs if not told.of_attempt(job.name).is_known)
+        content = empty_account(jobs)
+        validated = validate_accounting(content, "What was summed up")
+    silent = Counter(job.step for job in jobs if not validated.of_attempt(job.name).is_known)
     if silent:
         steps = ", ".join(f"{step} {count:,}" for step, count in sorted(silent.items()))
         problems.append(f"Attempts without any reading, whose energy is not in the sums: {steps}.")
-    return {**made, "problems": [anonymous(problem) for problem in (*told.problems, *problems, *_gaps(told))]}
+    return {
+        **content,
+        "problems": [
+            anonymous(problem) for problem in (*validated.problems, *problems, *_report_intensity_gaps(validated))
+        ],
+    }
 
 
 FORECAST_METER = "forecast, estimated: calibration runs"
@@ -243,36 +261,36 @@ class ForecastRow:
     @property
     def energy(self) -> Figure:
         """The energy that was foreseen, in joules; estimated."""
-        told = self.foreseen
+        forecast = self.foreseen
         return Figure(
-            joules=told.joules or 0.0,
-            low_joules=told.low_joules or 0.0,
-            high_joules=told.high_joules or 0.0,
-            estimated_joules=told.joules or 0.0,
+            joules=forecast.joules or 0.0,
+            low_joules=forecast.low_joules or 0.0,
+            high_joules=forecast.high_joules or 0.0,
+            estimated_joules=forecast.joules or 0.0,
             meters=(FORECAST_METER,),
         )
 
     @property
     def time(self) -> tuple[float, float, float] | None:
         """The seconds that were foreseen, with the ends of their interval."""
-        told = self.foreseen
-        if told.seconds is None or told.low_seconds is None or told.high_seconds is None:
+        forecast = self.foreseen
+        if forecast.seconds is None or forecast.low_seconds is None or forecast.high_seconds is None:
             return None
-        return told.seconds, told.low_seconds, told.high_seconds
+        return forecast.seconds, forecast.low_seconds, forecast.high_seconds
 
     @property
     def energy_verdict(self) -> str:
         """Return whether the interval of the energy holds what came out."""
         if self.refused or not self.figure.is_known:
             return "–"
-        return _verdict(self.energy.low_joules, self.figure.joules, self.energy.high_joules)
+        return _compare_with_interval(self.energy.low_joules, self.figure.joules, self.energy.high_joules)
 
     @property
     def time_verdict(self) -> str:
         """Return whether the interval of the time holds what came out."""
         if self.refused or self.time is None or self.seconds is None:
             return "–"
-        return _verdict(self.time[1], self.seconds, self.time[2])
+        return _compare_with_interval(self.time[1], self.seconds, self.time[2])
 
 
 @dataclass(frozen=True)
@@ -286,17 +304,17 @@ class ForecastComparison:
     chain: ForecastRow | None
 
 
-def _verdict(low: float, value: float, high: float) -> str:
+def _compare_with_interval(low: float, value: float, high: float) -> str:
     return "✓ inside" if low <= value <= high else "✗ below" if value < low else "✗ above"
 
 
-def compare_forecast(material: RunReader, account: EnergyAccounting) -> ForecastComparison | None:
+def compare_forecast(reader: RunReader, account: EnergyAccounting) -> ForecastComparison | None:
     """Return the forecast beside what came out; None where the plan had none.
 
     Raises:
         InputError: the plan's forecast is broken.
     """
-    content = material.plan.content.get("forecast")
+    content = reader.plan.content.get("forecast")
     if content is None:
         return None
     try:
@@ -305,8 +323,8 @@ def compare_forecast(material: RunReader, account: EnergyAccounting) -> Forecast
         problem = error.errors()[0]
         field = ".".join(map(str, ("forecast", *problem["loc"])))
         raise InputError(f"{layout.PLAN}: the field {field}: {problem['msg']}: delete it, to plan again") from None
-    took = {attempt.name: attempt.wall_seconds for attempt in material.attempts}
-    rows = [_row(step, foreseen, account, took) for step, foreseen in plan.steps.items()]
+    seconds_by_attempt = {attempt.name: attempt.wall_seconds for attempt in reader.attempts}
+    rows = [_forecast_row(step, foreseen, account, seconds_by_attempt) for step, foreseen in plan.steps.items()]
     chain = None
     if plan.chain.refused is None:
         known = all(row.figure.is_known for row in rows)  # a part of the sum is not the sum
@@ -320,9 +338,11 @@ def compare_forecast(material: RunReader, account: EnergyAccounting) -> Forecast
     return ForecastComparison(plan.scope, plan.calibration, plan.notes, rows, chain)
 
 
-def _row(step: str, foreseen: StepForecast, account: EnergyAccounting, took: dict[str, float]) -> ForecastRow:
+def _forecast_row(
+    step: str, foreseen: StepForecast, account: EnergyAccounting, seconds_by_attempt: dict[str, float]
+) -> ForecastRow:
     jobs = {name: job for name, job in account.jobs.items() if job.step == step and job.fate == "finished"}
-    seconds = [value for name in jobs if (value := took.get(name)) is not None]
+    seconds = [value for name in jobs if (value := seconds_by_attempt.get(name)) is not None]
     known = all(job.is_known for job in jobs.values())
     return ForecastRow(
         step,

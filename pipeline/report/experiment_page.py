@@ -15,7 +15,7 @@ from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.item_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
-from pipeline.report.charts import STYLES, Series, line_chart
+from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
 FINISHED, NOT_RUN = "finished", "not run"
@@ -23,29 +23,29 @@ SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Trainin
 """What tells the best where no metric is named."""
 NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
-TIE = 1e-5
+TIE_TOLERANCE = 1e-5
 """As near as sums in another order come: micro-batches and strategies tell no best score by it."""
 
 
-def experiment(
-    material: RunReader, name: str, page: ExperimentPage, account: EnergyAccounting, gettext: Callable[[str], str]
+def summarize_experiment(
+    reader: RunReader, name: str, page: ExperimentPage, account: EnergyAccounting, gettext: Callable[[str], str]
 ) -> Json:
     """Return what the page of an experiment shows, from records, metrics, answers and the account.
 
     Raises:
         InputError: a file of answers is no table of items.
     """
-    cells = [_cell(material, cell, page, account) for cell in page.cells]
+    cells = [_summarize_cell(reader, cell, page, account) for cell in page.cells]
     combinations: list[Json] = []
     for cell in cells:
         if not combinations or combinations[-1]["values"] != cell["values"]:
             label = name_combination(cell["values"]) or page.base
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
-    rows = _comparisons(material, combinations, page)
+    rows = _compare_combinations(reader, combinations, page)
     loss = "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
     key = "score" if page.metrics or page.texts_differ else loss
-    _best(combinations, key, page.alpha)
+    _rank_combinations(combinations, key, page.alpha)
     return {
         "name": name,
         "page": page,
@@ -56,32 +56,32 @@ def experiment(
         "one_seed": sorted({row["label"] for row in rows if len(row["seeds"]) == 1}),
         "to": name_combination(page.to) or page.base,
         "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
-        "charts": _curves(combinations, gettext),
-        "figures": figure_charts(cells, gettext),
+        "charts": _draw_loss_curves(combinations, gettext),
+        "figures": draw_figure_charts(cells, gettext),
         "score": page.metrics[0] if page.metrics else gettext(NO_SCORE if page.texts_differ else SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
     }
 
 
-def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
+def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
-    records = material.segments(model=cell.name)
+    records = reader.segments(model=cell.name)
     counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
-    metrics = next((one for one in material.metrics if one.name == cell.name), None)
+    metrics = next((one for one in reader.metrics if one.name == cell.name), None)
     steps = metrics.lines if metrics else []
-    results = [one for one in material.evaluation if one.content["model"] == cell.name]
+    results = [one for one in reader.evaluation if one.content["model"] == cell.name]
 
-    def last(key: str) -> Any:
+    def last_value(key: str) -> Any:
         return next((line[key] for line in reversed(steps) if line.get(key) is not None), None)
 
-    def middle(key: str) -> float | None:
-        found = [line[key] for line in steps if line.get(key) is not None]
-        return median(found) if found else None
+    def median_value(key: str) -> float | None:
+        values = [line[key] for line in steps if line.get(key) is not None]
+        return median(values) if values else None
 
     outcome = NOT_RUN if cell.refused else ended["status"] if ended else FINISHED
-    speed, processes = middle("tokens_per_second"), counts[-1].get("world_size") if counts else None
+    speed, processes = median_value("tokens_per_second"), counts[-1].get("world_size") if counts else None
     joules = account.training.get(cell.name, {}).values()
     return {
         "name": cell.name,
@@ -91,22 +91,22 @@ def _cell(material: RunReader, cell: Cell, page: ExperimentPage, account: Energy
         "outcome": outcome,
         "reason": cell.refused or (ended["reason"] if ended else None),
         "link": metrics.link if metrics else None,
-        "steps": last("step") or 0,
-        "tokens_seen": last("tokens_seen") or 0,
+        "steps": last_value("step") or 0,
+        "tokens_seen": last_value("tokens_seen") or 0,
         "lines": steps,
-        "loss": last("loss"),
-        "validation_loss": last("validation_loss"),
-        "score": _score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
+        "loss": last_value("loss"),
+        "validation_loss": last_value("validation_loss"),
+        "score": _find_deciding_score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
         "tokens_per_second": speed,
         "tokens_per_second_per_device": speed / processes if speed and processes else None,
-        "model_flops_utilization": middle("model_flops_utilization"),
+        "model_flops_utilization": median_value("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
         "energy": sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in records}.values()),
     }
 
 
-def _score(tasks: list[Json], page: ExperimentPage) -> Json | None:
+def _find_deciding_score(tasks: list[Json], page: ExperimentPage) -> Json | None:
     """Return the row of the metric that tells the best, which is the first that is named."""
     return next((task for task in tasks if page.metrics[:1] == [f"{task['task']}/{task['metric']}"]), None)
 
@@ -126,26 +126,26 @@ def _merit(cell: Json, key: str, axis: str) -> float | None:
     return value if value is None or higher_is_better else -value
 
 
-def _as_good(one_S: list[float], best_S: list[float], level: float) -> bool:
+def _is_tied(merits_S: list[float], best_merits_S: list[float], level: float) -> bool:
     """Return whether merits over seeds are not told apart from the best ones, by a t-test at a level.
 
     Welch's (Biometrika 34, 1947); where one side is of one seed, Student's with the scatter of the other; of single
     seeds rounding alone counts.
     """
-    if math.isclose(fmean(one_S), fmean(best_S), rel_tol=TIE):
+    if math.isclose(fmean(merits_S), fmean(best_merits_S), rel_tol=TIE_TOLERANCE):
         return True
-    spreads = [stdev(merits) if len(merits) > 1 else 0.0 for merits in (one_S, best_S)]
-    if not any(spreads):
+    deviations = [stdev(merits) if len(merits) > 1 else 0.0 for merits in (merits_S, best_merits_S)]
+    if not any(deviations):
         return False
-    told = ttest_ind_from_stats(
-        *(fmean(one_S), spreads[0], len(one_S)),
-        *(fmean(best_S), spreads[1], len(best_S)),
-        equal_var=min(len(one_S), len(best_S)) == 1,
+    test = ttest_ind_from_stats(
+        *(fmean(merits_S), deviations[0], len(merits_S)),
+        *(fmean(best_merits_S), deviations[1], len(best_merits_S)),
+        equal_var=min(len(merits_S), len(best_merits_S)) == 1,
     )
-    return bool(told.pvalue >= level)
+    return bool(test.pvalue >= level)
 
 
-def _best(combinations: list[Json], key: str, alpha: float) -> None:
+def _rank_combinations(combinations: list[Json], key: str, alpha: float) -> None:
     """Add the means of the finished cells of each combination, and by what it is best.
 
     What the scatter of seeds does not tell apart from the best is as good, at `alpha` for all combinations together
@@ -168,16 +168,16 @@ def _best(combinations: list[Json], key: str, alpha: float) -> None:
         most = max(done, key=lambda one: one[axis])
         best = merits[most["label"], axis]
         for one in done:
-            one["best"] += [axis] * _as_good(merits[one["label"], axis], best, alpha / max(len(done) - 1, 1))
+            one["best"] += [axis] * _is_tied(merits[one["label"], axis], best, alpha / max(len(done) - 1, 1))
     most_of = {axis: max((one[axis] for one in done), default=0.0) for axis in axes}
     rows = [[most_of[axis] if axis in one["best"] else one[axis] for axis in axes] for one in done]
     for one, is_undominated in zip(done, pareto_front(rows), strict=True):
         one["undominated"] = is_undominated and len(axes) > 1
 
 
-def _comparisons(material: RunReader, combinations: list[Json], page: ExperimentPage) -> list[Json]:
+def _compare_combinations(reader: RunReader, combinations: list[Json], page: ExperimentPage) -> list[Json]:
     """Return the rows of all combinations against the one of `compare.to`, judged together."""
-    last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
+    last = {path.parent.parent.name: path for path in sorted(reader.answers, key=lambda path: int(path.parent.name))}
     answered = {
         one["label"]: {
             cell["seed"]: read_checkpoint(last[cell["name"]])
@@ -197,13 +197,13 @@ def _comparisons(material: RunReader, combinations: list[Json], page: Experiment
     return rows
 
 
-def _drawn(
+def _draw_charts(
     title: str, x_label: str, unit: str, lines: list[Series], gettext: Callable[[str], str], *, from_zero: bool = False
 ) -> list[Markup]:
     """Return charts of lines, each of as many as the style sheet tells apart."""
     return [
-        line_chart(gettext(title), x_label, gettext(unit), some, from_zero=from_zero, gettext=gettext)
-        for some in (lines[start : start + STYLES] for start in range(0, len(lines), STYLES))
+        draw_line_chart(gettext(title), x_label, gettext(unit), group, from_zero=from_zero, gettext=gettext)
+        for group in (lines[start : start + LINE_STYLES] for start in range(0, len(lines), LINE_STYLES))
     ]
 
 
@@ -214,28 +214,28 @@ def _mean_line(name: str, values_of: dict[float, list[float]], *, has_band: bool
     return Series(name, [(x, fmean(values)) for x, values in points], band)
 
 
-def _curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
+def _draw_loss_curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
     """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread."""
     charts = []
     for key, title in SCORES.items():
-        lines = [line for one in combinations if (line := _curve(one, key)).points]
-        charts += _drawn(title, gettext("tokens"), "nats per token", lines, gettext)
+        lines = [line for one in combinations if (line := _loss_curve(one, key)).points]
+        charts += _draw_charts(title, gettext("tokens"), "nats per token", lines, gettext)
     return charts
 
 
-def _curve(combination: Json, key: str) -> Series:
+def _loss_curve(combination: Json, key: str) -> Series:
     """Return a figure of the cells of a combination over the tokens."""
-    found: dict[float, list[float]] = {}
+    losses: dict[float, list[float]] = {}
     for cell in combination["cells"]:
         tokens = {line["step"]: line["tokens_seen"] for line in cell["lines"] if line.get("tokens_seen") is not None}
         for line in cell["lines"]:
             if line.get(key) is not None and line["step"] in tokens:
-                found.setdefault(tokens[line["step"]], []).append(line[key])
-    return _mean_line(combination["label"], found, has_band=len(combination["cells"]) > 1)
+                losses.setdefault(tokens[line["step"]], []).append(line[key])
+    return _mean_line(combination["label"], losses, has_band=len(combination["cells"]) > 1)
 
 
 # By the key of a cell: the title of the chart, its unit, and what the figure is multiplied by.
-FIGURES = {
+CHARTED_FIGURES = {
     "tokens_per_second_per_device": ("Speed", "tokens per second of a device", 1.0),
     "model_flops_utilization": ("Model FLOPs utilisation (MFU)", "%", 100.0),
     "memory_bytes": ("Memory of the fullest process", "GB", 1e-9),
@@ -245,43 +245,43 @@ FIGURES = {
 
 def name_combination(values: Values) -> str:
     """Return a combination in words: the last word of each key with its value."""
-    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in told.items())
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in texts.items())
 
 
-def figure_charts(cells: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
+def draw_figure_charts(cells: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
     """Return the charts over the first key that has numbers, of the finished cells; none where there is no such key.
 
     What no cell knows has no chart.
     """
-    key = _axis(cells)
+    key = _find_numeric_key(cells)
     if key is None:
         return []
     charts = []
-    for figure, (title, unit, factor) in FIGURES.items():
-        lines = _lines(cells, key, figure, factor)
-        charts += _drawn(title, key.rpartition(".")[2], unit, lines, gettext, from_zero=True)
+    for figure, (title, unit, factor) in CHARTED_FIGURES.items():
+        lines = _figure_lines(cells, key, figure, factor)
+        charts += _draw_charts(title, key.rpartition(".")[2], unit, lines, gettext, from_zero=True)
     return charts
 
 
-def _axis(cells: list[Json]) -> str | None:
+def _find_numeric_key(cells: list[Json]) -> str | None:
     """Return the first key of which all values are numbers, two of them or more."""
     for key in cells[0]["values"] if cells else ():
-        found = {cell["values"][key] for cell in cells if isinstance(cell["values"][key], int | float)}
-        if len(found) > 1 and all(type(cell["values"][key]) in (int, float) for cell in cells):
+        numbers = {cell["values"][key] for cell in cells if isinstance(cell["values"][key], int | float)}
+        if len(numbers) > 1 and all(type(cell["values"][key]) in (int, float) for cell in cells):
             return str(key)
     return None
 
 
-def _lines(cells: list[Json], key: str, figure: str, factor: float) -> list[Series]:
+def _figure_lines(cells: list[Json], key: str, figure: str, factor: float) -> list[Series]:
     """Return a line for each combination of the other keys: the mean of its seeds, and their band."""
-    found: dict[str, dict[float, list[float]]] = {}
+    values_by_name: dict[str, dict[float, list[float]]] = {}
     for cell in cells:
         if cell["outcome"] == FINISHED and cell[figure] is not None:
             others = {name: value for name, value in cell["values"].items() if name != key}
-            points = found.setdefault(name_combination(others), {})
+            points = values_by_name.setdefault(name_combination(others), {})
             points.setdefault(cell["values"][key], []).append(factor * cell[figure])
     return [
         _mean_line(name, points, has_band=any(len(values) > 1 for values in points.values()))
-        for name, points in found.items()
+        for name, points in values_by_name.items()
     ]

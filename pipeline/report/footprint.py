@@ -10,8 +10,8 @@ from pipeline.core.markup import number, percent
 from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, sum_figures
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
-from pipeline.report.amounts import Amount, amount_of, format_period
-from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, Use, measure_consumption
+from pipeline.report.amounts import Amount, convert_energy, format_period
+from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, StepUsage, measure_consumption
 from pipeline.report.settings import PageSettings
 
 # What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands
@@ -21,7 +21,7 @@ HOME_SOURCE = "CBS, Statistics Netherlands, table 81528NED, 2024, provisional"
 HOME_ADDRESS = "https://www.cbs.nl/nl-nl/cijfers/detail/81528NED"
 HOME_JOULES_PER_DAY = HOME_KWH_PER_YEAR * JOULES_PER_KWH / HOME_DAYS
 
-LOCATION = "Carbon dioxide equivalent, location-based"
+LOCATION_BASED = "Carbon dioxide equivalent, location-based"
 ROUNDING = 1e-6  # a share of the electricity that sums may differ by
 
 COMPONENTS = {
@@ -34,7 +34,7 @@ COMPONENTS = {
 
 
 @dataclass(frozen=True)
-class Unit:
+class WorkUnit:
     """What one unit of work took: such as a token of a model, of `work` tokens that took `figure` together."""
 
     of: str  # what kind of thing it is
@@ -53,7 +53,7 @@ class Unit:
 class StepFootprint:
     """A step: its time by its records and attempts, its energy by the account."""
 
-    use: Use
+    use: StepUsage
     figure: Figure
 
 
@@ -75,10 +75,10 @@ class Footprint:
 
     account: EnergyAccounting
     steps: list[StepFootprint]
-    use: Use
+    use: StepUsage
     attempts: list[LostAttempt]
-    units: list[Unit]
-    strategies: list[Unit]
+    units: list[WorkUnit]
+    strategies: list[WorkUnit]
     facility: Figure
     conversions: list[Conversion]
     grid: str
@@ -99,10 +99,14 @@ class Footprint:
 
     def homes(self, gettext: Callable[[str], str]) -> str | None:
         """Return the electricity of the facility beside that of Dutch homes; None where it is not known."""
-        return homes(self.facility.joules, gettext) if self.facility.is_known and self.facility.joules > 0 else None
+        return (
+            format_home_equivalent(self.facility.joules, gettext)
+            if self.facility.is_known and self.facility.joules > 0
+            else None
+        )
 
 
-def homes(joules: float, gettext: Callable[[str], str] = str) -> str:
+def format_home_equivalent(joules: float, gettext: Callable[[str], str] = str) -> str:
     """Return an electricity as that of average Dutch homes in a stretch of time, in the language of `gettext`."""
     days = joules / HOME_JOULES_PER_DAY
     if days < 1:
@@ -114,43 +118,43 @@ def homes(joules: float, gettext: Callable[[str], str] = str) -> str:
     return f"{number(days, 3 if days >= 100 else 2)} {gettext('average Dutch homes take from the grid in a day')}"
 
 
-def _units(material: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[Unit]:
+def _list_units(reader: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[WorkUnit]:
     """Return what a document, a token and a training step took, of each corpus, token set and model."""
-    found = []
-    for statistics in material.statistics:
+    units = []
+    for statistics in reader.statistics:
         name, totals = statistics.content["corpus"], statistics.content["totals"]
         figure = account.of_jobs("corpus.", corpus=name)
-        found += [
-            Unit("corpus", name, totals["documents_in"], "document read", figure),
-            Unit("corpus", name, totals["documents_out"], "document kept", figure),
+        units += [
+            WorkUnit("corpus", name, totals["documents_in"], "document read", figure),
+            WorkUnit("corpus", name, totals["documents_out"], "document kept", figure),
         ]
-    for index in material.indexes:
+    for index in reader.indexes:
         tokens = index.content["train"]["tokens"] + index.content["validation"]["tokens"]
         figure = account.of_jobs("tokens.", tokens=index.name)
-        found.append(Unit("token set", index.name, tokens, "token written", figure))
+        units.append(WorkUnit("token set", index.name, tokens, "token written", figure))
     for model in models:
-        found += [
-            Unit("training of", model["name"], model["own_tokens"], "token seen", model["energy"]),
-            Unit("training of", model["name"], model["own_steps"], "training step", model["energy"]),
+        units += [
+            WorkUnit("training of", model["name"], model["own_tokens"], "token seen", model["energy"]),
+            WorkUnit("training of", model["name"], model["own_steps"], "training step", model["energy"]),
         ]
-    return [unit for unit in found if unit.work]
+    return [unit for unit in units if unit.work]
 
 
-def _strategies(models: Sequence[Json]) -> list[Unit]:
+def _list_strategies(models: Sequence[Json]) -> list[WorkUnit]:
     """Return what a token and a step took of the models that were trained by the same strategy."""
     by_name: dict[str, list[Json]] = {}
     for model in models:
         by_name.setdefault(model["strategy"] or "not recorded", []).append(model)
-    found = []
+    units = []
     for strategy, trained in sorted(by_name.items()):
-        what = f"{strategy} ({', '.join(model['name'] for model in trained)})"
+        label = f"{strategy} ({', '.join(model['name'] for model in trained)})"
         figure = sum_figures(model["energy"] for model in trained)
         for key, unit in (("own_tokens", "token seen"), ("own_steps", "training step")):
-            found.append(Unit("strategy", what, sum(model[key] for model in trained), unit, figure))
-    return [unit for unit in found if unit.work]
+            units.append(WorkUnit("strategy", label, sum(model[key] for model in trained), unit, figure))
+    return [unit for unit in units if unit.work]
 
 
-def _source(text: str | None) -> str:
+def _format_source(text: str | None) -> str:
     return f"source: {text or 'not stated'}"
 
 
@@ -160,36 +164,39 @@ def _conversion(name: str, amount: Amount | None, units: Any, source: str, missi
         return Conversion(name, "not computed", missing, None)
     if amount is None:
         return Conversion(name, NOT_MEASURED, source, None, NOT_MEASURED)
-    return Conversion(name, amount.text(units), source, amount, amount.value_in(units), amount.interval(units))
+    return Conversion(name, amount.text(units), source, amount, amount.format_value(units), amount.interval(units))
 
 
-def _grams(figure: Figure, settings: PageSettings, grams_per_kwh: float | None) -> Amount | None:
+def _carbon_amount(figure: Figure, settings: PageSettings, grams_per_kwh: float | None) -> Amount | None:
     """Return the carbon of an electricity before PUE, in grams."""
     if grams_per_kwh is None:
         return None
-    return amount_of(figure, lambda joules: carbon_grams(joules, pue=settings.pue or 1.0, grams_per_kwh=grams_per_kwh))
+    return convert_energy(
+        figure, lambda joules: carbon_grams(joules, pue=settings.pue or 1.0, grams_per_kwh=grams_per_kwh)
+    )
 
 
-def _grid(settings: PageSettings) -> str:
+def _format_grid(settings: PageSettings) -> str:
     """Return place and year of the grid's yearly average."""
     place, year = settings.carbon_intensity_place, settings.carbon_intensity_year
     return f"{place or 'place not stated'}, {year or 'year not stated'}"
 
 
-def _by_year(name: str, total: Figure, settings: PageSettings, note: str = "") -> Conversion:
+def _convert_at_annual_intensity(name: str, total: Figure, settings: PageSettings, note: str = "") -> Conversion:
     """Return what the grid emitted for it by its yearly average."""
     intensity = settings.carbon_intensity_grams_per_kwh
     missing = "none is known over time, and no yearly average of the" if settings.carbon_intensity_series else "no"
     return _conversion(
         name,
-        _grams(total, settings, intensity),
+        _carbon_amount(total, settings, intensity),
         amounts.MASSES,
-        f"at {number(intensity)} g/kWh: {_grid(settings)}; {_source(settings.carbon_intensity_source)}{note}",
+        f"at {number(intensity)} g/kWh: {_format_grid(settings)}; "
+        f"{_format_source(settings.carbon_intensity_source)}{note}",
         None if intensity is not None else f"{missing} carbon intensity is configured",
     )
 
 
-def _by_hours(
+def _convert_at_hourly_intensity(
     total: Figure, intensity: Intensity, series: CarbonIntensitySeries, settings: PageSettings
 ) -> list[Conversion]:
     """Return what the grid emitted for it in the time in which it was used, and beside it by the yearly average.
@@ -205,15 +212,15 @@ def _by_hours(
     if intensity.known:
         by_table = (
             f"at {number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: {series.place}, "
-            f"{format_period(intensity.known[0].started, intensity.known[-1].ended)}; {_source(series.source)}; "
+            f"{format_period(intensity.known[0].started, intensity.known[-1].ended)}; {_format_source(series.source)}; "
             f"{intensity.name}, sha256 {intensity.sha256[:16]}"
         )
     if yearly is None and covered < 1:
         return [
-            _conversion(LOCATION, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
+            _conversion(LOCATION_BASED, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
             _conversion(
-                f"{LOCATION}, of {percent(covered, 1)} of the electricity",
-                _grams(total.times(covered), settings, intensity.grams_per_kwh),
+                f"{LOCATION_BASED}, of {percent(covered, 1)} of the electricity",
+                _carbon_amount(total.times(covered), settings, intensity.grams_per_kwh),
                 amounts.MASSES,
                 by_table,
                 None if intensity.known else by_table,
@@ -221,52 +228,59 @@ def _by_hours(
         ]
     mean = covered * intensity.grams_per_kwh + (1 - covered) * (yearly or 0.0)
     at_average = f"; {rest} and is at the yearly average" if covered < 1 else ""
-    found = [_conversion(LOCATION, _grams(total, settings, mean), amounts.MASSES, by_table + at_average, None)]
+    conversions = [
+        _conversion(LOCATION_BASED, _carbon_amount(total, settings, mean), amounts.MASSES, by_table + at_average, None)
+    ]
     if yearly is not None:
         change = f"; by the table it is {percent(abs(mean - yearly), yearly)} {'less' if mean < yearly else 'more'}"
-        found.append(_by_year(f"{LOCATION}, by the yearly average alone", total, settings, change if yearly else ""))
-    return found
+        conversions.append(
+            _convert_at_annual_intensity(
+                f"{LOCATION_BASED}, by the yearly average alone", total, settings, change if yearly else ""
+            )
+        )
+    return conversions
 
 
-def _carbon(account: EnergyAccounting, settings: PageSettings) -> tuple[list[Conversion], Conversion]:
+def _convert_to_carbon(account: EnergyAccounting, settings: PageSettings) -> tuple[list[Conversion], Conversion]:
     """Return what the grid emitted for it, first as exactly as it is known, and what the contract says."""
     total, contract, series = account.total, settings.market_based_grams_per_kwh, settings.carbon_intensity_series
     if account.intensity is not None and series is not None:
-        local = _by_hours(total, account.intensity, series, settings)
+        local = _convert_at_hourly_intensity(total, account.intensity, series, settings)
     else:
-        local = [_by_year(LOCATION, total, settings)]
+        local = [_convert_at_annual_intensity(LOCATION_BASED, total, settings)]
     market = _conversion(
         "Carbon dioxide equivalent, market-based",
-        _grams(total, settings, contract),
+        _carbon_amount(total, settings, contract),
         amounts.MASSES,
-        f"at {number(contract)} g/kWh, by the contract for the electricity; {_source(settings.market_based_source)}",
+        f"at {number(contract)} g/kWh, by the contract for the electricity; "
+        f"{_format_source(settings.market_based_source)}",
         None if contract is not None else "the configuration states no contract for electricity",
     )
     return local, market
 
 
-def _conversions(total: Figure, facility: Figure, settings: PageSettings) -> list[Conversion]:
+def _convert_to_water_and_euros(total: Figure, facility: Figure, settings: PageSettings) -> list[Conversion]:
     """Return water and euros."""
     water, price = settings.water_liters_per_kwh, settings.electricity_euros_per_kwh
     return [
         _conversion(
             "Water",
-            amount_of(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
+            convert_energy(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
             amounts.VOLUMES,
-            f"at {number(water)} litres of the site per kWh of computing; {_source(settings.water_source)}",
+            f"at {number(water)} litres of the site per kWh of computing; {_format_source(settings.water_source)}",
             None if water is not None else "the site states no water",
         ),
         _conversion(
             "Price of the electricity",
-            amount_of(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
+            convert_energy(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
             amounts.MONEY,
-            f"at {number(price)} euros per kWh of the facility; {_source(settings.electricity_price_source)}",
+            f"at {number(price)} euros per kWh of the facility; {_format_source(settings.electricity_price_source)}",
             None if price is not None else "the site states no price",
         ),
     ]
 
 
-def _devices(use: Use, settings: PageSettings) -> Conversion:
+def _price_devices(use: StepUsage, settings: PageSettings) -> Conversion:
     """Return what the hours of devices cost by the platform's price; it is no part of the electricity's."""
     price = settings.price_euros_per_device_hour
     hours, lost = use.device_seconds / 3600, use.lost_device_seconds / 3600
@@ -279,36 +293,41 @@ def _devices(use: Use, settings: PageSettings) -> Conversion:
         amounts.MONEY,
         f"at {number(price)} euros per device hour: {number(hours)} device hours of trainings and evaluations, "
         f"{number(lost)} of them of attempts whose result was lost{unknown if use.of_unknown_devices else ''}; "
-        f"{_source(settings.price_source or source)}",
+        f"{_format_source(settings.price_source or source)}",
         None if price is not None else "the platform states no price",
     )
 
 
-def footprint(
-    material: RunReader, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
+def compute_footprint(
+    reader: RunReader, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
 ) -> Footprint:
     """Return what the section on energy tells; `models` are those of the view, with `energy` and `strategy`."""
-    spent: Consumption = measure_consumption(material)
-    uses = {use.name: use for use in spent.steps}
+    consumption: Consumption = measure_consumption(reader)
+    uses = {use.name: use for use in consumption.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
     facility, series = account.total.times(settings.pue or 1.0), settings.carbon_intensity_series
-    local, market = _carbon(account, settings)
+    local, market = _convert_to_carbon(account, settings)
     return Footprint(
         account=account,
-        steps=[StepFootprint(uses.get(name) or Use(name), account.steps.get(name, Figure())) for name in names],
-        use=spent.total,
-        attempts=spent.attempts,
-        units=_units(material, account, models),
-        strategies=_strategies(models),
+        steps=[StepFootprint(uses.get(name) or StepUsage(name), account.steps.get(name, Figure())) for name in names],
+        use=consumption.total,
+        attempts=consumption.attempts,
+        units=_list_units(reader, account, models),
+        strategies=_list_strategies(models),
         facility=facility,
-        conversions=[*local, market, *_conversions(account.total, facility, settings), _devices(spent.total, settings)],
-        grid=series.place if series and account.intensity and account.intensity.known else _grid(settings),
+        conversions=[
+            *local,
+            market,
+            *_convert_to_water_and_euros(account.total, facility, settings),
+            _price_devices(consumption.total, settings),
+        ],
+        grid=series.place if series and account.intensity and account.intensity.known else _format_grid(settings),
         carbon=local[0],
         market=market,
     )
 
 
-def conserved(account: EnergyAccounting) -> list[tuple[str, Figure]]:
+def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, Figure]]:
     """Return what must add up to the total: the parts in words, and their sum; nothing where nothing is known."""
     parts = {
         "steps + idle + Snakemake's own": [*account.steps.values(), account.idle, account.snakemake],

@@ -13,14 +13,14 @@ from pipeline import layout
 from pipeline.core.markup import number, size
 from pipeline.core.records import SEGMENT, Attempt, Record
 from pipeline.report.amounts import format_duration
-from pipeline.report.run_reader import Artefact, Json, RunReader, link_to
+from pipeline.report.run_reader import Artefact, Json, RunReader, link_job
 from pipeline.report.training_section import known_values
 
 # A request was far off where less than this share was used and what was left over is worth asking for less.
-LITTLE = 0.5
-MUCH = 0.9  # of the memory: the next job may fail for it
+LOW_USE = 0.5
+HIGH_MEMORY_USE = 0.9  # of the memory: the next job may fail for it
 SPARE_BYTES, SPARE_SECONDS = 4e9, 7200.0
-ROOM = 1.25  # above the most that was used
+HEADROOM = 1.25  # above the most that was used
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Efficiency:
     missing: int
 
 
-def stage_of(comment: str | None) -> str:
+def parse_step_name(comment: str | None) -> str:
     """Return the step that the comment of a job names, `rule_corpus_filter_wildcards_…`: corpus.filter."""
-    found = re.fullmatch(r"rule_([a-z]+)_(.+?)(_wildcards_.*)?", comment or "")
-    return f"{found[1]}.{found[2]}" if found else comment or "not known"
+    match = re.fullmatch(r"rule_([a-z]+)_(.+?)(_wildcards_.*)?", comment or "")
+    return f"{match[1]}.{match[2]}" if match else comment or "not known"
 
 
-def _ratio(used: float | None, asked: float | None) -> float | None:
-    return used / asked if used is not None and asked else None
+def _ratio(used: float | None, requested: float | None) -> float | None:
+    return used / requested if used is not None and requested else None
 
 
 def _sum(values: list[float | None]) -> float | None:
@@ -77,42 +77,47 @@ def _sum(values: list[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _most(allocations: list[Json], used: str, asked: str) -> tuple[float, Json] | None:
+def _largest_share(allocations: list[Json], used: str, requested: str) -> tuple[float, Json] | None:
     """Return the greatest share of a request that an allocation has used, and the allocation."""
-    shares = [(share, part) for part in allocations if (share := _ratio(part[used], part[asked])) is not None]
+    shares = [(share, part) for part in allocations if (share := _ratio(part[used], part[requested])) is not None]
     return max(shares, key=lambda pair: pair[0], default=None)
 
 
-def _suggestions(cpu_share: float | None, gpu_share: float | None, allocations: list[Json]) -> list[str]:
+def _suggest_requests(cpu_share: float | None, gpu_share: float | None, allocations: list[Json]) -> list[str]:
     """Return what to ask for instead, where a request was far off."""
-    told = []
+    suggestions = []
     cpus = max((int(part["tres"].get("cpu", 0)) for part in allocations), default=0)
-    if cpu_share is not None and cpu_share < LITTLE:
-        needed = max(ceil(cpus * cpu_share * ROOM), 1)
+    if cpu_share is not None and cpu_share < LOW_USE:
+        needed = max(ceil(cpus * cpu_share * HEADROOM), 1)
         if needed < cpus:
-            told.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
-    memory = _most(allocations, "peak_memory_bytes", "requested_memory_bytes")
+            suggestions.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
+    memory = _largest_share(allocations, "peak_memory_bytes", "requested_memory_bytes")
     if memory is not None:
         share, part = memory
-        peak, asked = part["peak_memory_bytes"], part["requested_memory_bytes"]
-        if share >= MUCH:
-            told.append(f"{size(peak)} of {size(asked)} memory were in use: ask for more")
-        elif share < LITTLE and asked - peak > SPARE_BYTES:
-            told.append(f"{size(peak)} of {size(asked)} memory were in use: {ceil(peak * ROOM / 1e9)} GB would do")
-    time = _most(allocations, "elapsed_seconds", "time_limit_seconds")
+        peak, requested = part["peak_memory_bytes"], part["requested_memory_bytes"]
+        if share >= HIGH_MEMORY_USE:
+            suggestions.append(f"{size(peak)} of {size(requested)} memory were in use: ask for more")
+        elif share < LOW_USE and requested - peak > SPARE_BYTES:
+            suggestions.append(
+                f"{size(peak)} of {size(requested)} memory were in use: {ceil(peak * HEADROOM / 1e9)} GB would do"
+            )
+    time = _largest_share(allocations, "elapsed_seconds", "time_limit_seconds")
     if time is not None:
         share, part = time
-        took, limit = part["elapsed_seconds"], part["time_limit_seconds"]
-        if share < LITTLE and limit - took > SPARE_SECONDS:
-            told.append(
-                f"the longest took {format_duration(took)} of {format_duration(limit)}: with less it would start sooner"
+        elapsed, limit = part["elapsed_seconds"], part["time_limit_seconds"]
+        if share < LOW_USE and limit - elapsed > SPARE_SECONDS:
+            suggestions.append(
+                f"the longest took {format_duration(elapsed)} of {format_duration(limit)}: "
+                "with less it would start sooner"
             )
-    if gpu_share is not None and gpu_share < LITTLE:
-        told.append(f"the GPUs were busy {100 * gpu_share:.0f} % of the time: ask for fewer, or give them more at once")
-    return told
+    if gpu_share is not None and gpu_share < LOW_USE:
+        suggestions.append(
+            f"the GPUs were busy {100 * gpu_share:.0f} % of the time: ask for fewer, or give them more at once"
+        )
+    return suggestions
 
 
-def _use(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
+def _summarize_jobs(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
     """Return the sum of some jobs; `training` is the share of time that training itself saw its devices busy."""
     allocations = [part for job in jobs for part in job["allocations"]]
     causes = Counter(part["cause"] for part in allocations if part["cause"] != "finished")
@@ -120,16 +125,16 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
     cpu_share = _ratio(cpu_seconds, sum(part["allocated_cpu_seconds"] for part in allocations))
     billed = [job["total"].get("billed_unit_seconds") for job in jobs]  # books of before have none
     billed_unit_seconds = None if None in billed else sum(billed)
-    watched = [part for part in allocations if part["gpu_utilization"] is not None and part["elapsed_seconds"]]
+    measured = [part for part in allocations if part["gpu_utilization"] is not None and part["elapsed_seconds"]]
     totals = [job["total"] for job in jobs]
     gpu_seconds = sum(total["gpu_seconds"] for total in totals)
     gpu_share = training if gpu_seconds else None
-    if watched:
-        busy = sum(part["gpu_utilization"] * part["elapsed_seconds"] for part in watched)
-        gpu_share = busy / sum(part["elapsed_seconds"] for part in watched)
+    if measured:
+        busy = sum(part["gpu_utilization"] * part["elapsed_seconds"] for part in measured)
+        gpu_share = busy / sum(part["elapsed_seconds"] for part in measured)
     memory, time = (
-        _most(allocations, used, asked)
-        for used, asked in (
+        _largest_share(allocations, used, requested)
+        for used, requested in (
             ("peak_memory_bytes", "requested_memory_bytes"),
             ("elapsed_seconds", "time_limit_seconds"),
         )
@@ -153,44 +158,47 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
         ear_joules=_sum([total["ear_energy_joules"] for total in totals]),
         unmeasured=sum(total["slurm_energy_joules"] is None and total["ear_energy_joules"] is None for total in totals),
         is_shared=any(job["whole_nodes"] is False for job in jobs),
-        suggestions=_suggestions(cpu_share, gpu_share, allocations),
+        suggestions=_suggest_requests(cpu_share, gpu_share, allocations),
     )
 
 
-def efficiency(material: RunReader) -> Efficiency | None:
+def summarize_slurm_jobs(reader: RunReader) -> Efficiency | None:
     """Return what the jobs of Slurm asked for and used; None for a run that had none."""
-    if not material.accounting:
+    if not reader.accounting:
         return None
     # Every cluster counts its jobs from 1. What was written before clusters were told is of any.
     clusters: dict[str, set[str | None]] = {}
-    for book in material.accounting:
-        clusters.setdefault(book.content["job"], set()).add(book.content.get("cluster"))
+    for entry in reader.accounting:
+        clusters.setdefault(entry.content["job"], set()).add(entry.content.get("cluster"))
     steps_of: dict[tuple[str | None, str], set[str]] = {}
-    jobs: list[Attempt | Record] = [*material.attempts, *material.records]
-    for tried in jobs:
-        slurm = tried.slurm or {}
+    jobs: list[Attempt | Record] = [*reader.attempts, *reader.records]
+    for job_file in jobs:
+        slurm = job_file.slurm or {}
         if (job := slurm.get("slurm_job_id")) is not None:
-            cluster, told = slurm.get("slurm_cluster_name"), clusters.get(job, set())
-            same = told & {cluster, None} if cluster else told
-            for of_cluster in same or {cluster}:
-                steps_of.setdefault((of_cluster, job), set()).add(tried.step)
+            cluster, job_clusters = slurm.get("slurm_cluster_name"), clusters.get(job, set())
+            matching = job_clusters & {cluster, None} if cluster else job_clusters
+            for of_cluster in matching or {cluster}:
+                steps_of.setdefault((of_cluster, job), set()).add(job_file.step)
     by_stage: dict[str, list[Json]] = {}
-    for book in material.accounting:
-        known = steps_of.get((book.content.get("cluster"), book.content["job"]))
-        name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
-        by_stage.setdefault(name, []).append(book.content)
-    busy = [value for metrics in material.metrics for _, value in known_values(metrics.lines, "device_utilization")]
+    for entry in reader.accounting:
+        known = steps_of.get((entry.content.get("cluster"), entry.content["job"]))
+        name = " + ".join(sorted(known)) if known else parse_step_name(entry.content["comment"])
+        by_stage.setdefault(name, []).append(entry.content)
+    busy = [value for metrics in reader.metrics for _, value in known_values(metrics.lines, "device_utilization")]
     training = sum(busy) / len(busy) if busy else None
-    everything = [book.content for book in material.accounting]
+    all_jobs = [entry.content for entry in reader.accounting]
     return Efficiency(
-        steps=[_use(name, jobs, training if SEGMENT in name else None) for name, jobs in sorted(by_stage.items())],
-        total=_use("all jobs", everything),
-        troubled=[
-            book
-            for book in material.accounting
-            if any(part["cause"] != "finished" for part in book.content["allocations"])
+        steps=[
+            _summarize_jobs(name, jobs, training if SEGMENT in name else None)
+            for name, jobs in sorted(by_stage.items())
         ],
-        missing=len(steps_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
+        total=_summarize_jobs("all jobs", all_jobs),
+        troubled=[
+            entry
+            for entry in reader.accounting
+            if any(part["cause"] != "finished" for part in entry.content["allocations"])
+        ],
+        missing=len(steps_of.keys() - {(job.get("cluster"), job["job"]) for job in all_jobs}),
     )
 
 
@@ -227,31 +235,31 @@ class LibraryDifference(NamedTuple):
     jobs: int
 
 
-def gpus_of(node: Json) -> str:
+def format_gpus(node: Json) -> str:
     """Return the GPUs of a machine: how many of which, with their memory; nothing where it has none."""
     if node.get("gpus") is None and node.get("gpus_unknown"):
         return f"not known: {node['gpus_unknown']}"
-    told = Counter(
+    gpu_counts = Counter(
         f"{gpu['name']} ({gpu['memory_bytes'] / GIB:.0f} GiB)" if gpu.get("memory_bytes") else str(gpu["name"])
         for gpu in node.get("gpus") or []
     )
-    return ", ".join(f"{number} × {name}" for name, number in sorted(told.items()))
+    return ", ".join(f"{number} × {name}" for name, number in sorted(gpu_counts.items()))
 
 
-def processor_of(node: Json) -> str:
+def format_processor(node: Json) -> str:
     """Return the processor of a machine by its own name, or its architecture, and its processors."""
     return f"{node.get('cpu_model') or node.get('architecture') or '?'}, {node.get('processors') or '?'} processors"
 
 
-def _kind(node: Json, image: str) -> HostKind:
-    with_it = {"CUDA": node.get("driver_cuda"), "ROCm": node.get("driver_rocm")}
-    driver = [node.get("driver"), *(f"{name} {version}" for name, version in with_it.items() if version)]
+def _host_kind(node: Json, image: str) -> HostKind:
+    runtimes = {"CUDA": node.get("driver_cuda"), "ROCm": node.get("driver_rocm")}
+    driver = [node.get("driver"), *(f"{name} {version}" for name, version in runtimes.items() if version)]
     system = [f"{node.get('system') or ''} {node.get('kernel') or ''}".strip(), node.get("libc")]
-    by, on = (", ".join(str(part) for part in parts if part) for parts in (driver, system))
-    return HostKind(processor_of(node), gpus_of(node), by, on, image)
+    driver_text, system_text = (", ".join(str(part) for part in parts if part) for parts in (driver, system))
+    return HostKind(format_processor(node), format_gpus(node), driver_text, system_text, image)
 
 
-def _nodes(record: Record) -> Iterator[tuple[str, Json]]:
+def _list_nodes(record: Record) -> Iterator[tuple[str, Json]]:
     """Return the machines of a job: those of its processes where these tell them, else that of the job."""
     nodes = record.counts.get("nodes")
     if isinstance(nodes, dict) and nodes:
@@ -260,7 +268,7 @@ def _nodes(record: Record) -> Iterator[tuple[str, Json]]:
         yield str(record.host or "?"), record.machine
 
 
-def _image(record: Record, starts: dict[str, Json]) -> str:
+def _format_image(record: Record, starts: dict[str, Json]) -> str:
     """Return the name of the image that a job computed in, with the sha256 that the start of the run gave it."""
     name = record.counts.get("container") or record.container
     if not name:
@@ -270,36 +278,36 @@ def _image(record: Record, starts: dict[str, Json]) -> str:
     return f"{name}, sha256 {sha256}" if sha256 else f"{name}, not hashed"
 
 
-def machines(material: RunReader) -> list[Machines]:
+def group_machines(reader: RunReader) -> list[Machines]:
     """Return the kinds of machines that jobs whose results stand ran on, the most used first."""
-    starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in material.starts}
-    found: dict[HostKind, Machines] = {}
-    for record in material.records:
+    starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in reader.starts}
+    groups: dict[HostKind, Machines] = {}
+    for record in reader.records:
         kinds = set()
-        for host, node in _nodes(record):
-            kind = _kind(node, _image(record, starts))
-            found.setdefault(kind, Machines(kind, link_to(record))).hosts.add(host)
+        for host, node in _list_nodes(record):
+            kind = _host_kind(node, _format_image(record, starts))
+            groups.setdefault(kind, Machines(kind, link_job(record))).hosts.add(host)
             kinds.add(kind)
         for kind in kinds:
-            found[kind].jobs += 1
-    return sorted(found.values(), key=lambda one: (-one.jobs, one.kind))
+            groups[kind].jobs += 1
+    return sorted(groups.values(), key=lambda one: (-one.jobs, one.kind))
 
 
-def libraries(segments: list[Record]) -> list[tuple[str, str]]:
+def list_libraries(segments: list[Record]) -> list[tuple[str, str]]:
     """Return what a model's processes computed with, such as PyTorch, CUDA and NCCL, by what they told themselves."""
-    told: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for segment in segments:
         for name in LIBRARIES:
             value: Any = segment.counts.get(name)
-            if value and str(value) not in told.setdefault(name, []):
-                told[name].append(str(value))
-    return [(name, ", ".join(values)) for name, values in told.items() if values]
+            if value and str(value) not in versions.setdefault(name, []):
+                versions[name].append(str(value))
+    return [(name, ", ".join(values)) for name, values in versions.items() if values]
 
 
-def library_differences(material: RunReader) -> list[LibraryDifference]:
+def library_differences(reader: RunReader) -> list[LibraryDifference]:
     """Return what was installed other than the lock says, where the platform's file allows it."""
     jobs: Counter[tuple[str, str, str]] = Counter()
-    for record in material.records:
+    for record in reader.records:
         environment = record.environment or {}
         for name, locked in (environment.get("other_than_lock") or {}).items():
             jobs[name, str((environment.get("packages") or {}).get(name, "?")), str(locked)] += 1

@@ -17,12 +17,14 @@ from pipeline.core.markup import number, size
 from pipeline.core.records import Record
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit
 from pipeline.report import amounts
-from pipeline.report.footprint import Footprint, conserved
+from pipeline.report.footprint import Footprint, list_energy_sums
 from pipeline.report.run_reader import Artefact, Json, RunReader
 
 ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
-COUNTED = "all attempts but those of the stages report and provenance"  # which run while or after it is written
-REPORT = "python -m pipeline report page"
+COUNTED_ATTEMPTS = (
+    "all attempts but those of the stages report and provenance"  # which run while or after it is written
+)
+REPORT_COMMAND = "python -m pipeline report page"
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ class KeyFigure:
         return {key: getattr(self, key) for key in keys} | {"from": [*self.paths], "command": self.command}
 
 
-def _how(figure: Figure) -> str:
+def _measurement_kind(figure: Figure) -> str:
     """Return how an energy is known; what is partly estimated is estimated."""
     return figure.label if figure.label in ("measured", "stated") else "estimated"
 
 
-class _Proofs:
+class _FigureFactory:
     """Makes figures of artefacts: each comes from the artefact and from the record of the job that wrote it."""
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -95,106 +97,117 @@ CORPUS_FIGURES = {
 """By the key of a model, and of the totals of a corpus: the label and the unit, and how it is known."""
 
 
-def _models(proofs: _Proofs, material: RunReader, models: Sequence[Json]) -> list[KeyFigure]:
-    found = []
-    for model, metrics in zip(models, material.metrics, strict=True):
+def _model_figures(proofs: _FigureFactory, reader: RunReader, models: Sequence[Json]) -> list[KeyFigure]:
+    figures = []
+    for model, metrics in zip(models, reader.metrics, strict=True):
         name = model["name"]
         if model["segments"]:
             rows = [(f"model.{name}.parameters", f"parameters of {name}", model["parameters"], "parameters", "counted")]
             if (active := model["active_parameters"]) != model["parameters"]:  # experts
                 label = f"parameters of {name} that a token uses"
                 rows.append((f"model.{name}.active_parameters", label, active, "parameters", "counted"))
-            found += proofs.of(model["segments"][-1], rows)
+            figures += proofs.of(model["segments"][-1], rows)
         of_metrics = MODEL_FIGURES.items()
-        found += proofs.of(
+        figures += proofs.of(
             metrics,
             [(f"model.{name}.{key}", label.format(name=name), model[key], *how) for key, (label, *how) in of_metrics],
         )
-    return found
+    return figures
 
 
-def _data(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
-    found = []
-    for statistics in material.statistics:
+def _data_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]:
+    figures = []
+    for statistics in reader.statistics:
         name, totals = statistics.content["corpus"], statistics.content["totals"]
         of_corpus = [
             (f"corpus.{name}.{key}", label.format(name=name), totals[key], unit, "counted")
             for key, (label, unit) in CORPUS_FIGURES.items()
         ]
-        found += proofs.of(statistics, of_corpus)
-    for index in material.indexes:
+        figures += proofs.of(statistics, of_corpus)
+    for index in reader.indexes:
         name = index.name
         splits = [(split, index.content[split]["tokens"]) for split in ("train", "validation")]
         rows = [(f"tokens.{name}.{split}", f"{split} tokens of token set {name}", count) for split, count in splits]
-        found += proofs.of(index, [(*row, "tokens", "counted") for row in rows])
-    return found
+        figures += proofs.of(index, [(*row, "tokens", "counted") for row in rows])
+    return figures
 
 
-def _scores(proofs: _Proofs, material: RunReader) -> list[KeyFigure]:
-    found = []
-    for results in material.evaluation:
+def _score_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]:
+    figures = []
+    for results in reader.evaluation:
         model, step = results.content["model"], results.content["step"]
         rows = []
         for task in results.content["tasks"]:
             name, metric = task["task"], task["metric"]
             label = f"{metric} of {model}, step {step}: {name}"
             rows.append((f"score.{model}.{step}.{name}.{metric}", label, task["value"], metric, "computed"))
-        found += proofs.of(results, rows)
-    return found
+        figures += proofs.of(results, rows)
+    return figures
 
 
-def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
+def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
     """Return energy, carbon and time."""
-    joules = [("energy.total", f"electricity, {COUNTED}", energy.total)]
+    joules = [("energy.total", f"electricity, {COUNTED_ATTEMPTS}", energy.total)]
     joules += [("energy.lost", "electricity of attempts whose result was lost", energy.account.lost)]
     joules += [
         (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}", m["energy"]) for m in models
     ]
-    found = [
-        KeyFigure(name, f"{label}, before PUE", figure.value, figure.joules, "J", _how(figure), (ENERGY,), REPORT)
+    figures = [
+        KeyFigure(
+            name,
+            f"{label}, before PUE",
+            figure.value,
+            figure.joules,
+            "J",
+            _measurement_kind(figure),
+            (ENERGY,),
+            REPORT_COMMAND,
+        )
         for name, label, figure in joules
         if figure.is_known
     ]
     if energy.carbon.amount:
         grams = energy.carbon.amount.value
         label = "carbon dioxide equivalent, location-based"
-        found.append(KeyFigure("carbon.total", label, energy.carbon.value, grams, "g", "estimated", (ENERGY,), REPORT))
+        figures.append(
+            KeyFigure("carbon.total", label, energy.carbon.value, grams, "g", "estimated", (ENERGY,), REPORT_COMMAND)
+        )
     for name, label, seconds in (
-        ("time.wall", f"time in jobs, {COUNTED}", energy.use.wall_seconds),
-        ("time.processor", f"processor time, {COUNTED}", energy.use.cpu_seconds),
+        ("time.wall", f"time in jobs, {COUNTED_ATTEMPTS}", energy.use.wall_seconds),
+        ("time.processor", f"processor time, {COUNTED_ATTEMPTS}", energy.use.cpu_seconds),
     ):
         text = amounts.format_duration(seconds)
-        found.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT))
-    return found
+        figures.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT_COMMAND))
+    return figures
 
 
-def key_figures(material: RunReader, content: Json) -> dict[str, KeyFigure]:
+def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure]:
     """Return the key figures by name; `content` is that of the view. What is not known has none."""
-    proofs = _Proofs(material.records)
+    proofs = _FigureFactory(reader.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
     lost = tuple(one.attempt.file for one in energy.attempts) or (ATTEMPTS,)
 
-    def paths_of(some: Sequence[Check]) -> tuple[str, ...]:
-        return tuple(sorted({check.link.removeprefix("../") for check in some})) or (RECORDS,)
+    def paths_of(group: Sequence[Check]) -> tuple[str, ...]:
+        return tuple(sorted({check.link.removeprefix("../") for check in group})) or (RECORDS,)
 
     counted = [
-        ("run.jobs", "jobs with a record", len(material.records), "jobs", (RECORDS,)),
+        ("run.jobs", "jobs with a record", len(reader.records), "jobs", (RECORDS,)),
         ("run.attempts_lost", "attempts whose result was lost", len(energy.attempts), "attempts", lost),
-        ("run.unreadable", "files that cannot be read", len(material.unreadable), "files", (RECORDS, ATTEMPTS)),
+        ("run.unreadable", "files that cannot be read", len(reader.unreadable), "files", (RECORDS, ATTEMPTS)),
         ("checks.total", "conservation checks", len(checks), "checks", paths_of(checks)),
         ("checks.failed", "conservation checks that fail", len(failed), "checks", paths_of(failed)),
     ]
-    found = [
-        *_models(proofs, material, content["models"]),
-        *_data(proofs, material),
-        *_spent(energy, content["models"]),
-        *_scores(proofs, material),
+    figures = [
+        *_model_figures(proofs, reader, content["models"]),
+        *_data_figures(proofs, reader),
+        *_resource_figures(energy, content["models"]),
+        *_score_figures(proofs, reader),
         *(
-            KeyFigure(name, label, number(value), value, unit, "counted", paths, REPORT)
+            KeyFigure(name, label, number(value), value, unit, "counted", paths, REPORT_COMMAND)
             for name, label, value, unit, paths in counted
         ),
     ]
-    return {figure.figure: figure for figure in found}
+    return {figure.figure: figure for figure in figures}
 
 
 ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may differ from it
@@ -211,75 +224,78 @@ class Check:
     link: str
 
 
-def _equal(sentence: str, of: dict[str, str], link: str, left: int, *right: int) -> Check:
+def _check_sum(sentence: str, values: dict[str, str], link: str, left: int, *right: int) -> Check:
     """Return whether a number is the sum of others."""
     figures = f"{left:,} = {' + '.join(f'{part:,}' for part in right)}"
-    return Check(sentence, of, figures, left == sum(right), link)
+    return Check(sentence, values, figures, left == sum(right), link)
 
 
-def _stage_checks(name: str, of: dict[str, str], part: Json, link: str) -> Iterator[Check]:
+def _stage_checks(name: str, values: dict[str, str], part: Json, link: str) -> Iterator[Check]:
     before = part["documents_in"]
     for step in part["stages"]:
-        read, of_step = step["in"], of | {"step": step["stage"]}
+        read, step_values = step["in"], values | {"step": step["stage"]}
         removed = sum(step["removed"].values())
-        yield _equal(name + ": in = kept + removed, step {step}", of_step, link, read, step["kept"], removed)
-        yield _equal(name + ": what goes into {step} came out before it", of_step, link, before, read)
+        yield _check_sum(name + ": in = kept + removed, step {step}", step_values, link, read, step["kept"], removed)
+        yield _check_sum(name + ": what goes into {step} came out before it", step_values, link, before, read)
         before = step["kept"]
-    yield _equal(name + ": documents out = kept by the last stage", of, link, part["documents_out"], before)
+    yield _check_sum(name + ": documents out = kept by the last stage", values, link, part["documents_out"], before)
 
 
 def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
     content, link = statistics.content, statistics.link
-    of, sources = {"corpus": content["corpus"]}, content["sources"]
+    values, sources = {"corpus": content["corpus"]}, content["sources"]
     for source, part in sorted(sources.items()):
-        name, of_source = "corpus {corpus}, source {source}", of | {"source": source}
-        yield from _stage_checks(name, of_source, part, link)
+        name, source_values = "corpus {corpus}, source {source}", values | {"source": source}
+        yield from _stage_checks(name, source_values, part, link)
         if "read_bytes" in part:
-            damaged, what = sum(row["bytes"] for row in part["quarantined"]), "bytes on disk = read + in damaged files"
-            yield _equal(f"{name}: {what}", of_source, link, part["raw_bytes"], part["read_bytes"], damaged)
-    yield from _stage_checks("corpus {corpus}, all sources", of, content["totals"], link)
+            damaged, sentence = (
+                sum(row["bytes"] for row in part["quarantined"]),
+                "bytes on disk = read + in damaged files",
+            )
+            yield _check_sum(f"{name}: {sentence}", source_values, link, part["raw_bytes"], part["read_bytes"], damaged)
+    yield from _stage_checks("corpus {corpus}, all sources", values, content["totals"], link)
     for key in ("documents_in", "documents_out", "bytes_in", "bytes_out"):
-        what, parts = f"corpus {{corpus}}: {key.replace('_', ' ')} = sum over sources", sources.values()
-        yield _equal(what, of, link, content["totals"][key], sum(part[key] for part in parts))
+        sentence, parts = f"corpus {{corpus}}: {key.replace('_', ' ')} = sum over sources", sources.values()
+        yield _check_sum(sentence, values, link, content["totals"][key], sum(part[key] for part in parts))
 
 
 def _source_checks(manifest: Artefact) -> Iterator[Check]:
-    content, of = manifest.content, {"source": manifest.name}
+    content, values = manifest.content, {"source": manifest.name}
     files = [file for unit in content.get("units", {}).values() for file in unit["files"]]
     size = sum(file["bytes"] for file in files)
-    yield _equal("source {source}: bytes = sum over files", of, manifest.link, content["bytes"], size)
-    yield _equal("source {source}: number of files", of, manifest.link, content["files"], len(files))
+    yield _check_sum("source {source}: bytes = sum over files", values, manifest.link, content["bytes"], size)
+    yield _check_sum("source {source}: number of files", values, manifest.link, content["files"], len(files))
 
 
-def _chain_check(material: RunReader) -> Check:
+def _chain_check(reader: RunReader) -> Check:
     """Every input that another job wrote must have the hash that its writer recorded."""
-    written = {entry.path: entry.sha256 for record in material.records for entry in record.outputs}
-    read = [entry for record in material.records for entry in record.inputs if entry.path in written]
+    written = {entry.path: entry.sha256 for record in reader.records for entry in record.outputs}
+    read = [entry for record in reader.records for entry in record.inputs if entry.path in written]
     same = sum(entry.sha256 == written[entry.path] for entry in read)
-    what = "records: every input has the sha256 that the job which wrote it recorded"
-    return _equal(what, {}, f"../{layout.RECORDS}", same, len(read))
+    sentence = "records: every input has the sha256 that the job which wrote it recorded"
+    return _check_sum(sentence, {}, f"../{layout.RECORDS}", same, len(read))
 
 
-def _token_checks(material: RunReader, index: Artefact) -> Iterator[Check]:
-    of, content = {"tokens": index.name}, index.content
+def _token_checks(reader: RunReader, index: Artefact) -> Iterator[Check]:
+    values, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
-            what, shards = f"token set {{tokens}}, {split}: {key} = sum over shards", content[split]["shards"]
-            yield _equal(what, of, index.link, content[split][key], sum(shard[key] for shard in shards))
-    records = material.records_of("tokens.shard", tokens=index.name)
+            sentence, shards = f"token set {{tokens}}, {split}: {key} = sum over shards", content[split]["shards"]
+            yield _check_sum(sentence, values, index.link, content[split][key], sum(shard[key] for shard in shards))
+    records = reader.records_of("tokens.shard", tokens=index.name)
     paths = {entry.path for record in records for entry in record.inputs}
     documents = content["train"]["documents"] + content["validation"]["documents"]
-    for statistics in material.statistics:
+    for statistics in reader.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
         if any(path.startswith(f"{layout.CORPUS.name(corpus=corpus)}/") for path in paths):
-            what = "token set {tokens}: documents = documents out of corpus {corpus}"
-            yield _equal(what, of | {"corpus": corpus}, index.link, documents, out)
+            sentence = "token set {tokens}: documents = documents out of corpus {corpus}"
+            yield _check_sum(sentence, values | {"corpus": corpus}, index.link, documents, out)
 
 
-def _forgetting_checks(material: RunReader, proof: Artefact) -> Iterator[Check]:
+def _forgetting_checks(reader: RunReader, proof: Artefact) -> Iterator[Check]:
     """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
-    content, link, of = proof.content, proof.link, {"corpus": proof.content["corpus"]}
-    for statistics in material.statistics:
+    content, link, values = proof.content, proof.link, {"corpus": proof.content["corpus"]}
+    for statistics in reader.statistics:
         if statistics.content["corpus"] != content["corpus"]:
             continue
         totals, known = statistics.content["totals"], statistics.content["sources"]
@@ -287,12 +303,14 @@ def _forgetting_checks(material: RunReader, proof: Artefact) -> Iterator[Check]:
         counted = {"filter": listed, "deduplicate": content["before"]["copies"]}
         for step in totals["stages"]:
             if (stage := step["stage"]) in counted:
-                what = "corpus {corpus}: removed as opt_out by {step} = what the lists name"
-                yield _equal(what, of | {"step": stage}, link, step["removed"].get("opt_out", 0), counted[stage])
-        what = "corpus {corpus}: documents searched for what is forgotten = documents out"
-        yield _equal(what, of, link, content["searched"]["documents"], totals["documents_out"])
-    found = content["after"]["documents"] + content["after"]["copies"]
-    yield _equal("corpus {corpus}: nothing that is forgotten is found", of, link, found, 0)
+                sentence = "corpus {corpus}: removed as opt_out by {step} = what the lists name"
+                yield _check_sum(
+                    sentence, values | {"step": stage}, link, step["removed"].get("opt_out", 0), counted[stage]
+                )
+        sentence = "corpus {corpus}: documents searched for what is forgotten = documents out"
+        yield _check_sum(sentence, values, link, content["searched"]["documents"], totals["documents_out"])
+    matches = content["after"]["documents"] + content["after"]["copies"]
+    yield _check_sum("corpus {corpus}: nothing that is forgotten is found", values, link, matches, 0)
 
 
 def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
@@ -305,7 +323,7 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
         figures = f"{unit.told(total.joules, 4)} {unit.name} = {unit.told(sum_, 4)} {unit.name}"
         return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
-    sums = conserved(account)
+    sums = list_energy_sums(account)
     for what, parts in sums:
         yield check(what, parts.joules)
     if sums:
@@ -322,16 +340,16 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
         )
 
 
-def conservation_checks(material: RunReader, account: EnergyAccounting) -> list[Check]:
+def conservation_checks(reader: RunReader, account: EnergyAccounting) -> list[Check]:
     """Return every check of the run, those of the chain first."""
-    checks = [_chain_check(material)]
-    for manifest in material.manifests:
+    checks = [_chain_check(reader)]
+    for manifest in reader.manifests:
         checks += _source_checks(manifest)
-    for statistics in material.statistics:
+    for statistics in reader.statistics:
         checks += _corpus_checks(statistics)
-    for index in material.indexes:
-        checks += _token_checks(material, index)
-    for proof in material.forgotten:
-        checks += _forgetting_checks(material, proof)
+    for index in reader.indexes:
+        checks += _token_checks(reader, index)
+    for proof in reader.forgotten:
+        checks += _forgetting_checks(reader, proof)
     checks += _energy_checks(account)
     return checks

@@ -22,14 +22,14 @@ from pipeline.energy.energy_accounting import validate_accounting
 from pipeline.evaluate.verdict import is_mostly_truncated
 from pipeline.report import amounts, charts, footprint, training_section
 from pipeline.report.energy_section import account_run_energy
-from pipeline.report.experiment_page import experiment
-from pipeline.report.key_figures import key_figures
+from pipeline.report.experiment_page import summarize_experiment
+from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
-from pipeline.report.papers.write import NAMES, SPDX, write
-from pipeline.report.run_reader import Json, RunReader, link_to
+from pipeline.report.papers.write import PAPER_NAMES, SPDX, write_papers
+from pipeline.report.run_reader import Json, RunReader, link_job
 from pipeline.report.settings import PageSettings, Stated
 from pipeline.report.translator import Translator, translator
-from pipeline.report.view import context
+from pipeline.report.view import build_context
 
 SECTIONS = (
     ("summary", "Summary"),
@@ -54,14 +54,14 @@ PAGE_PARTS = (
 )
 STYLE, SCRIPT = "page.css", "page.js"
 EXPERIMENT = "experiment.html.jinja"
-FOLDED_FROM = 100  # a table of more rows than this is folded, and has a search
-FEW = 8  # sources and scores that the first page names
-PAPERS = (".html", ".json", ".md")  # what is linked of the folder of the report
+LONG_TABLE_ROWS = 100  # a table of more rows than this is folded, and has a search
+SHOWN_ENTRIES = 8  # sources and scores that the first page names
+LINKED_SUFFIXES = (".html", ".json", ".md")  # what is linked of the folder of the report
 MODEL_CARD = "model_card.md.jinja"
 PAPER_PARTS = ("not_stated.md.jinja",)
 
 
-def _setting(value: object) -> str:
+def _format_setting(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -74,7 +74,7 @@ def _setting(value: object) -> str:
 FILTERS: dict[str, Any] = {
     "brief": training_section.format_brief,
     "command": lambda words: shlex.join(words) if words else "not recorded",
-    "link_to": link_to,
+    "link_job": link_job,
     "duration": amounts.format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": amounts.format_kwh,
@@ -85,19 +85,19 @@ FILTERS: dict[str, Any] = {
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
     "score": lambda value: "–" if value is None else f"{value:.4f}",
     "p_value": lambda value: "–" if value is None else "< 0.0001" if value < 0.0001 else f"{value:.4f}",
-    "setting": _setting,
+    "setting": _format_setting,
     "share": lambda value: f"{100 * value:.1f} %",
 }
 
 
 @cache
-def environment_of(words: Translator, *, html: bool) -> jinja2.Environment:
+def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
     """Return the environment of the templates here, with the bars of their tables and the words of a language.
 
     It is kept, since its templates take seconds to compile.
     """
     environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
-    environment.globals |= {"bar": partial(charts.bar, gettext=words.gettext)}
+    environment.globals |= {"bar": partial(charts.draw_bar, gettext=words.gettext)}
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
@@ -106,10 +106,10 @@ def environment_of(words: Translator, *, html: bool) -> jinja2.Environment:
     return environment
 
 
-def _beside(page: Path, *written: str) -> list[str]:
+def _list_papers(page: Path, *written: str) -> list[str]:
     """Return what lies beside the page for a person or a program to read, with what this step writes itself."""
-    found = {path.name for path in page.absolute().parent.iterdir() if path.suffix in PAPERS}
-    return sorted(name for name in found | {*written} if name != "index.html" and not name.startswith("."))
+    names = {path.name for path in page.absolute().parent.iterdir() if path.suffix in LINKED_SUFFIXES}
+    return sorted(name for name in names | {*written} if name != "index.html" and not name.startswith("."))
 
 
 def _write(environment: jinja2.Environment, name: str, parts: Sequence[str], path: Path, content: Json) -> None:
@@ -154,46 +154,46 @@ def run(
     everything = RunReader(page.parent.parent, [*records, *files], page)
     account = account_run_energy(everything, settings, carbon_intensity)
     cells = {cell.name for experiment_page in settings.experiments.values() for cell in experiment_page.cells}
-    material = everything.without_models(cells)
+    reader = everything.exclude_models(cells)
     _write_json(energy, account)
     words = translator(settings.language)
     checked_account = validate_accounting(account, energy.name)
-    content = context(material, settings, checked_account, words.gettext)
+    content = build_context(reader, settings, checked_account, words.gettext)
     css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
     content |= {
         "stated": Stated(settings.disclosure, settings.provider, settings.contact),
-        "key_figures": key_figures(material, content),
+        "key_figures": compute_key_figures(reader, content),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
         "homes": content["energy"].homes(words.gettext),
-        "folded_from": FOLDED_FROM,
-        "few": FEW,
-        "papers": _beside(page, "energy.json", "figures.json", "model-card.md")
-        + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in NAMES]
+        "folded_from": LONG_TABLE_ROWS,
+        "few": SHOWN_ENTRIES,
+        "papers": _list_papers(page, "energy.json", "figures.json", "model-card.md")
+        + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in PAPER_NAMES]
         + [f"papers/{SPDX}"],
         "css_hash": markup.allowed(css),
         "script": Markup(script),
         "script_hash": markup.allowed(script),
-        "sections": (*SECTIONS, *[FORGETTING] * bool(material.forgotten), *[SLURM] * bool(material.accounting)),
+        "sections": (*SECTIONS, *[FORGETTING] * bool(reader.forgotten), *[SLURM] * bool(reader.accounting)),
         "results": f"results/{settings.run}",
         "home": (footprint.HOME_KWH_PER_YEAR, footprint.HOME_SOURCE, footprint.HOME_ADDRESS),
         "css": css,
     }
     _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
-    html = environment_of(words, html=True)
+    html = load_environment(words, html=True)
     _write(html, PAGE, PAGE_PARTS, page, content)
     if experiments is not None:
         experiments.mkdir()
-        for name, told in settings.experiments.items():
-            found = experiment(everything, name, told, checked_account, words.gettext)
-            _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | found)
-    markdown = environment_of(translator("en"), html=False)
+        for name, experiment_page in settings.experiments.items():
+            experiment_content = summarize_experiment(everything, name, experiment_page, checked_account, words.gettext)
+            _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | experiment_content)
+    markdown = load_environment(translator("en"), html=False)
     _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
-    points = write(papers, material, content, content["stated"])
+    points = write_papers(papers, reader, content, content["stated"])
     failed = len(content["failed_checks"])
-    print(f"report: {len(material.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
+    print(f"report: {len(reader.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
     return {
-        "records": len(material.records),
-        "files_unreadable": len(material.unreadable),
+        "records": len(reader.records),
+        "files_unreadable": len(reader.unreadable),
         "attempts_lost": len(content["energy"].attempts),
         "points_of_papers": points["points"],
         "points_not_stated": points["not_stated"],

@@ -18,7 +18,7 @@ from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import Place
 
 Json = dict[str, Any]
-UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written
+UNCOUNTED_STAGES = ("report.", "provenance.")  # these run after, or while, the page is written
 JobFile = TypeVar("JobFile", bound=Record | Attempt)
 
 
@@ -32,7 +32,7 @@ class Artefact:
     lines: list[Json] = field(default_factory=list)
 
 
-def link_to(job: Record | Attempt) -> str:
+def link_job(job: Record | Attempt) -> str:
     """Return the link from a page of the report to a record or an attempt."""
     return f"../{job.file}"
 
@@ -66,36 +66,39 @@ class RunReader:
         self._linked_from = (page or layout.REPORT_PAGE.path(folder)).absolute().parent
         self._files = sorted(files)
         self.unreadable: list[UnreadableFile] = []
-        self.records = [self._with_environment(record) for record in self._jobs(Record, self._given(layout.RECORD))]
-        self.attempts = self._jobs(Attempt, self._below(layout.ATTEMPTS))
-        self.starts = self._evidence(self._below(layout.FROZEN))
-        self.accounting = self._evidence(
-            self._below(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
-        )
-        self.statistics = self._objects(layout.STATISTICS, "corpus", "sources", "totals")
-        self.fertility = self._objects(layout.FERTILITY, "languages")
-        self.metrics = [
-            Artefact(path.parent.name, self._link(path), {}, read_lines(path)) for path in self._given(layout.METRICS)
+        self.records = [
+            self._with_environment(record) for record in self._read_jobs(Record, self._select_files(layout.RECORD))
         ]
-        self.differences = self._objects(layout.DIFFERENCES, "comparisons")
+        self.attempts = self._read_jobs(Attempt, self._list_folder(layout.ATTEMPTS))
+        self.starts = self._read_evidence(self._list_folder(layout.FROZEN))
+        self.accounting = self._read_evidence(
+            self._list_folder(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
+        )
+        self.statistics = self._read_artefacts(layout.STATISTICS, "corpus", "sources", "totals")
+        self.fertility = self._read_artefacts(layout.FERTILITY, "languages")
+        self.metrics = [
+            Artefact(path.parent.name, self._link(path), {}, read_lines(path))
+            for path in self._select_files(layout.METRICS)
+        ]
+        self.differences = self._read_artefacts(layout.DIFFERENCES, "comparisons")
         self.evaluation = sorted(
-            self._objects(layout.RESULTS, "model", "step", "tasks"),
+            self._read_artefacts(layout.RESULTS, "model", "step", "tasks"),
             key=lambda results: (results.content["model"], int(results.content["step"])),
         )
-        self.answers = self._given(layout.ANSWERS)
-        self.samples = self._objects(layout.SAMPLES, "model", "samples", "written", "held_out")
-        self.data_sets = self._objects(layout.DATASET, "corpus", "domains")
-        self.manifests = self._objects(layout.MANIFEST, "source", "files", "bytes")
-        self.indexes = self._objects(layout.TOKEN_INDEX, "train", "validation")
-        self.later_suites = self._objects(layout.LATER_SUITES, "corpus", "contamination")
-        self.forgotten = self._objects(layout.FORGOTTEN, "corpus", "before", "after", "searched")
-        self.remains = self._objects(layout.REMAINS, "tokens", "places")
-        self.plan = next(iter(self._objects(layout.PLAN)), Artefact("plan", "", {}))
-        self.readings = self._below(layout.READINGS, ".jsonl")
-        self.books = read_external_readings(folder)
+        self.answers = self._select_files(layout.ANSWERS)
+        self.samples = self._read_artefacts(layout.SAMPLES, "model", "samples", "written", "held_out")
+        self.data_sets = self._read_artefacts(layout.DATASET, "corpus", "domains")
+        self.manifests = self._read_artefacts(layout.MANIFEST, "source", "files", "bytes")
+        self.indexes = self._read_artefacts(layout.TOKEN_INDEX, "train", "validation")
+        self.later_suites = self._read_artefacts(layout.LATER_SUITES, "corpus", "contamination")
+        self.forgotten = self._read_artefacts(layout.FORGOTTEN, "corpus", "before", "after", "searched")
+        self.remains = self._read_artefacts(layout.REMAINS, "tokens", "places")
+        self.plan = next(iter(self._read_artefacts(layout.PLAN)), Artefact("plan", "", {}))
+        self.readings = self._list_folder(layout.READINGS, ".jsonl")
+        self.external_readings = read_external_readings(folder)
         signers = [path for path in [layout.SIGNER.path(folder)] if path.is_file()]
         self.signer: Json | None = next(
-            (one.content for one in self._evidence(signers, "owner", "algorithm", "key_sha256", "timestamp")), None
+            (one.content for one in self._read_evidence(signers, "owner", "algorithm", "key_sha256", "timestamp")), None
         )
 
     def records_of(self, step: str, /, **instance: str) -> list[Record]:
@@ -108,12 +111,12 @@ class RunReader:
         """Return the records of the trainings' segments, in the order of their files' names."""
         return self.records_of(SEGMENT, **instance)
 
-    def index_read(self, segments: Iterable[Record]) -> Artefact | None:
+    def find_index(self, segments: Iterable[Record]) -> Artefact | None:
         """Return the index of the tokens that segments read; None where that is not known."""
         read = {entry.path for segment in segments for entry in segment.inputs}
         return next((index for index in self.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
 
-    def without_models(self, names: Collection[str]) -> RunReader:
+    def exclude_models(self, names: Collection[str]) -> RunReader:
         """Return the same run without the artefacts of some models; records and attempts are still those of all."""
         kept = copy(self)
         kept.metrics = [one for one in self.metrics if one.name not in names]
@@ -122,33 +125,35 @@ class RunReader:
         kept.samples = [one for one in self.samples if one.content["model"] not in names]
         return kept
 
-    def _given(self, place: Place) -> list[Path]:
+    def _select_files(self, place: Place) -> list[Path]:
         run = self.folder.absolute()
         return [path for path in self._files if place.parse(path.absolute().relative_to(run).as_posix()) is not None]
 
-    def _below(self, folder: Place, suffix: str = ".json") -> list[Path]:
+    def _list_folder(self, folder: Place, suffix: str = ".json") -> list[Path]:
         return sorted(path for path in folder.path(self.folder).glob(f"*{suffix}") if not path.name.startswith("."))
 
     def _link(self, path: Path) -> str:
         return Path(os.path.relpath(path.absolute(), self._linked_from)).as_posix()
 
-    def _objects(self, place: Place, *keys: str) -> list[Artefact]:
-        found = [Artefact(path.parent.name, self._link(path), _object_with(path, keys)) for path in self._given(place)]
-        return sorted(found, key=lambda artefact: artefact.link)
+    def _read_artefacts(self, place: Place, *keys: str) -> list[Artefact]:
+        artefacts = [
+            Artefact(path.parent.name, self._link(path), _read_object(path, keys)) for path in self._select_files(place)
+        ]
+        return sorted(artefacts, key=lambda artefact: artefact.link)
 
-    def _evidence(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
-        found = []
+    def _read_evidence(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
+        artefacts = []
         for path in paths:
             try:
-                found.append(Artefact(path.stem, self._link(path), _object_with(path, keys)))
+                artefacts.append(Artefact(path.stem, self._link(path), _read_object(path, keys)))
             except InputError as error:
                 self.unreadable.append(UnreadableFile(self._link(path), anonymous(str(error))))
-        return found
+        return artefacts
 
-    def _jobs(self, kind: type[JobFile], paths: Iterable[Path]) -> list[JobFile]:
+    def _read_jobs(self, kind: type[JobFile], paths: Iterable[Path]) -> list[JobFile]:
         jobs, problems = read_each(kind, paths)
         self.unreadable += [UnreadableFile(self._link(path), anonymous(text)) for path, text in problems.items()]
-        return [job for job in jobs if not job.step.startswith(UNCOUNTED)]
+        return [job for job in jobs if not job.step.startswith(UNCOUNTED_STAGES)]
 
     def _with_environment(self, record: Record) -> Record:
         """Return a record that has the content of the file with its packages."""
@@ -159,7 +164,7 @@ class RunReader:
             return replace(record, environment={})
 
 
-def _object_with(path: Path, keys: Iterable[str]) -> Json:
+def _read_object(path: Path, keys: Iterable[str]) -> Json:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -181,11 +186,11 @@ def read_lines(path: Path) -> list[Json]:
         raise InputError(f"{path} is not readable as metrics ({error!r}): rerun pretrain.export") from None
 
 
-REPLACED = "finished, replaced by a later one"
+REPLACED_ATTEMPT = "finished, replaced by a later one"
 
 
 @dataclass
-class Use:
+class StepUsage:
     """A sum over attempts; `lost` counts those whose outputs do not stand.
 
     A training holds a device per process, an evaluation one, and no other step any.
@@ -224,44 +229,46 @@ class LostAttempt:
 class Consumption:
     """What each step took, in the order of the pipeline, all of them together, and the attempts that were lost."""
 
-    steps: list[Use]
-    total: Use
+    steps: list[StepUsage]
+    total: StepUsage
     attempts: list[LostAttempt]
 
 
-def standing_attempts(material: RunReader) -> set[str | None]:
+def valid_attempts(reader: RunReader) -> set[str | None]:
     """Return the attempts that a record stands for, also those whose outputs a record of another name took over."""
-    return {name for record in material.records for name in (record.attempt, record.computed_by)}
+    return {name for record in reader.records for name in (record.attempt, record.computed_by)}
 
 
-def lost_attempts(material: RunReader) -> list[LostAttempt]:
+def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
     """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
-    standing = standing_attempts(material)
-    cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in material.unreadable)
+    valid = valid_attempts(reader)
+    cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in reader.unreadable)
 
     def is_cut_off(attempt: Attempt) -> bool:
         return f"{attempt.name}.json".startswith(cut_off)
 
-    found = []
-    for attempt in _in_time(material.attempts):
-        if f"{attempt.name}.json" in standing:
+    lost = []
+    for attempt in _sort_by_start(reader.attempts):
+        if f"{attempt.name}.json" in valid:
             continue
         status = attempt.status
         if status == "running" and not attempt.ended:
             status = "killed"
         if status == "finished":
-            status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED
-        found.append(LostAttempt(attempt, status))
-    return found
+            status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED_ATTEMPT
+        lost.append(LostAttempt(attempt, status))
+    return lost
 
 
-def _in_time(jobs: Iterable[JobFile]) -> list[JobFile]:
+def _sort_by_start(jobs: Iterable[JobFile]) -> list[JobFile]:
     return sorted(jobs, key=lambda job: (job.started, job.file))
 
 
-def _devices(material: RunReader) -> Callable[[Record | Attempt], int | None]:
+def _device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | None]:
     """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
-    processes = {record.instance["model"]: record.counts.get("world_size") for record in _in_time(material.segments())}
+    processes = {
+        record.instance["model"]: record.counts.get("world_size") for record in _sort_by_start(reader.segments())
+    }
 
     def devices(job: Record | Attempt) -> int | None:
         if job.step != SEGMENT:
@@ -272,22 +279,22 @@ def _devices(material: RunReader) -> Callable[[Record | Attempt], int | None]:
     return devices
 
 
-def measure_consumption(material: RunReader) -> Consumption:
+def measure_consumption(reader: RunReader) -> Consumption:
     """Return the time of every step in the order of the pipeline, lost attempts among it, and of all together.
 
     A job that took over what another one computed counts with the little that it took itself.
     """
-    own = {record.attempt for record in material.records}
-    lost = lost_attempts(material)
-    gone = [one.attempt for one in lost]
-    taken = standing_attempts(material) - own
-    others = [attempt for attempt in material.attempts if f"{attempt.name}.json" in taken]
-    steps: dict[str, Use] = {}
-    total = Use("all attempts")
-    lost_files = {job.file for job in gone}
-    devices = _devices(material)
-    jobs: list[Record | Attempt] = [*material.records, *others, *gone]
-    for job in _in_time(jobs):
-        for use in (steps.setdefault(job.step, Use(job.step)), total):
+    own = {record.attempt for record in reader.records}
+    lost = find_lost_attempts(reader)
+    lost_jobs = [one.attempt for one in lost]
+    reused = valid_attempts(reader) - own
+    others = [attempt for attempt in reader.attempts if f"{attempt.name}.json" in reused]
+    steps: dict[str, StepUsage] = {}
+    total = StepUsage("all attempts")
+    lost_files = {job.file for job in lost_jobs}
+    devices = _device_counter(reader)
+    jobs: list[Record | Attempt] = [*reader.records, *others, *lost_jobs]
+    for job in _sort_by_start(jobs):
+        for use in (steps.setdefault(job.step, StepUsage(job.step)), total):
             use.add(job, is_lost=job.file in lost_files, devices=devices(job))
     return Consumption([*steps.values()], total, lost)

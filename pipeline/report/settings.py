@@ -75,7 +75,7 @@ class Disclosure(Settings):
     license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its licence")
 
 
-NOT_ASKED = (
+NOT_IN_PAPERS = (
     "license_evidence",
     "data_categories",
     "small_provider",
@@ -86,7 +86,7 @@ class Stated:
     """What a provider has stated, for the papers: each key answered, or named with what would answer it."""
 
     def __init__(self, disclosure: Disclosure, provider: str | None, contact: str | None) -> None:
-        names = [name for name in Disclosure.model_fields if name not in NOT_ASKED]
+        names = [name for name in Disclosure.model_fields if name not in NOT_IN_PAPERS]
         self._values = {name: getattr(disclosure, name) for name in names}
         self.keys = {name: f"disclosure.{name}" for name in self._values}
         for name, value in (("provider", provider), ("contact", contact)):
@@ -98,7 +98,7 @@ class Stated:
         if isinstance(value, dict):
             value = value.get(language) or next(iter(value.values()), None)
         if isinstance(value, list):
-            return "; ".join(map(_told, value))
+            return "; ".join(map(_format_entry, value))
         return None if value is None or value == "" else str(value)
 
     def __call__(self, name: str) -> str:
@@ -117,7 +117,7 @@ class Stated:
         return len(self._values)
 
 
-def _told(entry: Crawler | Generator | str) -> str:
+def _format_entry(entry: Crawler | Generator | str) -> str:
     if isinstance(entry, Crawler):
         return f"{entry.name}, {entry.first_day} to {entry.last_day}: {entry.purpose}; {entry.behavior}"
     if isinstance(entry, Generator):

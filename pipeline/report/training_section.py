@@ -11,11 +11,11 @@ from pipeline.core.records import Record, is_segment_of
 from pipeline.core.settings import Pretrained
 from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
-from pipeline.report.charts import Series, line_chart
+from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
 # What the table of a run tells: the key of the metrics, the words for it, and the filter of its figures.
-FIGURES = (
+METRIC_ROWS = (
     ("loss", "Training loss, nats per token", "number"),
     ("gradient_norm", "Norm of the gradient, before clipping", "number"),
     ("tokens_per_second", "Tokens per second", "number"),
@@ -29,7 +29,7 @@ FIGURES = (
     ("data_stall_seconds", "Waiting for data, of a step", "brief"),
     ("energy_joules", "Energy of a step", "joules"),
 )
-GROUPED = "validation_loss/"
+GROUP_PREFIX = "validation_loss/"
 
 
 def known_values(metrics: list[Json], key: str) -> list[tuple[float, float]]:
@@ -43,7 +43,7 @@ def format_brief(seconds: float) -> str:
     return f"{seconds * factor:,.3g} {unit}"
 
 
-def training_charts(metrics: list[Json], energy_label: str, gettext: Callable[[str], str] = str) -> list[Any]:
+def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callable[[str], str] = str) -> list[Any]:
     """Return the charts of a run; those of which nothing is known are left out, except the first three.
 
     `energy_label` says how the joules are known, and `gettext` a sentence in the language of the page.
@@ -52,80 +52,80 @@ def training_charts(metrics: list[Json], energy_label: str, gettext: Callable[[s
     def series(name: str, key: str, factor: float = 1.0) -> Series:
         return Series(gettext(name), [(step, value * factor) for step, value in known_values(metrics, key)])
 
-    def always(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
-        return line_chart(
+    def draw(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+        return draw_line_chart(
             gettext(title), gettext("step"), gettext(unit), [*wanted], from_zero=from_zero, gettext=gettext
         )
 
-    def drawn(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
-        found = [line for line in wanted if line.points]
-        return always(title, unit, *found, from_zero=from_zero) if found else None
+    def draw_known(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+        charts = [line for line in wanted if line.points]
+        return draw(title, unit, *charts, from_zero=from_zero) if charts else None
 
     hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
     model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)
-    stall = [
+    stall_shares = [
         (line["step"], 100 * line["data_stall_seconds"] / line["seconds"])
         for line in metrics
         if line.get("data_stall_seconds") is not None and line.get("seconds")
     ]
     by_language, by_source = (
-        [Series(name, known_values(metrics, f"{GROUPED}{column}/{name}")) for name in groups(metrics, column)]
+        [Series(name, known_values(metrics, f"{GROUP_PREFIX}{column}/{name}")) for name in list_groups(metrics, column)]
         for column in ("language", "source")
     )
-    found = [
-        always(
+    charts = [
+        draw(
             *("Loss", "nats per token", series("training", "loss"), series("validation", "validation_loss")),
             from_zero=False,
         ),
-        always("Throughput", "tokens per second", series("throughput", "tokens_per_second")),
-        always("Learning rate", "learning rate", series("learning rate", "learning_rate")),
-        drawn(
+        draw("Throughput", "tokens per second", series("throughput", "tokens_per_second")),
+        draw("Learning rate", "learning rate", series("learning rate", "learning_rate")),
+        draw_known(
             "Device utilisation is not MFU: a device is busy also where it does little",
             "%",
             series("device utilisation", "device_utilization", 100),
             model,
             *([hardware] if hardware.points != model.points else []),
         ),
-        drawn("Norm of the gradient", "before clipping", series("norm", "gradient_norm")),
-        drawn(
+        draw_known("Norm of the gradient", "before clipping", series("norm", "gradient_norm")),
+        draw_known(
             "Memory of the fullest process",
             "GB",
             series("most so far", "memory_bytes", 1e-9),
             series("in use", "memory_used_bytes", 1e-9),
         ),
-        drawn(f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")),
-        drawn("Waiting for data", "% of the step", Series(gettext("stall"), stall)),
-        drawn("Validation loss per language", "nats per token", *by_language, from_zero=False),
-        drawn("Validation loss per source", "nats per token", *by_source, from_zero=False),
+        draw_known(f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")),
+        draw_known("Waiting for data", "% of the step", Series(gettext("stall"), stall_shares)),
+        draw_known("Validation loss per language", "nats per token", *by_language, from_zero=False),
+        draw_known("Validation loss per source", "nats per token", *by_source, from_zero=False),
     ]
-    return [chart for chart in found if chart is not None]
+    return [chart for chart in charts if chart is not None]
 
 
-def training_figures(metrics: list[Json]) -> list[Json]:
+def summarize_metrics(metrics: list[Json]) -> list[Json]:
     """Return a row per figure that is known: mean, least, most and last."""
     rows = []
-    for key, words, shown in FIGURES:
+    for key, words, filter_name in METRIC_ROWS:
         values = [float(value) for _, value in known_values(metrics, key)]
         if values:
             summary = [sum(values) / len(values), min(values), max(values), values[-1]]
-            rows.append({"words": words, "filter": shown, "values": summary})
+            rows.append({"words": words, "filter": filter_name, "values": summary})
     return rows
 
 
-def groups(metrics: list[Json], column: str) -> list[str]:
+def list_groups(metrics: list[Json], column: str) -> list[str]:
     """Return the languages or sources that validation tells apart, in order."""
-    start = f"{GROUPED}{column}/"
+    start = f"{GROUP_PREFIX}{column}/"
     return sorted({key.removeprefix(start) for line in metrics for key in line if key.startswith(start)})
 
 
-def last_validation(metrics: list[Json]) -> list[Json]:
+def read_last_validation(metrics: list[Json]) -> list[Json]:
     """Return the last validation: of all that it saw, then of each language and each source, with intervals."""
     line = next((line for line in reversed(metrics) if line.get("validation_loss") is not None), None)
     if line is None:
         return []
     places = [("all", "", "")]
     places += [
-        (column, name, f"/{column}/{name}") for column in ("language", "source") for name in groups([line], column)
+        (column, name, f"/{column}/{name}") for column in ("language", "source") for name in list_groups([line], column)
     ]
     rows = []
     for column, name, place in places:
@@ -167,13 +167,13 @@ def compare_with_baselines(line: Json, vocabulary_size: int | None, held_out: Js
     }
 
 
-def without_held_out(index: Json) -> list[str]:
+def sources_without_validation(index: Json) -> list[str]:
     """Return the sources of a token set of which training reads text and validation has none, by name."""
     read, held = ({group["source"] for group in index[split].get("groups", [])} for split in ("train", "validation"))
     return sorted(read - held)
 
 
-def branch_of(model: str, segments: list[Record]) -> tuple[str, int] | None:
+def find_parent_checkpoint(model: str, segments: list[Record]) -> tuple[str, int] | None:
     """Return the model and the step that a training goes on from; None where it begins with weights of its own.
 
     Args:
@@ -186,7 +186,7 @@ def branch_of(model: str, segments: list[Record]) -> tuple[str, int] | None:
     return (other, int(step)) if other != model else None
 
 
-def interruptions(segments: list[Record]) -> list[tuple[str, str, int | None]]:
+def list_interruptions(segments: list[Record]) -> list[tuple[str, str, int | None]]:
     """Return (segment, what happened, how often or at which step) of resumptions, restarts and skipped batches."""
     rows: list[tuple[str, str, int | None]] = []
     for record in segments:
@@ -195,26 +195,26 @@ def interruptions(segments: list[Record]) -> list[tuple[str, str, int | None]]:
             rows.append((step, "continued from the checkpoint of step", counts["resumed_from"]))
         restarts, skips = counts.get("restarts"), counts.get("skipped_data_steps")
         if restarts:
-            rows.append((step, _because("started again", counts.get("restart_reasons")), restarts))
+            rows.append((step, _format_reasons("started again", counts.get("restart_reasons")), restarts))
         if skips:
-            rows.append((step, _because("batches left out", counts.get("skip_reasons")), len(skips)))
+            rows.append((step, _format_reasons("batches left out", counts.get("skip_reasons")), len(skips)))
     return rows
 
 
-def _because(words: str, reasons: list[str] | None) -> str:
+def _format_reasons(words: str, reasons: list[str] | None) -> str:
     return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words
 
 
-def initial_model(material: RunReader, name: str, taken: Pretrained | None) -> Json | None:
+def describe_initial_model(reader: RunReader, name: str, pretrained: Pretrained | None) -> Json | None:
     """Return the model that another one began with: name, licence, address, and how the embeddings were made."""
-    if taken is None:
+    if pretrained is None:
         return None
-    records = material.records_of("pretrain.adopt", model=name)
+    records = reader.records_of("pretrain.adopt", model=name)
     counts = records[0].counts if records else {}
-    made = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
-    told = {"name": taken.title, "license": taken.license, "url": taken.url}
+    token_counts = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
+    description = {"name": pretrained.title, "license": pretrained.license, "url": pretrained.url}
     same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
-    return {**told, "same_tokenizer": same, "rotation": "; ".join(rotation), **made}
+    return {**description, "same_tokenizer": same, "rotation": "; ".join(rotation), **token_counts}
 
 
 ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}
@@ -261,7 +261,7 @@ class PlannedRow:
 
 
 def compare_with_plan(
-    material: RunReader, account: EnergyAccounting, model: Json, metrics: list[Json], estimate: Json
+    reader: RunReader, account: EnergyAccounting, model: Json, metrics: list[Json], estimate: Json
 ) -> list[PlannedRow]:
     """Return the rows of a model; none of what the plan does not know.
 
@@ -274,7 +274,7 @@ def compare_with_plan(
     activations = estimate.get(ACTIVATIONS[model["recomputation"] == "full"])
     held = (estimate.get(f"{part}_bytes_per_device") for part in ("model_state", "gathered"))
     memory = _sum(*held, activations)
-    energy = _energy(account, model["name"])
+    energy = _attempt_energy(account, model["name"])
     measured = {
         "parameters": model["parameters"],
         "tokens": model["own_tokens"],
@@ -283,12 +283,12 @@ def compare_with_plan(
         "utilization_share": model["model_flops_utilization"],
         # A process's memory on a CPU holds Python and its libraries.
         "memory_bytes": model["memory_bytes"] if model["device"] not in (None, "CPU") else None,
-        "seconds": _seconds(material, model["name"]),
+        "seconds": _attempt_seconds(reader, model["name"]),
         "energy_joules": energy.joules if energy.is_known else None,
     }
     planned: dict[str, Any] = {**estimate, "memory_bytes": memory}
     more: dict[str, dict[str, Any]] = {
-        "step_seconds": _ends_of_a_step(estimate),
+        "step_seconds": _step_time_interval(estimate),
         "energy_joules": {"label": energy.label if energy.is_known else ""},
     }
     return [
@@ -298,7 +298,7 @@ def compare_with_plan(
     ]
 
 
-def _ends_of_a_step(estimate: Json) -> dict[str, float]:
+def _step_time_interval(estimate: Json) -> dict[str, float]:
     """Return the interval of a step's time: the plan's of the whole time is by the error of a step's."""
     whole, step = estimate.get("seconds"), estimate.get("step_seconds")
     ends = {end: estimate.get(f"{end}_seconds") for end in ("low", "high")}
@@ -310,13 +310,13 @@ def _sum(*amounts: float | None) -> float | None:
     return sum(known) if len(known) == len(amounts) else None
 
 
-def _seconds(material: RunReader, name: str) -> float | None:
+def _attempt_seconds(reader: RunReader, name: str) -> float | None:
     """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
-    attempts = [one for one in material.attempts if is_segment_of(name, one.step, one.instance)]
+    attempts = [one for one in reader.attempts if is_segment_of(name, one.step, one.instance)]
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
-def _energy(account: EnergyAccounting, name: str) -> Figure:
+def _attempt_energy(account: EnergyAccounting, name: str) -> Figure:
     """Return the joules of the same attempts; not known where those of one are not."""
     jobs = [job for job in account.jobs.values() if is_segment_of(name, job.step, job.instance)]
     return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()

@@ -81,7 +81,7 @@ def between(timeline: list[dict[str, Any]], started: float, ended: float) -> flo
 
 
 def account(
-    jobs: list[JobUse], books: object, models: object, material: RunReader, series: IntensitySeries | None
+    jobs: list[JobUse], books: object, models: object, reader: RunReader, series: IntensitySeries | None
 ) -> dict[str, Any]:
     """Return the account of some jobs, what stands of which took as much as is said above."""
     parts, nodes, timeline = {}, {}, []
@@ -129,6 +129,6 @@ def account(
                 for line in metrics.lines
                 if "ended_unix_seconds" in line
             }
-            for metrics in material.metrics
+            for metrics in reader.metrics
         },
     }

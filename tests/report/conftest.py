@@ -16,7 +16,7 @@ from tests.report.example import HOSTILE, Run, entry, metrics, part, sha, task
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Two sources, one of them with a hostile holder and address; one model; a killed and a failed attempt."""
-    monkeypatch.setattr(account_of_energy, "_account", account)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", account)
     configuration = json.dumps({"run": {"name": "tiny", "seed": 42}, "note": "<b>bold</b>"}, indent=1)
     settings = PageSettings(
         run="tiny",

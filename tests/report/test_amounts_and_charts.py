@@ -16,9 +16,9 @@ from pipeline.report.charts import (
     TOP,
     WIDTH,
     Series,
-    bar,
+    draw_bar,
+    draw_line_chart,
     format_ticks,
-    line_chart,
     round_ticks,
     thin_points,
 )
@@ -95,32 +95,32 @@ def test_ticks_are_told_exactly(low: float, high: float, expected: list[str]) ->
 
 
 def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
-    chart = line_chart(
+    chart = draw_line_chart(
         "Loss", "step", "nats", [Series("a", [(1, 2.0), (2, float("nan")), (3, 1.0)]), Series("<b>", [])]
     )
     assert "nan" not in chart and "<b>" not in chart and chart.count("<circle") == 2
     assert "first 2.000, last 1.000" in chart
-    assert "no values" in line_chart("Loss", "step", "nats", [Series("a", [])])
+    assert "no values" in draw_line_chart("Loss", "step", "nats", [Series("a", [])])
 
 
 def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
     points = [(1.0, 2.0), (2.0, 3.0)]
-    chart = str(line_chart("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
+    chart = str(draw_line_chart("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
     (band,) = re.findall(r'<path class="band series-1" d="M([^"]*)Z"', chart)
     corners = [tuple(map(float, corner.split())) for corner in band.split("L")]
     assert len(corners) == 4 and all(0 < x < WIDTH and TOP <= y <= HEIGHT - BOTTOM for x, y in corners)
     (first, low), (last, low_last), (again, high_last), (back, high) = corners
     assert first == back < last == again and low > high > high_last < low_last < low, "there below, and back above"
-    assert "band" not in line_chart("Score", "tokens", "acc", [Series("a", points[:1], [(1.0, 0.0, 4.0)])])
+    assert "band" not in draw_line_chart("Score", "tokens", "acc", [Series("a", points[:1], [(1.0, 0.0, 4.0)])])
 
 
 def test_segments_of_a_bar_add_up_to_its_width() -> None:
-    drawn = bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
+    drawn = draw_bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
     assert 'x="0.00" width="75.00"' in drawn and 'x="75.00" width="25.00"' in drawn and "<x>" not in drawn
 
 
 def test_a_chart_of_one_place_has_one_tick_there() -> None:
     chart = str(
-        line_chart("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])])
+        draw_line_chart("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])])
     )
     assert re.findall(r">1,228,800[^<]*<", chart) == [">1,228,800<"]

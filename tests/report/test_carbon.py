@@ -78,14 +78,14 @@ def test_without_a_yearly_average_nothing_is_made_up_for_what_the_table_does_not
 
 
 def test_a_table_that_covers_all_needs_no_yearly_average(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = account_of_energy._account
+    original = account_of_energy._compute_accounting
 
     def without_idle(*given: Any) -> dict[str, Any]:
         found = original(*given)
         scaled = {key: value * 2_575 / 2_600 for key, value in found["total"].items() if key != "meters"}
         return {**found, "total": {**scaled, "meters": found["total"]["meters"]}}
 
-    monkeypatch.setattr(account_of_energy, "_account", without_idle)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", without_idle)
     text = told(run_folder, table(GRAMS), carbon_intensity_grams_per_kwh=None)
     assert "location-based 155 g (146 to 164) at 180.6 g/kWh" in text and "was used at a time" not in text
 
@@ -121,7 +121,7 @@ def test_no_grams_follow_from_an_energy_that_nobody_knows(
     def nothing(jobs: Any, *_: object) -> dict[str, Any]:
         return {**account_of_energy.empty_account(jobs), "intensity": intensity}
 
-    monkeypatch.setattr(account_of_energy, "_account", nothing)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", nothing)
     text = told(run_folder, table(GRAMS))
     assert "location-based not measured" in text and "Carbon dioxide equivalent not measured" in text
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.records import Record
-from pipeline.report.training_section import branch_of
+from pipeline.report.training_section import find_parent_checkpoint
 from tests.record_content import record_content
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
@@ -131,9 +131,9 @@ def test_a_training_is_no_branch_of_itself() -> None:
     first, without, last = (
         Record.parse(json.dumps(record_content("pretrain.segment", inputs=some))) for some in (inputs, inputs[:1], [])
     )
-    assert branch_of("base", [first]) is None
-    assert branch_of("cooled", [first, last]) == ("base", 250)
-    assert branch_of("cooled", [without]) is None and branch_of("cooled", []) is None
+    assert find_parent_checkpoint("base", [first]) is None
+    assert find_parent_checkpoint("cooled", [first, last]) == ("base", 250)
+    assert find_parent_checkpoint("cooled", [without]) is None and find_parent_checkpoint("cooled", []) is None
 
 
 def test_a_branch_that_never_took_a_step_has_spent_nothing_on_one(run_folder: Run) -> None:

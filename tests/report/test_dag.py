@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 from pipeline.core.records import Record
-from pipeline.report.charts import arrange_rows, draw_step_graph, step_edges
+from pipeline.report.charts import arrange_rows, draw_step_graph, find_step_edges
 from tests.record_content import record_content
 from tests.report.example import HOSTILE
 
@@ -27,7 +27,7 @@ CHAIN = [
 
 
 def test_an_arrow_that_others_imply_is_left_out() -> None:
-    assert step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
+    assert find_step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
 
 
 def test_a_step_stands_below_all_that_it_reads_from_and_long_arrows_have_their_place() -> None:
@@ -39,7 +39,7 @@ def test_a_step_stands_below_all_that_it_reads_from_and_long_arrows_have_their_p
 
 
 def test_two_steps_that_read_from_each_other_do_not_hang() -> None:
-    found = step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
+    found = find_step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
     assert sorted(len(readers) for readers in found.values()) == [0, 1]
 
 

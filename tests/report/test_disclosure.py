@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.report.settings import NOT_ASKED, Crawler, Disclosure, Generator, Text
+from pipeline.report.settings import NOT_IN_PAPERS, Crawler, Disclosure, Generator, Text
 from pipeline.workflow.steps import step_settings
 from tests.report.example import Run
 from tests.report.test_page import made
@@ -41,7 +41,7 @@ def told(text: str) -> list[tuple[int, int]]:
 
 def test_every_answer_is_asked_for_and_counted(run_folder: Run) -> None:
     text = papers(run_folder, provider=None, contact=None)
-    fields = [f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_ASKED]
+    fields = [f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_IN_PAPERS]
     fields += ["run.provider", "run.contact"]
     assert {*re.findall(r"not stated \(`([\w.]+)`\)", text)} == {*fields, "disclosure.license_evidence"}
     assert told(text) == [(len(fields), len(fields))]

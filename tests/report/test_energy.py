@@ -13,13 +13,13 @@ from pipeline.energy.attribution.run_attribution import JobUse
 from pipeline.energy.energy_accounting import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy_section as account_of_energy
-from pipeline.report.footprint import HOME_JOULES_PER_DAY, homes
+from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent
 from pipeline.report.page import run
 from tests.report.account_example import account
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
-REAL_ACCOUNT = account_of_energy._account
+REAL_ACCOUNT = account_of_energy._compute_accounting
 LABELS = "89 % measured, 11 % estimated"
 
 
@@ -29,7 +29,7 @@ def told(run_folder: Run, **changes: Any) -> str:
 
 def changed(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
     """Let the account have other parts."""
-    monkeypatch.setattr(account_of_energy, "_account", lambda *given: {**account(*given), **parts})
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", lambda *given: {**account(*given), **parts})
 
 
 def test_the_headline_is_the_account_s_total_with_its_interval_and_labels(run_folder: Run) -> None:
@@ -72,7 +72,7 @@ def test_what_does_not_add_up_is_a_failed_check(
         right = account(*given)
         return {**right, part: {**right[part], **change}}
 
-    monkeypatch.setattr(account_of_energy, "_account", wrong)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", wrong)
     arguments = run_folder.arguments()
     assert run(run_folder.settings, **arguments)["checks_failed"] > 0
     assert "✗ no" in outline(arguments["page"]).text
@@ -122,7 +122,7 @@ def test_carbon_water_and_euros_follow_from_the_electricity_and_name_their_sourc
     ],
 )
 def test_an_electricity_is_told_in_homes(days: float, words: str) -> None:
-    assert homes(days * HOME_JOULES_PER_DAY) == words
+    assert format_home_equivalent(days * HOME_JOULES_PER_DAY) == words
     assert pytest.approx(2550 / 366 * 3.6e6) == HOME_JOULES_PER_DAY
 
 
@@ -134,7 +134,9 @@ def test_the_words_for_everybody_name_the_source_of_the_home(run_folder: Run) ->
 
 
 def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.empty_account(jobs))
+    monkeypatch.setattr(
+        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_account(jobs)
+    )
     arguments = made(run_folder)
     text, card = outline(arguments["page"]).text, arguments["model_card"].read_text()
     assert "Electricity, all attempts not measured" in text and "Carbon dioxide equivalent not measured" in text
@@ -167,7 +169,7 @@ def test_an_account_that_cannot_be_made_leaves_the_rest_of_the_report(
     def broken(*_: object) -> dict[str, Any]:
         raise InputError("eacct.csv has no column TIME_SEC: ask for it again")
 
-    monkeypatch.setattr(account_of_energy, "_account", broken)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", broken)
     text = told(run_folder)
     assert "No account of the energy could be made: eacct.csv has no column TIME_SEC" in text
     assert "Electricity, all attempts not measured" in text and "The last validation, by language" in text
@@ -202,7 +204,7 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
         given.extend(jobs)
         return account([job for job in jobs if job.fate != "snakemake"], *rest)
 
-    monkeypatch.setattr(account_of_energy, "_account", keep)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", keep)
     killed = "pretrain.segment.base.500.20260301T0730.7"
     run_folder.write(f"provenance/readings/{killed}@node1.jsonl", interval(1.0) + interval(2.0))
     run_folder.write(f"provenance/readings/{killed}@node2.jsonl", interval(1.0) + interval(2.0)[:-9])
@@ -268,7 +270,7 @@ def of_node(started: float, ended: float, joules: float, cpu: float, **more: Any
 def test_a_step_has_the_joules_of_its_time_on_all_nodes_however_many_they_are(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_of_energy, "_account", REAL_ACCOUNT)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", REAL_ACCOUNT)
     killed = "pretrain.segment.base.500.20260301T0730.7"
     began = datetime.fromisoformat("2026-03-01T07:30:00+00:00").timestamp()
     # 100 W and 200 W by turns, second by second, so that a mean of more than a step would be seen

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pipeline.report.experiment_page import FIGURES, figure_charts
+from pipeline.report.experiment_page import CHARTED_FIGURES, draw_figure_charts
 
 SIZE, STRATEGY = "training.micro_batch_size", "training.strategy"
 
 
 def cell(size: Any, strategy: str, speed: float | None, outcome: str = "finished", **known: float) -> dict[str, Any]:
-    unknown: dict[str, Any] = dict.fromkeys(FIGURES)
+    unknown: dict[str, Any] = dict.fromkeys(CHARTED_FIGURES)
     values = {STRATEGY: strategy, SIZE: size}
     return {**unknown, **known, "values": values, "outcome": outcome, "tokens_per_second_per_device": speed}
 
@@ -26,7 +26,7 @@ def points(chart: str) -> dict[str, list[float]]:
 def test_a_line_for_each_strategy_over_the_micro_batch() -> None:
     cells = [cell(size, name, speed) for name, speed in (("zero2", 10.0), ("zero3", 7.0)) for size in (16, 4)]
     cells[0]["tokens_per_second_per_device"] = 30.0
-    (chart,) = figure_charts(cells, str)
+    (chart,) = draw_figure_charts(cells, str)
     assert points(chart) == {"strategy zero2": [10, 30], "strategy zero3": [7, 7]}
     assert "micro_batch_size" in chart and "tokens per second of a device" in chart
 
@@ -34,7 +34,7 @@ def test_a_line_for_each_strategy_over_the_micro_batch() -> None:
 def test_seeds_are_one_line_and_what_did_not_finish_or_is_not_known_has_no_point() -> None:
     cells = [cell(4, "zero2", speed) for speed in (10.0, 20.0)]
     cells += [cell(8, "zero2", 40.0), cell(16, "zero2", 90.0, outcome="out_of_memory"), cell(24, "zero2", None)]
-    (chart,) = figure_charts(cells, str)
+    (chart,) = draw_figure_charts(cells, str)
     assert points(chart) == {"strategy zero2": [15, 40]}
     (band,) = re.findall(r'class="band[^"]*" (?:points|d)="([^"]*)"', chart)
     places = {tuple(map(float, place)) for place in re.findall(r"([\d.]+)[ ,]([\d.]+)", band)}
@@ -44,16 +44,16 @@ def test_seeds_are_one_line_and_what_did_not_finish_or_is_not_known_has_no_point
 
 def test_each_figure_that_is_known_has_its_chart_in_its_unit() -> None:
     known = {"model_flops_utilization": 0.41, "memory_bytes": 3e9, "step_joules": 250.0}
-    charts = figure_charts([cell(size, "zero2", 10.0, **known) for size in (4, 8)], str)
+    charts = draw_figure_charts([cell(size, "zero2", 10.0, **known) for size in (4, 8)], str)
     assert [points(chart)["strategy zero2"] for chart in charts] == [[10, 10], [41, 41], [3, 3], [250, 250]]
 
 
 def test_seven_lines_are_two_charts() -> None:
-    charts = figure_charts([cell(size, f"s{number}", 1.0) for number in range(7) for size in (1, 2)], str)
+    charts = draw_figure_charts([cell(size, f"s{number}", 1.0) for number in range(7) for size in (1, 2)], str)
     assert [len(points(chart)) for chart in charts] == [6, 1]
 
 
 def test_without_a_number_that_is_varied_nothing_is_drawn() -> None:
-    assert figure_charts([cell(True, "zero2", 1.0), cell(False, "zero2", 2.0)], str) == []
-    assert figure_charts([cell("4", "zero2", 1.0), cell(8, "zero2", 2.0)], str) == []
-    assert figure_charts([cell(4, "zero2", 1.0)], str) == [] == figure_charts([], str)
+    assert draw_figure_charts([cell(True, "zero2", 1.0), cell(False, "zero2", 2.0)], str) == []
+    assert draw_figure_charts([cell("4", "zero2", 1.0), cell(8, "zero2", 2.0)], str) == []
+    assert draw_figure_charts([cell(4, "zero2", 1.0)], str) == [] == draw_figure_charts([], str)

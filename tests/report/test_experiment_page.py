@@ -107,7 +107,7 @@ def combination(*losses: float) -> dict[str, Any]:
 
 def test_sums_in_another_order_make_no_cell_the_best() -> None:
     combinations = [combination(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
-    experiment_page._best(combinations, "loss", 0.05)
+    experiment_page._rank_combinations(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["score", "speed"], ["speed"]]
 
 
@@ -115,27 +115,27 @@ def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
     # Two-sided p of Welch's formula against the first: 0.01295 of the second, 0.374 of the third.
     losses = [(2.10, 2.12, 2.11), (2.20, 2.18, 2.16), (2.11, 2.13, 2.115)]
     combinations = [combination(*of_one) for of_one in losses]
-    experiment_page._best(combinations, "loss", 0.05)
+    experiment_page._rank_combinations(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["speed"], ["score", "speed"]]
     assert [one["undominated"] for one in combinations] == [True, False, True]
     # A lucky single seed: t is 0.02 / (0.01 sqrt(1 + 1/3)), 1.73 of two degrees of freedom, p 0.23; then 8.7 and 0.013.
     for loss, best in ((2.09, [["score", "speed"]] * 2), (2.01, [["speed"], ["score", "speed"]])):
         single = [combination(*losses[0]), combination(loss)]
-        experiment_page._best(single, "loss", 0.05)
+        experiment_page._rank_combinations(single, "loss", 0.05)
         assert [one["best"] for one in single] == best
-    experiment_page._best(combinations, "loss", 0.02)  # half of it for each of two comparisons
+    experiment_page._rank_combinations(combinations, "loss", 0.02)  # half of it for each of two comparisons
     assert [one["best"] for one in combinations] == [["score", "speed"]] * 3
 
 
 def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, Any]] = []
-    real = page_step.experiment
+    real = page_step.summarize_experiment
 
     def keep(*given: Any) -> dict[str, Any]:
         found.append(real(*given))
         return found[-1]
 
-    monkeypatch.setattr(page_step, "experiment", keep)
+    monkeypatch.setattr(page_step, "summarize_experiment", keep)
     listed = cells(run_folder)
     made(run_folder, listed)
     told = {one["label"]: one for one in found[0]["combinations"]}

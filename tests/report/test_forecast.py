@@ -61,7 +61,9 @@ def test_what_was_not_forecast_says_why_and_what_was_not_measured_is_not_judged(
     page = text(run_folder)
     assert "corpus.deduplicate all of one size 5.56 Wh –" in page and "all of these" not in page
     plan(run_folder)
-    monkeypatch.setattr(account_of_energy, "_account", lambda jobs, *_: account_of_energy.empty_account(jobs))
+    monkeypatch.setattr(
+        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_account(jobs)
+    )
     page = text(run_folder)
     assert "corpus.deduplicate 5.00 Wh 2.50 to 10.0 Wh not measured – not measured 33 min" in page
     assert "all of these 0.838 kWh 0.558 to 1.11 kWh not measured –" in page
@@ -74,7 +76,7 @@ def test_one_job_of_unknown_energy_leaves_the_step_unjudged(run_folder: Run, mon
         job |= {key: 0.0 for key in job if key.endswith("joules")} | {"meters": []}
         return whole
 
-    monkeypatch.setattr(account_of_energy, "_account", one_unknown)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", one_unknown)
     plan(run_folder)
     assert "corpus.deduplicate 5.00 Wh 2.50 to 10.0 Wh not measured –" in text(run_folder)
 

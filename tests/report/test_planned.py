@@ -75,8 +75,8 @@ def test_electricity_of_which_a_job_knows_nothing_is_not_set_beside_the_plan() -
     known, unknown = JobFigure(**told, joules=5.0, meters=("a meter",)), JobFigure(**told)
     for jobs, expected in (([known, known], 10.0), ([known, unknown], None), ([], None)):
         account: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
-        material: Any = SimpleNamespace(attempts=[])
-        (row,) = compare_with_plan(material, account, model, [], {"energy_joules": 4.0})
+        reader: Any = SimpleNamespace(attempts=[])
+        (row,) = compare_with_plan(reader, account, model, [], {"energy_joules": 4.0})
         assert row.measured == expected
 
 

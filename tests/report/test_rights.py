@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.report.data_section import tokens_by_license
+from pipeline.report.data_section import count_tokens_by_license
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 
@@ -80,12 +80,14 @@ def test_tokens_under_the_licence_of_their_source_are_told_by_what_its_manifest_
     }
     own = {"MIT": {"documents": 2, "tokens": 15}, "CC-BY-4.0": {"documents": 1, "tokens": 15}}
     index = {"sources": sources, "licenses": {"": {"documents": 3, "tokens": 30}, **own}}
-    assert tokens_by_license(index, licenses) == {
+    assert count_tokens_by_license(index, licenses) == {
         "MIT": {"documents": 3, "tokens": 25},
         "CC-BY-4.0": {"documents": 1, "tokens": 15},
         "CC0-1.0": {"documents": 2, "tokens": 20},
     }
-    assert tokens_by_license({"sources": sources, "licenses": own}, licenses) == own, "as earlier versions counted"
+    assert count_tokens_by_license({"sources": sources, "licenses": own}, licenses) == own, (
+        "as earlier versions counted"
+    )
     content = run_folder.read("tokens/main/index.json")
     run_folder.write(
         "tokens/main/index.json", content | {"sources": {"laws": sources["laws"]}, "licenses": {"": sources["laws"]}}

@@ -23,7 +23,7 @@ def test_artefacts_of_some_models_are_left_out_and_their_records_stay(run_folder
     run_folder.write("evaluation/cell/500/results.json", {"model": "cell", "step": 500, "tasks": []})
     run_folder.record("pretrain.segment", {"model": "cell", "step": "500"}, 9)
     everything = read(run_folder)
-    kept = everything.without_models({"cell"})
+    kept = everything.exclude_models({"cell"})
     for reader, models in ((everything, ["base", "cell"]), (kept, ["base"])):
         assert [one.name for one in reader.metrics] == models
         assert [one.content["model"] for one in reader.samples] == models

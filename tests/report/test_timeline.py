@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.energy.energy_accounting import Moment
-from pipeline.report.charts import POINTS
-from pipeline.report.timeline import LABEL, LEFT, RIGHT, WIDTH, Axis, Panel, panels
+from pipeline.report.charts import MAXIMUM_POINTS
+from pipeline.report.timeline import LABEL_WIDTH, LEFT, RIGHT, WIDTH, Axis, Panel, build_panels
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 
@@ -36,9 +36,9 @@ def test_all_joules_are_drawn_once_in_few_points(parts: list[tuple[float, float,
         moments.append(moment(time + pause, time + pause + seconds, package=watts, rest=10.0))
         time += pause + seconds
         truth += (watts + 10.0) * (moments[-1].ended - moments[-1].started)
-    found = panels(moments, Axis((m.started, m.ended) for m in moments))
+    found = build_panels(moments, Axis((m.started, m.ended) for m in moments))
     assert joules(found) == pytest.approx(truth, rel=1e-6)
-    assert len(found[0].bins) <= POINTS + 1
+    assert len(found[0].bins) <= MAXIMUM_POINTS + 1
 
 
 def test_the_joules_of_many_nodes_stay_when_their_moments_are_made_few() -> None:
@@ -51,20 +51,20 @@ def test_the_joules_of_many_nodes_stay_when_their_moments_are_made_few() -> None
             moments.append(moment(time, time + seconds, f"n{node}", package=watts))
             truth += watts * (moments[-1].ended - moments[-1].started)
             time += seconds
-    (found,) = panels(moments, Axis((m.started, m.ended) for m in moments))
-    assert len(found.bins) <= POINTS and joules([found]) == pytest.approx(truth, rel=1e-9)
+    (found,) = build_panels(moments, Axis((m.started, m.ended) for m in moments))
+    assert len(found.bins) <= MAXIMUM_POINTS and joules([found]) == pytest.approx(truth, rel=1e-9)
 
 
 def test_nodes_have_a_panel_each_and_many_nodes_one_together() -> None:
     two = [moment(0, 10, "a", package=100.0), moment(0, 10, "b", package=50.0, board=700.0)]
-    assert [(panel.name, panel.peak) for panel in panels(two, Axis([(0, 10)]))] == [("a", 100.0), ("b", 750.0)]
+    assert [(panel.name, panel.peak) for panel in build_panels(two, Axis([(0, 10)]))] == [("a", 100.0), ("b", 750.0)]
     many = [moment(0, 10, f"n{number}", package=100.0) for number in range(5)]
-    (together,) = panels(many, Axis([(0, 10)]))
+    (together,) = build_panels(many, Axis([(0, 10)]))
     assert (together.name, together.peak) == ("all 5 nodes", 500.0)
 
 
 def test_a_time_in_which_nobody_looked_is_no_zero() -> None:
-    (panel,) = panels([moment(0, 10, package=5.0), moment(20, 30, package=7.0)], Axis([(0, 30)]))
+    (panel,) = build_panels([moment(0, 10, package=5.0), moment(20, 30, package=7.0)], Axis([(0, 30)]))
     assert panel.watts == [{"package": 5.0}, None, {"package": 7.0}]
 
 
@@ -81,7 +81,7 @@ def test_ticks_are_clock_times_that_do_not_overlap(hours: float) -> None:
     axis = Axis([(1.7723e9, 1.7723e9 + 3600 * hours)])
     found = axis.ticks()
     assert 1 <= len(found) <= 9
-    assert all(after - before >= LABEL for (before, _), (after, _) in pairwise(found))
+    assert all(after - before >= LABEL_WIDTH for (before, _), (after, _) in pairwise(found))
     assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d(:\d\d)?", found[0][1])
 
 

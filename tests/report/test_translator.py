@@ -12,10 +12,10 @@ import pytest
 from babel.messages.pofile import read_po
 
 from pipeline.report import translator as module
-from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
+from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, load_environment
 from pipeline.report.papers import answers
 from pipeline.report.papers.write import read_forms
-from pipeline.report.training_section import FIGURES, PLANNED_ROWS
+from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
 from pipeline.report.translator import translator
 from tests.report.test_page import made, outline
 
@@ -37,7 +37,7 @@ def dutch_catalogue() -> dict[str, str]:
 
 
 def said_by_templates() -> set[str]:
-    environment = environment_of(translator("nl"), html=True)
+    environment = load_environment(translator("nl"), html=True)
     assert environment.loader is not None
     sentences: set[str] = set()
     for name in (PAGE, *PAGE_PARTS, EXPERIMENT):
@@ -49,7 +49,7 @@ def said_by_templates() -> set[str]:
 
 def said_by_papers() -> set[str]:
     bands = (*answers.SIZE_BANDS, *answers.PARAMETER_BANDS)
-    found = {text for _, text in bands} | {*answers.CATEGORIES.values()} | {*answers.OF_CORPORA.values()}
+    found = {text for _, text in bands} | {*answers.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
     found |= {answers.LARGEST_BAND, answers.LARGEST_PARAMETER_BAND}
     for form in read_forms().values():
         found |= {form.title, form.law}
@@ -69,7 +69,7 @@ def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
     templates, papers = said_by_templates(), said_by_papers()
     named = (
         {title for _, title in SECTIONS}
-        | {words for _, words, _ in FIGURES}
+        | {words for _, words, _ in METRIC_ROWS}
         | {words for words, _ in PLANNED_ROWS.values()}
     )
     assert len(templates) > 400 and len(papers) > 150

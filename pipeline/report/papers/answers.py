@@ -15,10 +15,10 @@ import jinja2
 from pipeline import layout
 from pipeline.core.markup import size
 from pipeline.energy.energy_accounting import EnergyUnit, Figure
-from pipeline.report.papers.facts import ModelFacts, SourceFacts, large_and_small, top_domains
+from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table
 from pipeline.report.run_reader import Json
-from pipeline.report.settings import NOT_ASKED, Disclosure, Stated
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, Stated
 from pipeline.report.translator import Translator
 
 SENTENCES = "answers.jinja"
@@ -44,7 +44,7 @@ CATEGORIES = {
     "other": "other sources",
 }
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.Place(f"{layout.ATTEMPTS}/")
-OF_MODELS: dict[str, tuple[layout.Place, ...]] = {
+MODEL_ANSWERS: dict[str, tuple[layout.Place, ...]] = {
     **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
     **dict.fromkeys(("design", "compute"), (SEGMENTS,)),
     "files": (layout.Place(f"{layout.FINAL_MODEL}/"),),
@@ -52,7 +52,7 @@ OF_MODELS: dict[str, tuple[layout.Place, ...]] = {
     "time": (SEGMENTS, ATTEMPTS),
 }
 """By the answers that have a sentence for each model: the files that it is from."""
-OF_CORPORA = {
+CORPUS_ANSWERS = {
     "languages": "none",
     "curation": "none",
     "personal_data": "no pattern found any, or none was looked for",
@@ -62,13 +62,13 @@ OF_CORPORA = {
 
 
 @cache
-def _template() -> jinja2.Template:
+def _load_template() -> jinja2.Template:
     # Answers are plain text: what shows them escapes them.
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     return jinja2.Environment(loader=folder, autoescape=False, undefined=jinja2.StrictUndefined).get_template(SENTENCES)
 
 
-def parameter_band(parameters: int) -> str:
+def format_parameter_band(parameters: int) -> str:
     """Return the band of the form that a number of parameters is in."""
     return next((text for limit, text in PARAMETER_BANDS if parameters < limit), LARGEST_PARAMETER_BAND)
 
@@ -77,15 +77,15 @@ class Answers:
     """The answers of one run in one language.
 
     Args:
-        page: what the report's page shows, as `view.context` returns it.
+        page: what the report's page shows, as `view.build_context` returns it.
     """
 
     def __init__(
         self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Translator
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
-        known = {"w": words, "run": page["settings"].run, "size": size, "band": parameter_band}
-        self._sentences: Any = _template().make_module(known)
+        known = {"w": words, "run": page["settings"].run, "size": size, "band": format_parameter_band}
+        self._sentences: Any = _load_template().make_module(known)
 
     def asked(self, name: str) -> Answer:
         """What only the provider can tell."""
@@ -96,14 +96,14 @@ class Answers:
         """One sentence for each model."""
         lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
         origin: list[str] = []
-        for place in OF_MODELS[key]:
+        for place in MODEL_ANSWERS[key]:
             origin += [place.pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
         return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
 
     def of_corpora(self, key: str) -> Answer:
         """What is said of each corpus."""
-        found = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
-        return Answer("; ".join(filter(None, found)) or self.words(OF_CORPORA[key]), self._statistics())
+        sentences = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
+        return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics())
 
     def text_only(self) -> Answer:
         """The only modality that this pipeline reads."""
@@ -170,7 +170,7 @@ class Answers:
     def amount(self) -> Answer:
         """How many documents, bytes and tokens there are, in which band."""
         w = self.words
-        indexes = self.page["material"].indexes
+        indexes = self.page["reader"].indexes
         most = max((index.content["train"]["tokens"] for index in indexes), default=0)
         band = next((text for limit, text in SIZE_BANDS if most < limit), LARGEST_BAND)
         sets = [
@@ -248,7 +248,7 @@ class Answers:
     def opt_out(self) -> Answer:
         """What opt-out lists left out, and what a search found of it afterwards."""
         w = self.words
-        told = [
+        sentences = [
             w(
                 "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; {found} were "
                 "found in the {searched} documents that are used",
@@ -258,22 +258,20 @@ class Answers:
                 found=w.number(proof.content["after"]["documents"] + proof.content["after"]["copies"]),
                 searched=w.number(proof.content["searched"]["documents"]),
             )
-            for proof in self.page["material"].forgotten
+            for proof in self.page["reader"].forgotten
         ]
-        origin = tuple(
-            layout.FORGOTTEN.name(corpus=proof.content["corpus"]) for proof in self.page["material"].forgotten
-        )
-        return Answer("; ".join(told) or w("no source has an opt-out list"), origin or self._statistics())
+        origin = tuple(layout.FORGOTTEN.name(corpus=proof.content["corpus"]) for proof in self.page["reader"].forgotten)
+        return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics())
 
     def evidence(self) -> Answer:
         """Files that show licences, by their hashes."""
         settings: Any = self.page["settings"]
         files = settings.disclosure.license_evidence
-        told = [
+        lines = [
             f"{source}: {files[source]}, sha256 {sha}"
             for source, sha in sorted(settings.license_evidence_sha256.items())
         ]
-        return Answer("; ".join(told) or None, key="disclosure.license_evidence")
+        return Answer("; ".join(lines) or None, key="disclosure.license_evidence")
 
     def used(self, category: str) -> Answer:
         """Whether there are sources of a category, and which."""
@@ -292,20 +290,20 @@ class Answers:
         number, rows = self._top_domains()
         if not number:
             return Answer(w("the documents of the crawled sources have no addresses"), self._data_sets())
-        told = w(
+        text = w(
             "{named} of {number} domains, the largest by the bytes of their texts",
             named=w.number(len(rows)),
             number=w.number(number),
         )
-        return Answer(told, self._data_sets())
+        return Answer(text, self._data_sets())
 
     def _top_domains(self) -> tuple[int, list[tuple[str, int, int]]]:
         small = bool(self.page["settings"].disclosure.small_provider)
         crawled = {source.name for source in self._sources_of("crawled")}
-        return top_domains(self.page["material"].data_sets, crawled, small=small)
+        return rank_domains(self.page["reader"].data_sets, crawled, small=small)
 
     def _data_sets(self) -> tuple[str, ...]:
-        return tuple(layout.DATASET.name(corpus=one.content["corpus"]) for one in self.page["material"].data_sets)
+        return tuple(layout.DATASET.name(corpus=one.content["corpus"]) for one in self.page["reader"].data_sets)
 
     def _domain_table(self, title: str) -> list[Table]:
         w = self.words
@@ -321,9 +319,9 @@ class Answers:
             return self.asked(name)
         if kind == SOURCES:
             return self.used(name)
-        if key in OF_MODELS:
+        if key in MODEL_ANSWERS:
             return self.of_models(key)
-        return self.of_corpora(key) if key in OF_CORPORA else COMPUTED[key](self)
+        return self.of_corpora(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
 
     def tables(self, title: str, rows: str) -> list[Table]:
         """Return the tables of the rows that a form names, none where they are left out."""
@@ -334,10 +332,10 @@ class Answers:
         if rows in REMOVED:
             return [self.removed(rows, title)]
         category = rows.partition(".")[2]
-        large, others = large_and_small(self.sources)
+        large, others = split_by_size(self.sources)
         sources = {"": self.sources, "large-public": large, "other-public": others}
-        found = sources[category] if category in sources else self._sources_of(category)
-        return [self.source_table(title, found)] if found or category in ("", "large-public") else []
+        method = sources[category] if category in sources else self._sources_of(category)
+        return [self.source_table(title, method)] if method or category in ("", "large-public") else []
 
 
 ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
@@ -348,7 +346,7 @@ COMPUTED = {
     if inspect.isfunction(method) and [*inspect.signature(method).parameters] == ["self"] and name[0] != "_"
 }
 """By the words of forms: the methods that need no more than the run."""
-ANSWERS = {*OF_MODELS, *OF_CORPORA, *COMPUTED}
+ANSWERS = {*MODEL_ANSWERS, *CORPUS_ANSWERS, *COMPUTED}
 TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
 
 
@@ -359,7 +357,7 @@ def is_answer(key: str) -> bool:
         return name in ("provider", "contact")
     return (
         key in ANSWERS
-        or (kind == "disclosure" and name in Disclosure.model_fields and name not in NOT_ASKED)
+        or (kind == "disclosure" and name in Disclosure.model_fields and name not in NOT_IN_PAPERS)
         or (kind == SOURCES and name in CATEGORIES)
     )
 

@@ -11,7 +11,7 @@ from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.core.records import Attempt, Record, is_segment_of
 from pipeline.energy.energy_accounting import Figure
-from pipeline.report.jobs_section import gpus_of, processor_of
+from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category
 from pipeline.tokens.data_order import count_reads
@@ -20,7 +20,7 @@ LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
-SHOWN = (
+MODEL_KEYS = (
     *("name", "parameters", "active_parameters", "energy", "branch_of", "began_with"),
     *("validation_loss", "validation_bits_per_byte"),
 )
@@ -91,7 +91,7 @@ class ModelFacts:
         return timedelta(seconds=round(self.seconds))
 
 
-def category(source: Json) -> Category:
+def source_category(source: Json) -> Category:
     """Return where a source stands in the summary, by its rights: a text without an address is no private data set."""
     rights = source.get("rights") or {}
     if safe_url(rights.get("url")) or (source.get("dataset") or {}).get("revision"):
@@ -99,20 +99,20 @@ def category(source: Json) -> Category:
     return "licensed" if rights.get("basis") == "opt-in-agreement" else "other"
 
 
-def sources_of(material: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
+def collect_sources(reader: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
     """Return the sources by name; of several corpora, the one that used most of it counts."""
     tokens: Counter[str] = Counter()
-    for index in material.indexes:
+    for index in reader.indexes:
         for group in index.content["train"].get("groups", []):
             tokens[group["source"]] += group["tokens"]
-    found = []
+    facts = []
     for row in sorted(rows, key=lambda row: str(row["name"])):
         source, rights, dataset = row["source"], row["rights"], row["source"].get("dataset") or {}
         parts = [part for _, part in row["corpora"]]
-        found.append(
+        facts.append(
             SourceFacts(
                 name=row["name"],
-                category=stated.get(row["name"]) or category(source),
+                category=stated.get(row["name"]) or source_category(source),
                 language=str(source.get("language") or ""),
                 license=str(source.get("license") or ""),
                 license_told=row["license"],
@@ -128,10 +128,10 @@ def sources_of(material: RunReader, rows: list[Json], stated: dict[str, Category
                 tokens=tokens[row["name"]],
             )
         )
-    return found
+    return facts
 
 
-def large_and_small(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list[SourceFacts]]:
+def split_by_size(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list[SourceFacts]]:
     """Return the public sources that the template asks to name, those above 3 % of all of them, and the others."""
     public = [source for source in sources if source.category == "public"]
     limit = LARGE_SHARE * sum(source.bytes_read for source in public)
@@ -139,7 +139,9 @@ def large_and_small(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list
     return large, [source for source in public if source not in large]
 
 
-def top_domains(data_sets: list[Artefact], crawled: set[str], *, small: bool) -> tuple[int, list[tuple[str, int, int]]]:
+def rank_domains(
+    data_sets: list[Artefact], crawled: set[str], *, small: bool
+) -> tuple[int, list[tuple[str, int, int]]]:
     """Return how many domains the crawled sources have, and the largest as the template asks: name, documents, bytes.
 
     A domain of two corpora counts with the one that holds more of it.
@@ -159,34 +161,36 @@ def top_domains(data_sets: list[Artefact], crawled: set[str], *, small: bool) ->
     return number, [(name, documents, size) for name, (size, documents) in ranked[:most]]
 
 
-def _hardware(segments: list[Record]) -> tuple[str, ...]:
+def _format_hardware(segments: list[Record]) -> tuple[str, ...]:
     """Return how many processes on which devices, and the nodes by their kind, for each layout that was used."""
-    found: dict[str, None] = {}
+    layouts: dict[str, None] = {}
     for segment in segments:
         counts = segment.counts
-        each = ([processor_of(node), gpus_of(node)] for node in (counts.get("nodes") or {}).values())
-        kinds = Counter(" / ".join(filter(None, parts)) for parts in each)
+        node_parts = ([format_processor(node), format_gpus(node)] for node in (counts.get("nodes") or {}).values())
+        kinds = Counter(" / ".join(filter(None, parts)) for parts in node_parts)
         nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
         layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"
-        found[f"{layout} ({nodes})" if nodes else layout] = None
-    return tuple(found)
+        layouts[f"{layout} ({nodes})" if nodes else layout] = None
+    return tuple(layouts)
 
 
-def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
+def _source_epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
     rows = count_reads(index.content, training, steps) if index else []
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 
-def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], scores: list[Json]) -> ModelFacts | None:
+def collect_model(
+    reader: RunReader, shown: dict[str, Any], lost: list[Attempt], scores: list[Json]
+) -> ModelFacts | None:
     """Return a model of the page as facts; None where no segment of it says how large it is."""
     segments: list[Record] = shown["segments"]
     if not segments or not shown["parameters"] or not shown["tokens_seen"]:
         return None
     last = segments[-1]
     training = last.settings.get("training", {})
-    index = material.index_read([last])
+    index = reader.find_index([last])
     return ModelFacts(
-        **{name: shown[name] for name in SHOWN},
+        **{name: shown[name] for name in MODEL_KEYS},
         tokens=shown["tokens_seen"],
         architecture=last.settings.get("architecture", {}),
         training=training,
@@ -195,8 +199,8 @@ def model_of(material: RunReader, shown: dict[str, Any], lost: list[Attempt], sc
         started=min(datetime.fromisoformat(segment.started) for segment in segments),
         ended=max(datetime.fromisoformat(segment.ended) for segment in segments),
         seconds=sum(segment.wall_seconds for segment in segments),
-        hardware=_hardware(segments),
+        hardware=_format_hardware(segments),
         lost_attempts=sum(is_segment_of(shown["name"], job.step, job.instance) for job in lost),
-        epochs=_epochs(index, training, int(last.instance["step"])),
+        epochs=_source_epochs(index, training, int(last.instance["step"])),
         scores=tuple(scores),
     )

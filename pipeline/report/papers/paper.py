@@ -78,13 +78,13 @@ class Paper:
 ASSESSMENT = "self-assessment"
 
 
-def _basis(answer: Answer, words: Translator) -> str:
+def _answer_basis(answer: Answer, words: Translator) -> str:
     if answer.text is None:
         return words("not stated")
     return words("the provider") if answer.key else words("records")
 
 
-def assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
+def build_assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
     """Return what each point of the other papers rests on: files of the run, a statement, or nothing yet."""
     w = words
     sections = []
@@ -92,7 +92,7 @@ def assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
         points = paper.points
         recorded = sum(point.answer.key is None for point in points)
         missing = len(paper.missing)
-        told = w(
+        summary = w(
             "{all} points: {recorded} answered from records, {stated} stated by the provider, {missing} not stated",
             all=len(points),
             recorded=recorded,
@@ -100,12 +100,17 @@ def assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
             missing=missing,
         )
         rows = tuple(
-            (point.number, point.title, _basis(point.answer, w), point.answer.key or ", ".join(point.answer.origin[:3]))
+            (
+                point.number,
+                point.title,
+                _answer_basis(point.answer, w),
+                point.answer.key or ", ".join(point.answer.origin[:3]),
+            )
             for point in points
         )
         head = (w("Point"), w("Question"), w("Answered from"), w("Files of the run, or key of the configuration"))
         table = Table(w("Every point"), head, rows)
-        point = Point(f"{place}.1", w("Points"), Answer(told, (f"{paper.name}.json",)))
+        point = Point(f"{place}.1", w("Points"), Answer(summary, (f"{paper.name}.json",)))
         sections.append(Section(str(place), paper.title, (point,), (table,)))
     law = w("The provider's own reading; no authority has looked at it")
     return Paper(ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections))

@@ -20,18 +20,18 @@ CREATION = "_:creation"
 AVAILABILITY = {"public": "directDownload"}
 
 
-def corpora_of(material: RunReader, model: ModelFacts) -> list[str]:
+def list_corpora(reader: RunReader, model: ModelFacts) -> list[str]:
     """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
     read = {
         index["tokens"]
-        for segment in material.segments(model=model.name)
+        for segment in reader.segments(model=model.name)
         for entry in segment.inputs
         if (index := layout.TOKEN_INDEX.parse(entry.path))
     }
     return sorted(
         {
             documents["corpus"]
-            for shard in material.records_of("tokens.shard")
+            for shard in reader.records_of("tokens.shard")
             if shard.instance.get("tokens") in read
             for entry in shard.inputs
             if (documents := layout.FINAL_DOCUMENTS.parse(entry.path))
@@ -97,28 +97,28 @@ def _energy(model: ModelFacts) -> Json | None:
     return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
 
 
-def _weights(material: RunReader, model: ModelFacts) -> list[Json]:
+def _weights(reader: RunReader, model: ModelFacts) -> list[Json]:
     outputs = [
         entry
-        for record in material.records_of("pretrain.export", model=model.name)
+        for record in reader.records_of("pretrain.export", model=model.name)
         for entry in record.outputs
         if entry.path.endswith(".safetensors")
     ]
     return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry.sha256} for entry in outputs]
 
 
-def document(
-    material: RunReader, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
+def build_document(
+    reader: RunReader, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
 ) -> Json:
     """Return the document; its time is that of the newest record, so that the same run gives the same bytes."""
     run: str = page["settings"].run
-    made = _Document(run)
-    ended = max((record.ended for record in material.records), default="1970-01-01T00:00:00")
-    provider = made.add("Organization", "provider", name=stated.text("provider") or f"the makers of {run}")
-    tool = made.add("Tool", "polder", name="Polder")
+    document = _Document(run)
+    ended = max((record.ended for record in reader.records), default="1970-01-01T00:00:00")
+    provider = document.add("Organization", "provider", name=stated.text("provider") or f"the makers of {run}")
+    tool = document.add("Tool", "polder", name="Polder")
     texts = {}
     for source in sources:
-        texts[source.name] = made.add(
+        texts[source.name] = document.add(
             "dataset_DatasetPackage",
             f"source/{source.name}",
             name=source.name,
@@ -130,14 +130,14 @@ def document(
             dataset_datasetAvailability=AVAILABILITY.get(source.category),
         )
         if re.fullmatch(r"[A-Za-z0-9.+() -]+", source.license):
-            made.relate(texts[source.name], "hasDeclaredLicense", [made.license(source.license)])
+            document.relate(texts[source.name], "hasDeclaredLicense", [document.license(source.license)])
         if source.own_licenses:  # all of them hold, each of its documents
             each = [f"({license})" if " OR " in license else license for license in source.own_licenses]
-            made.relate(texts[source.name], "hasConcludedLicense", [made.license(" AND ".join(each))])
+            document.relate(texts[source.name], "hasConcludedLicense", [document.license(" AND ".join(each))])
     corpora = {}
     for corpus in page["corpora"]:
         totals = corpus["totals"]
-        corpora[corpus["name"]] = made.add(
+        corpora[corpus["name"]] = document.add(
             "dataset_DatasetPackage",
             layout.CORPUS.name(corpus=corpus["name"]),
             name=f"corpus {corpus['name']}",
@@ -153,10 +153,10 @@ def document(
             dataset_intendedUse="pre-training of language models",
         )
         used = [texts[name] for name, part in corpus["sources"] if name in texts and part["documents_out"]]
-        made.relate(corpora[corpus["name"]], "descendantOf", used)
+        document.relate(corpora[corpus["name"]], "descendantOf", used)
     for model in models:
         shown = next(entry for entry in page["models"] if entry["name"] == model.name)
-        identifier = made.add(
+        identifier = document.add(
             "ai_AIPackage",
             f"model/{model.name}",
             name=f"{run}/{model.name}",
@@ -165,8 +165,8 @@ def document(
             if page["settings"].disclosure.placed_on_market
             else None,
             software_primaryPurpose="model",
-            software_packageVersion=next((h["hashValue"][:16] for h in _weights(material, model)), None),
-            verifiedUsing=_weights(material, model),
+            software_packageVersion=next((h["hashValue"][:16] for h in _weights(reader, model)), None),
+            verifiedUsing=_weights(reader, model),
             ai_typeOfModel=["decoder-only transformer"],
             ai_hyperparameter=_entries(shown["settings"]),
             ai_metric=_entries(
@@ -184,28 +184,30 @@ def document(
             ai_informationAboutApplication=stated.text("intended_use"),
             ai_limitation=stated.text("limitations"),
         )
-        made.relate(identifier, "trainedOn", [corpora[name] for name in corpora_of(material, model) if name in corpora])
+        document.relate(
+            identifier, "trainedOn", [corpora[name] for name in list_corpora(reader, model) if name in corpora]
+        )
         if license := stated.text("model_license"):
-            made.relate(identifier, "hasDeclaredLicense", [made.license(license)])
-        if taken := model.began_with:
-            base = made.add(
+            document.relate(identifier, "hasDeclaredLicense", [document.license(license)])
+        if pretrained := model.began_with:
+            base = document.add(
                 "ai_AIPackage",
                 f"pretrained/{model.name}",
-                name=taken["name"],
+                name=pretrained["name"],
                 software_primaryPurpose="model",
-                software_downloadLocation=safe_url(taken["url"]),
+                software_downloadLocation=safe_url(pretrained["url"]),
             )
-            made.relate(identifier, "descendantOf", [base])
-            made.relate(base, "hasDeclaredLicense", [made.license(taken["license"])])
-    own = [e["spdxId"] for e in made.elements if e["type"] == "ai_AIPackage" and e.get("suppliedBy")]
+            document.relate(identifier, "descendantOf", [base])
+            document.relate(base, "hasDeclaredLicense", [document.license(pretrained["license"])])
+    own = [e["spdxId"] for e in document.elements if e["type"] == "ai_AIPackage" and e.get("suppliedBy")]
     roots = own or [*corpora.values()]
-    made.add(
+    document.add(
         "SpdxDocument",
         "document",
         name=run,
         profileConformance=["core", "software", "simpleLicensing", "ai", "dataset"],
         rootElement=roots,
-        element=sorted(element["spdxId"] for element in made.elements),
+        element=sorted(element["spdxId"] for element in document.elements),
     )
     creation = {
         "type": "CreationInfo",
@@ -215,4 +217,4 @@ def document(
         "createdBy": [provider],
         "createdUsing": [tool],
     }
-    return {"@context": CONTEXT, "@graph": [creation, *made.elements]}
+    return {"@context": CONTEXT, "@graph": [creation, *document.elements]}

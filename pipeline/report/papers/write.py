@@ -14,10 +14,10 @@ from pipeline.core import markup
 from pipeline.core.settings import Settings
 from pipeline.core.yaml_files import load_yaml
 from pipeline.report.papers.answers import Answers, is_answer, is_table
-from pipeline.report.papers.facts import model_of, sources_of
-from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, Point, Section, assessment
-from pipeline.report.papers.spdx import document
-from pipeline.report.run_reader import Json, RunReader, lost_attempts
+from pipeline.report.papers.facts import collect_model, collect_sources
+from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, Point, Section, build_assessment
+from pipeline.report.papers.spdx import build_document
+from pipeline.report.run_reader import Json, RunReader, find_lost_attempts
 from pipeline.report.settings import Stated
 from pipeline.report.translator import translator
 
@@ -69,58 +69,58 @@ def read_forms() -> dict[str, PaperForm]:
     return TypeAdapter(dict[str, PaperForm]).validate_python(load_yaml(Path(__file__).parent / FORMS))
 
 
-NAMES = (*read_forms(), ASSESSMENT)
+PAPER_NAMES = (*read_forms(), ASSESSMENT)
 SPDX = "spdx.json"
 HTML, MARKDOWN, STYLE = "paper.html.jinja", "paper.md.jinja", "paper.css"
 
 
-def _papers(material: RunReader, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
+def _fill_papers(reader: RunReader, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
     """Return every paper in every language, and the document of SPDX."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
-    sources = sources_of(material, page["sources"], disclosure.data_categories)
-    lost = [one.attempt for one in lost_attempts(material)]
+    sources = collect_sources(reader, page["sources"], disclosure.data_categories)
+    lost = [one.attempt for one in find_lost_attempts(reader)]
     scores = {entry["model"]: entry["checkpoints"][0]["tasks"] for entry in page["evaluations"]}
-    found = [model_of(material, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
-    models = [model for model in found if model]
+    facts = [collect_model(reader, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
+    models = [model for model in facts if model]
     papers = []
     for language in LANGUAGES:
         words = translator(language)
         answers = Answers(page, stated, sources, models, words)
-        told = [form.fill(name, answers) for name, form in read_forms().items()]
-        papers += [*told, assessment(told, run, words)]
-    return papers, document(material, page, stated, sources, models)
+        filled = [form.fill(name, answers) for name, form in read_forms().items()]
+        papers += [*filled, build_assessment(filled, run, words)]
+    return papers, build_document(reader, page, stated, sources, models)
 
 
-def _json(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
 @cache
-def _environment(*, html: bool) -> jinja2.Environment:
+def _load_environment(*, html: bool) -> jinja2.Environment:
     return markup.environment(Path(__file__).parent, {}, html=html)
 
 
-def write(folder: Path, material: RunReader, page: Json, stated: Stated) -> dict[str, int]:
+def write_papers(folder: Path, reader: RunReader, page: Json, stated: Stated) -> dict[str, int]:
     """Write all papers below a folder, as NAME.LANGUAGE.FORMAT; return how many points they have and how many are open.
 
     Args:
-        page: what the report's page shows, as `view.context` returns it.
+        page: what the report's page shows, as `view.build_context` returns it.
     """
-    papers, spdx = _papers(material, page, stated)
+    papers, spdx = _fill_papers(reader, page, stated)
     templates = {
-        "html": _environment(html=True).get_template(HTML),
-        "md": _environment(html=False).get_template(MARKDOWN),
+        "html": _load_environment(html=True).get_template(HTML),
+        "md": _load_environment(html=False).get_template(MARKDOWN),
     }
     css = markup.style(Path(__file__).parent / STYLE)
     folder.mkdir(parents=True, exist_ok=True)
     for paper in papers:
         name = f"{paper.name}.{paper.language}"
-        _json(folder / f"{name}.json", paper.as_json())
+        _write_json(folder / f"{name}.json", paper.as_json())
         content = {"paper": paper, "w": translator(paper.language), "css": css, "css_hash": markup.allowed(css)}
         for format, template in templates.items():
             text = template.render(content)
             (folder / f"{name}.{format}").write_text(text, encoding="utf-8", newline="\n")
-    _json(folder / SPDX, spdx)
+    _write_json(folder / SPDX, spdx)
     english = [paper for paper in papers if paper.language == "en" and paper.name != ASSESSMENT]
     return {
         "points": sum(len(paper.points) for paper in english),

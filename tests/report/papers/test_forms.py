@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.report.papers.answers import ANSWERS, Answers, is_answer, is_table
 from pipeline.report.papers.write import SectionForm, read_forms
-from pipeline.report.settings import NOT_ASKED, Disclosure, Stated
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, Stated
 from pipeline.report.translator import translator
 
 
@@ -18,7 +18,7 @@ def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() ->
     sections = [section for form in read_forms().values() for section in form.sections.values()]
     named = {name for section in sections for name in section.points.values()}
     assert named >= ANSWERS
-    asked = {f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_ASKED}
+    asked = {f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_IN_PAPERS}
     in_the_model_card = {"disclosure.languages", "disclosure.limitations"}
     assert asked - in_the_model_card | {"run.provider", "run.contact"} <= named
 
