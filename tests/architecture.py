@@ -21,7 +21,7 @@ WIDTH = 120
 
 # From top to bottom: a package imports packages below it, and nothing else.
 LAYERS = {
-    "command line": ["cli"],
+    "command line": ["cli", "scaffold"],
     "cluster": ["slurm"],
     "a run": ["audit", "workflow", "forecast", "config"],
     "stages": ["report", "opt_out", "experiment", "evaluate", "pretrain", "tokens", "tokenizer", "corpus", "sources"],

@@ -1,0 +1,200 @@
+"""The kinds of parts that `polder new` writes: files from templates, edits of files, and what to do next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.core.errors import InputError
+from pipeline.scaffold.project_edits import ClassMember, CollectionItem, Edit, NewFile, TableRow
+
+# Brackets that neither YAML templates of lm-eval nor Python use.
+_TEMPLATES = Environment(
+    loader=PackageLoader("pipeline.scaffold"),
+    undefined=StrictUndefined,
+    keep_trailing_newline=True,
+    trim_blocks=True,
+    variable_start_string="<<",
+    variable_end_string=">>",
+    autoescape=False,  # what it writes is Python, YAML and Markdown
+)
+
+
+DECLARATIONS = "pipeline/workflow/steps/data_set.py"
+
+
+@dataclass(frozen=True)
+class NewPart:
+    """The edits that add a part to a project, and the sentences to print once they are made."""
+
+    edits: tuple[Edit, ...]
+    next_steps: tuple[str, ...]
+
+
+def _render(template: str, **values: object) -> str:
+    return _TEMPLATES.get_template(template).render(values)
+
+
+def _check_name(name: str, pattern: str, hint: str) -> None:
+    if not re.fullmatch(pattern, name):
+        raise InputError(f"the name {name!r}: use {hint}")
+
+
+def new_run(name: str, texts: Mapping[str, str], license_id: str, holder: str) -> NewPart:
+    """Return a configuration that trains a small model in minutes.
+
+    Args:
+        name: of the run and of its file in config/.
+        texts: paths or patterns of raw text, each with its language; without any, the embedded texts.
+        license_id: the SPDX identifier of the license of these texts.
+        holder: who holds the rights.
+
+    Raises:
+        InputError: the name is no name of a run.
+    """
+    _check_name(name, "[a-z0-9][a-z0-9_-]*", "lower case letters, digits, - and _")
+    sources = [
+        {"name": f"text_{number}", "path": path, "language": language}
+        for number, (path, language) in enumerate(texts.items(), 1)
+    ]
+    file = f"config/{name}.yaml"
+    content = _render("run.yaml.jinja", name=name, sources=sources, license=license_id, holder=holder)
+    return NewPart(
+        (NewFile(file, content),),
+        (f"polder plan {file}", f"polder run {file} --profile local"),
+    )
+
+
+def new_filter(name: str) -> NewPart:
+    """Return a rule of the set `quality`: its threshold, its measure, its line among the rules, and its test.
+
+    Raises:
+        InputError: the name is no name of a Python method.
+    """
+    _check_name(name, "[a-z][a-z0-9_]*", "lower case letters, digits and _, such as capital_letters")
+    rules = "pipeline/corpus/rules/gopher.py"
+    description = "largest share of characters that are capitals"
+    field = f'    {name}: float | None = Field(default=None, description="{description}")\n'
+    rule = f'        FilterRule("many_{name}", Prose.{name}, most="{name}"),\n'
+    test = f"tests/corpus/rules/test_{name}.py"
+    return NewPart(
+        (
+            ClassMember("pipeline/corpus/rules/settings.py", "Quality", field),
+            ClassMember(rules, "Prose", _render("filter/measure.py.jinja", name=name)),
+            CollectionItem(rules, "GopherQuality.declared", rule),
+            NewFile(test, _render("filter/test.py.jinja", name=name)),
+        ),
+        (
+            f"Write your measure in Prose.{name} of {rules}, and what it is in the first line of its docstring.",
+            f"python -m pytest {test} tests/corpus/test_reason_sentences.py",
+            f"Switch it on in a configuration: corpus: {{main: {{languages: {{nl: {{quality: {{{name}: 0.3}}}}}}}}}}",
+        ),
+    )
+
+
+def new_step(name: str) -> NewPart:
+    """Return a step corpus.NAME that reads a corpus's final documents: its module, its declaration and its test.
+
+    Raises:
+        InputError: the name is no corpus.NAME.
+    """
+    hint = (
+        "corpus.NAME in lower case, such as corpus.lengths; for a step of another stage, copy the nearest declaration"
+    )
+    _check_name(name, r"corpus\.[a-z][a-z0-9_]*", f"{hint} in pipeline/workflow/steps")
+    word = name.removeprefix("corpus.")
+    module, test = f"pipeline/corpus/{word}.py", f"tests/corpus/test_{word}.py"
+    return NewPart(
+        (
+            NewFile(module, _render("step/module.py.jinja", name=word)),
+            CollectionItem(DECLARATIONS, "STEPS", _render("step/declaration.py.jinja", name=word)),
+            NewFile(test, _render("step/test.py.jinja", name=word)),
+        ),
+        (
+            f"Write what the step computes in {module}.",
+            "python -m tests.architecture    # lists the step in docs/",
+            f"python -m pytest {test} tests/workflow/test_steps.py",
+            "polder run config/micro.yaml -n",
+        ),
+    )
+
+
+def new_task(name: str, suite: str) -> NewPart:
+    """Return an evaluation task of four items in a suite: its items, its task file, its row in the list and its test.
+
+    Raises:
+        InputError: the name or the suite is none.
+    """
+    _check_name(name, "[a-z][a-z0-9_]*", "lower case letters, digits and _")
+    _check_name(suite, "[a-z][a-z0-9_]*", "lower case letters, digits and _")
+    folder, test = f"config/tasks/{suite}", f"tests/evaluate/test_{name}.py"
+    own_suite = f"{{name: {suite}, language: nl, folder: {folder}}}"
+    others = tuple(f"`{file.stem}`" for file in Path(folder).glob("*.yaml"))
+    row = f"| | | `{name}` |" if others else f"| `{suite}/` | `{suite}` | `{name}` |"
+    return NewPart(
+        (
+            NewFile(f"{folder}/{name}.jsonl", _render("task/items.jsonl.jinja")),
+            NewFile(f"{folder}/{name}.yaml", _render("task/task.yaml.jinja", name=name)),
+            TableRow("config/tasks/README.md", others, f"{row} `question`, `choices` (4), `answer` (index) | 25 % |\n"),
+            NewFile(test, _render("task/test.py.jinja", name=name, suite=suite)),
+        ),
+        (
+            f"Write your items into {folder}/{name}.jsonl: some hundred, the right answers spread over the places.",
+            f"python -m pytest {test} tests/evaluate/test_task_files.py",
+            f"Name the suite in a configuration: evaluation: {{suites: [{suite if others else own_suite}]}}",
+        ),
+    )
+
+
+def new_platform(name: str) -> NewPart:
+    """Return the file of a platform with every key as a comment, and its test.
+
+    Raises:
+        InputError: the name is no name of a platform.
+    """
+    _check_name(name, "[a-z0-9][a-z0-9-]*", "lower case letters, digits and -")
+    file = f"workflow/platforms/{name}.yaml"
+    template = Path("workflow/platforms/template.yaml").read_text(encoding="utf-8")
+    content = re.sub(r"\A.*?(?=^name: )", f"# {name}. Not run there yet.\n", template, flags=re.DOTALL | re.MULTILINE)
+    test = f"tests/config/test_{name.replace('-', '_')}.py"
+    return NewPart(
+        (
+            NewFile(file, re.sub(r"^name: .*$", f"name: {name}", content, count=1, flags=re.MULTILINE)),
+            NewFile(test, _render("platform_test.py.jinja", name=name)),
+        ),
+        (
+            f"Remove the comment signs of what you know in {file}, and write the source beside each figure.",
+            f"python -m pytest {test}",
+            f"polder platform check --platform {name}    # on its login node",
+        ),
+    )
+
+
+def new_architecture(name: str) -> NewPart:
+    """Return an architecture that computes what a Llama does until you change it: two modules, two lines and a test.
+
+    Raises:
+        InputError: the name is no name of a Python module.
+    """
+    _check_name(name, "[a-z][a-z0-9_]*", "lower case letters, digits and _")
+    values = {"name": name, "class_name": "".join(map(str.capitalize, name.split("_")))}
+    model, test = f"pipeline/model/{name}", f"tests/model/test_{name}.py"
+    line = f'"{name}": "pipeline.model.{name}'
+    return NewPart(
+        (
+            NewFile(f"{model}.py", _render("architecture/shape.py.jinja", **values)),
+            NewFile(f"{model}_network.py", _render("architecture/network.py.jinja", **values)),
+            CollectionItem("pipeline/model/architectures.py", "ARCHITECTURES", f'    {line}",\n'),
+            CollectionItem("pipeline/model/networks.py", "NETWORKS", f'    {line}_network",\n'),
+            NewFile(test, _render("architecture/test.py.jinja", **values)),
+        ),
+        (
+            f"Write what a layer computes in {model}_network.py, and its size in {model}.py.",
+            f"python -m pytest {test} tests/model/test_architectures.py",
+            f"Choose it in a configuration: architecture: {{preset: {name}-tiny}}",
+        ),
+    )

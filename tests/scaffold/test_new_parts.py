@@ -1,0 +1,83 @@
+"""What `polder new` writes works without an edit: its tests pass, and a run can be planned with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.scaffold import new_parts
+from pipeline.scaffold.new_parts import NewPart
+from pipeline.scaffold.project_edits import NewFile, apply_edits
+
+ROOT = Path(__file__).parents[2]
+PARTS = {
+    "filter": lambda: new_parts.new_filter("capital_letters"),
+    "step": lambda: new_parts.new_step("corpus.lengths"),
+    "task": lambda: new_parts.new_task("polder_nl_proef", "dutch"),
+    "task of a new suite": lambda: new_parts.new_task("polder_nl_nieuw", "nieuw"),
+    "platform": lambda: new_parts.new_platform("dune"),
+    "architecture": lambda: new_parts.new_architecture("my_network"),
+}
+ALSO = ["tests/corpus/test_reason_sentences.py", "tests/workflow/test_steps.py"]
+
+
+def added_files(part: NewPart) -> list[str]:
+    return [edit.path for edit in part.edits if isinstance(edit, NewFile)]
+
+
+def test_the_tests_of_new_parts_pass_in_the_project_that_has_them_all(tmp_path: Path) -> None:
+    for folder in ("pipeline", "tests", "config", "workflow", "envs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    parts = [make() for make in PARTS.values()]
+    for part in parts:
+        apply_edits(tmp_path, part.edits)
+    files = [file for part in parts for file in added_files(part)]
+    tests = [file for file in files if file.startswith("tests/")]
+    assert len(tests) == len(parts)
+    python = [file for file in files if file.endswith(".py")]
+    for words in (["check"], ["format", "--check"]):
+        subprocess.run([sys.executable, "-m", "ruff", *words, *python], cwd=tmp_path, check=True)
+    words = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", *tests, *ALSO]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("texts", [{}, {'config/corpus/nl "x".jsonl': "nl", "config/corpus/en_guide.jsonl.gz": "en"}])
+def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
+    (edit,) = new_parts.new_run("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
+    assert isinstance(edit, NewFile) and edit.path == "config/own.yaml"
+    config = load(yaml.safe_load(edit.content))
+    assert config.run.name == "own"
+    if texts:
+        assert {source.path: source.language for source in config.sources} == texts
+        assert {source.license for source in config.sources} == {"CC-BY-4.0"}
+        assert {source.rights.holder for source in config.sources} == {'Somebody "quoted"'}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda name: new_parts.new_run(name, {}, "CC0-1.0", "x"), "My Run"),
+        (new_parts.new_filter, "capital-letters"),
+        (new_parts.new_step, "report.page"),
+        (new_parts.new_step, "corpus.Lengths"),
+        (lambda name: new_parts.new_task(name, "dutch"), "../escape"),
+        (lambda name: new_parts.new_task("fine", name), "../escape"),
+        (new_parts.new_platform, "Dune"),
+        (new_parts.new_architecture, "2net"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(make: object, name: str) -> None:
+    with pytest.raises(InputError, match="use ") as error:
+        make(name)  # type: ignore[operator]
+    assert repr(name) in str(error.value) and "\n" not in str(error.value)
