@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.new_commands import new
 from pipeline.cli.parameters import command, group, print_json
 
 PANEL = "Extend"
@@ -107,5 +108,6 @@ def schema() -> None:
     print_json(Config.model_json_schema())
 
 
+commands.add_typer(new, rich_help_panel=PANEL)
 commands.add_typer(model, rich_help_panel=PANEL)
 commands.add_typer(platform, rich_help_panel=PANEL)

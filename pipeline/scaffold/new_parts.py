@@ -54,9 +54,11 @@ def new_run(name: str, texts: Mapping[str, str], license_id: str, holder: str) -
         holder: who holds the rights.
 
     Raises:
-        InputError: the name is no name of a run.
+        InputError: the name is no name of a run, or texts have no license or holder.
     """
     _check_name(name, "[a-z0-9][a-z0-9_-]*", "lower case letters, digits, - and _")
+    if texts and not (license_id and holder):
+        raise InputError(f"{next(iter(texts))} needs a license and a holder of its rights: add --license and --holder")
     sources = [
         {"name": f"text_{number}", "path": path, "language": language}
         for number, (path, language) in enumerate(texts.items(), 1)

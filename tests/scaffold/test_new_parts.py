@@ -81,3 +81,9 @@ def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(make: object, nam
     with pytest.raises(InputError, match="use ") as error:
         make(name)  # type: ignore[operator]
     assert repr(name) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("license_id", "holder"), [("", "Somebody"), ("CC-BY-4.0", "")])
+def test_text_without_a_license_or_a_holder_is_refused(license_id: str, holder: str) -> None:
+    with pytest.raises(InputError, match=r"letters/\*.txt needs a license and a holder"):
+        new_parts.new_run("own", {"letters/*.txt": "nl"}, license_id, holder)

@@ -1,0 +1,93 @@
+"""The commands `polder new`: parts of a project, written from templates and ready to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.parameters import command, group
+
+if TYPE_CHECKING:
+    from pipeline.scaffold.new_parts import NewPart
+
+PANEL = "Extend"
+new = group("new", "Write a new part")
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+def _write(part: NewPart) -> None:
+    """Make the edits in the current folder, which is a checkout, and print the files and what to do next.
+
+    Raises:
+        InputError: the folder is no checkout of Polder, or an edit cannot be made.
+    """
+    from pipeline.core.errors import InputError
+    from pipeline.scaffold.project_edits import apply_edits
+
+    if not Path("Snakefile").is_file():
+        raise InputError(f"{Path.cwd()} has no Snakefile: run this in your checkout of Polder")
+    for path in apply_edits(Path(), part.edits):
+        print(f"wrote {path}")
+    print("\n".join(["Next:", *(f"  {sentence}" for sentence in part.next_steps)]))
+
+
+@command(
+    new, PANEL, "A configuration", "polder new run letters --text 'letters/*.txt' --license CC-BY-4.0 --holder Archive"
+)
+def run(
+    name: Name,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Raw text; without it, the embedded texts.")
+    ] = None,
+    language: Annotated[str, typer.Option(metavar="CODE", help="The language of the text.")] = "nl",
+    license_id: Annotated[str, typer.Option("--license", metavar="SPDX", help="Its license.")] = "",
+    holder: Annotated[str, typer.Option(metavar="NAME", help="Who holds the rights.")] = "",
+) -> None:
+    """Write config/NAME.yaml, a run that trains a small model in minutes."""
+    from pipeline.scaffold.new_parts import new_run
+
+    _write(new_run(name, dict.fromkeys(text or (), language), license_id, holder))
+
+
+@command(new, PANEL, "A filter rule", "polder new filter capital_letters", name="filter")
+def filter_rule(name: Name) -> None:
+    """Write a rule of the set quality: its threshold, its measure and its test."""
+    from pipeline.scaffold.new_parts import new_filter
+
+    _write(new_filter(name))
+
+
+@command(new, PANEL, "A step", "polder new step corpus.lengths")
+def step(name: Annotated[str, typer.Argument(metavar="corpus.NAME")]) -> None:
+    """Write a step that reads a corpus's final documents: its module, its declaration and its test."""
+    from pipeline.scaffold.new_parts import new_step
+
+    _write(new_step(name))
+
+
+@command(new, PANEL, "An evaluation task", "polder new task polder_nl_spreekwoorden --suite dutch")
+def task(
+    name: Name, suite: Annotated[str, typer.Option(metavar="NAME", help="A folder of config/tasks.")] = "dutch"
+) -> None:
+    """Write an evaluation task with four items, its row in the list of tasks, and its test."""
+    from pipeline.scaffold.new_parts import new_task
+
+    _write(new_task(name, suite))
+
+
+@command(new, PANEL, "A platform's file", "polder new platform dune", name="platform")
+def new_platform_file(name: Name) -> None:
+    """Write workflow/platforms/NAME.yaml, with every key as a comment, and its test."""
+    from pipeline.scaffold.new_parts import new_platform
+
+    _write(new_platform(name))
+
+
+@command(new, PANEL, "An architecture", "polder new architecture my_network")
+def architecture(name: Name) -> None:
+    """Write an architecture that is a Llama until you change it: two modules and a test."""
+    from pipeline.scaffold.new_parts import new_architecture
+
+    _write(new_architecture(name))

@@ -1,0 +1,37 @@
+"""`polder new` writes into a checkout, and says what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.__main__ import main
+from pipeline.cli.application import app
+
+
+def test_a_new_run_is_written_and_the_next_commands_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").touch()
+    text = ["--text", "a.txt", "--text", "b.txt", "--language", "en", "--license", "CC0-1.0", "--holder", "me"]
+    shown = CliRunner().invoke(app, ["new", "run", "own", *text])
+    assert shown.stdout.splitlines() == [
+        "wrote config/own.yaml",
+        "Next:",
+        "  polder plan config/own.yaml",
+        "  polder run config/own.yaml --profile local",
+    ]
+    content = (tmp_path / "config/own.yaml").read_text()
+    assert all(words in content for words in ('path: "a.txt"', 'path: "b.txt"', "language: en", "license: CC0-1.0"))
+
+
+def test_a_folder_that_is_no_checkout_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "run", "own"]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} has no Snakefile: run this in your checkout of Polder\n"
+    assert not [*tmp_path.iterdir()]
