@@ -42,7 +42,7 @@ CALLED_BY_LIBRARIES = {
     "format_help",  # Typer's groups
 }
 FOR_TESTS = {"EXCEPTIONS", "of_component", "of_fate"}
-VALIDATORS = re.compile(r"(model|field)_(validator|serializer)\b")
+VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\()")
 
 
 def canonical(name: str) -> str:

@@ -81,18 +81,18 @@ def new_filter(name: str) -> NewPart:
     rules = "pipeline/corpus/rules/gopher.py"
     description = "largest share of characters that are capitals"
     field = f'    {name}: float | None = Field(default=None, description="{description}")\n'
-    rule = f'        FilterRule("many_{name}", Prose.{name}, most="{name}"),\n'
+    rule = f'        FilterRule("many_{name}", ProseMeasures.{name}, most="{name}"),\n'
     test = f"tests/corpus/rules/test_{name}.py"
     return NewPart(
         (
             ClassMember("pipeline/corpus/rules/settings.py", "Quality", field),
-            ClassMember(rules, "Prose", _render("filter/measure.py.jinja", name=name)),
-            CollectionItem(rules, "GopherQuality.declared", rule),
+            ClassMember(rules, "ProseMeasures", _render("filter/measure.py.jinja", name=name)),
+            CollectionItem(rules, "GopherQuality.filter_rules", rule),
             NewFile(test, _render("filter/test.py.jinja", name=name)),
         ),
         (
-            f"Write your measure in Prose.{name} of {rules}, and what it is in the first line of its docstring.",
-            f"python -m pytest {test} tests/corpus/test_reason_sentences.py",
+            f"Write your measure in ProseMeasures.{name} of {rules}, and what it is in the first line of its docstring.",
+            f"python -m pytest {test} tests/corpus/test_removal_reasons.py",
             f"Switch it on in a configuration: corpus: {{main: {{languages: {{nl: {{quality: {{{name}: 0.3}}}}}}}}}}",
         ),
     )

@@ -26,7 +26,7 @@ PARTS = {
     "platform": lambda: new_parts.new_platform("dune"),
     "architecture": lambda: new_parts.new_architecture("my_network"),
 }
-ALSO = ["tests/corpus/test_reason_sentences.py", "tests/workflow/test_steps.py"]
+ALSO = ["tests/corpus/test_removal_reasons.py", "tests/workflow/test_steps.py"]
 
 
 def added_files(part: NewPart) -> list[str]:
