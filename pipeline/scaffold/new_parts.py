@@ -91,7 +91,7 @@ def new_filter(name: str) -> NewPart:
             NewFile(test, _render("filter/test.py.jinja", name=name)),
         ),
         (
-            f"Write your measure in ProseMeasures.{name} of {rules}, and what it is in the first line of its docstring.",
+            f"Write the measure and its docstring in ProseMeasures.{name} of {rules}.",
             f"python -m pytest {test} tests/corpus/test_removal_reasons.py",
             f"Switch it on in a configuration: corpus: {{main: {{languages: {{nl: {{quality: {{{name}: 0.3}}}}}}}}}}",
         ),
