@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: install demo test test-all test-changed quick check lock wheels clean
+.PHONY: install demo docs test test-all test-changed quick check lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
@@ -20,6 +20,17 @@ install: $(VENV)/installed-$(LOCK)
 $(VENV)-auditors/installed: tests/auditors/requirements.lock envs/setup.sh
 	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV)-auditors tests/auditors/requirements.lock
 	@touch $@
+
+# The generator of the documentation site, which is not part of a run.
+$(VENV)-docs/installed: docs/requirements.lock envs/setup.sh
+	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV)-docs docs/requirements.lock
+	@touch $@
+
+# Builds docs/_build/html without network; a warning is an error.
+docs: $(VENV)/installed-$(LOCK) $(VENV)-docs/installed
+	@$(BIN)/python docs/generate.py docs/reference/generated
+	@$(VENV)-docs/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
 
 demo: $(VENV)/installed-$(LOCK)
 	@$(BIN)/snakemake --profile local
@@ -35,6 +46,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --profile local --lint
 	$(BIN)/python -m pytest -p no:xdist tests/test_unused.py
+	make --no-print-directory docs
 
 # Three jobs at once: the tests of Slurm, which wait more than they compute, on two clusters; the checks of `check`; and
 # the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the
@@ -71,9 +83,9 @@ test-changed: $(VENV)/installed-$(LOCK)
 lock:
 	sh envs/lock.sh
 
-# For a machine without internet: docs/cluster.md.
+# For a machine without internet: docs/howto/work-offline.md.
 wheels:
 	@PYTHON=$(PYTHON) sh envs/wheels.sh pack envs/$(LOCK).lock wheels-$(LOCK)
 
 clean:
-	rm -rf $(VENV) $(VENV)-auditors .snakemake results
+	rm -rf $(VENV) $(VENV)-auditors $(VENV)-docs docs/_build .snakemake results

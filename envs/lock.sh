@@ -15,3 +15,7 @@ echo "$resolved" | grep '^nvidia-ml-py==' >>cpu.lock # a library that zeus impor
 cd ../tests/auditors
 { echo '# Made from requirements.in by envs/lock.sh'
   uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header requirements.in; } >requirements.lock
+cd ../../docs
+{ echo '# Made from requirements.in by envs/lock.sh'
+  uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate --no-header requirements.in
+} >requirements.lock

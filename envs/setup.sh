@@ -15,7 +15,7 @@ free_kib=$(df -Pk . | awk 'NR == 2 {print $4}')
 case $lock in
 *rocm.lock) # torch is the image's
     "$python" -c 'import torch, sys; sys.exit(not torch.version.hip)' ||
-        fail "$python has no torch for ROCm: run this in the platform's image, see docs/cluster.md"
+        fail "$python has no torch for ROCm: run this in the platform's image, see docs/howto/use-a-container.md"
     share=--system-site-packages ;;
 *) share='' ;;
 esac

@@ -1,4 +1,4 @@
-"""Draws the packages of `pipeline` into docs/architecture.md: `python -m tests.architecture`.
+"""Draws the packages of `pipeline` into docs/explanation/architecture.md: `python -m tests.architecture`.
 
 The order of the layers is decided here; who imports whom, and what each package is, is read from the code.
 """
@@ -13,7 +13,7 @@ from textwrap import wrap
 from pipeline.workflow.steps import STAGES, STEPS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- drawn by `python -m tests.architecture` -->\n", "<!-- end of the drawing -->\n"
 STAGES_BEGIN = "<!-- drawn by `python -m tests.architecture`: stages -->\n"
 STAGES_END = "<!-- end of the drawing: stages -->\n"

@@ -1,4 +1,4 @@
-"""The packages are as docs/architecture.md draws them, and its pages name what is there."""
+"""The packages are as docs/explanation/architecture.md draws them, and its pages name what is there."""
 
 from __future__ import annotations
 
@@ -121,29 +121,6 @@ def test_a_package_says_what_it_is(name: str) -> None:
 def test_the_page_lists_the_steps_of_each_stage() -> None:
     drawn = TEXT.split(architecture.STAGES_BEGIN)[1].split(architecture.STAGES_END)[0]
     assert drawn == architecture.stages(), "write it with `python -m tests.architecture`"
-
-
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-FILE = re.compile(r"`((?:pipeline|rules|tests|config|docs|workflow|envs)/[a-z\d_./-]+\.[a-z]+)`")
-
-
-def is_there(page: Path, link: str) -> bool:
-    """Return whether there is the file, and in it the heading, that a link of a page names."""
-    name, _, anchor = link.partition("#")
-    target = page.parent / name if name else page
-    if not anchor or target.suffix != ".md":
-        return target.exists()
-    headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_names_is_there(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = [target for target in re.findall(r"\]\(([^)]*)\)", text) if ":" not in target]
-    assert [target for target in links if not is_there(page, target)] == []
-    named = [] if page.parent.name == "howto" else FILE.findall(text)  # those pages tell of files that are to come
-    assert [name for name in named if not any((ROOT / base / name).exists() for base in ("", "tests"))] == []
 
 
 EDIT = re.compile(

@@ -1,4 +1,4 @@
-"""The contract of a step: validate, measure, run, hash, record; see "A step is a function" in docs/architecture.md."""
+"""The contract of a step: validate, measure, run, hash, record (docs/explanation/architecture.md)."""
 
 from __future__ import annotations
 

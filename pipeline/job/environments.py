@@ -91,7 +91,9 @@ def inside(program: str, lock: str, names: Sequence[str], variables: Mapping[str
         pass
     said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     why = said[-1].removeprefix("error: ") if said else f"it ends with {done.returncode}"
-    raise InputError(f"Python of the platform's image does not say what is installed ({why}): see docs/platform.md")
+    raise InputError(
+        f"Python of the platform's image does not say what is installed ({why}): see docs/howto/use-a-container.md"
+    )
 
 
 def of_job(step: str, lock: str) -> Environment:

@@ -2,8 +2,9 @@
 
 No token is dropped: rows, one for each token and expert that it visits, are put in the order of the experts and
 multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). The load-balancing loss is that of a sequence
-(DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3), in the gradients alone: see docs/pretraining.md. Axes beside those of
-`pipeline.model.decoder`: N experts, C of them that a token visits, R rows.
+(DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3), in the gradients alone:
+see docs/explanation/parallel-training.md.
+Axes besides those of `pipeline.model.decoder`: N experts, C of them that a token visits, R rows.
 """
 
 from __future__ import annotations

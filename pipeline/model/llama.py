@@ -2,7 +2,8 @@
 
 `llama_network` has the rest. llama3 is no shape, but the default of the configuration; llama3-1b and -3b are those of
 Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and gptnl-30b those that GPT-NL trained;
-mistral-7b that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. Of opengptx-13b6: docs/pretraining.md.
+mistral-7b that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. opengptx-13b6:
+docs/reference/architectures.md.
 """
 
 from __future__ import annotations

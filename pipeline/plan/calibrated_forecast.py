@@ -19,7 +19,7 @@ from pipeline.plan.settings import ForecastPlan, StepCost
 
 NO_RUNS = (
     "No forecast by measured runs: make two finished runs of the same steps on less text, of two sizes, and name their "
-    "folders in the configuration: energy: {calibration: [results/SMALL, results/LARGER]} (docs/energy.md)."
+    "folders in the configuration: energy: {calibration: [results/SMALL, results/LARGER]} (docs/howto/plan-a-run.md)."
 )
 SCOPE = (
     "Of the jobs whose outputs stand, their seconds added up as if one ran after another; without lost attempts, idle "

@@ -15,7 +15,7 @@ from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
 
 STEP_ERROR = 0.108
 """Standard deviation of the logarithm of measured over counted seconds of a step, of shapes that nothing was fitted on:
-the 34 published rows of docs/plan.md, each shape by the others."""
+the 34 published rows of docs/results/plan.md, each shape by the others."""
 STEP_ERROR_FREEDOM = 8
 """Its degrees of freedom: the rows have ten shapes, on two machines whose rates were fitted."""
 MACHINE_ERROR = 0.115

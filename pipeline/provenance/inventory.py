@@ -1,6 +1,6 @@
 """The inventory of a results folder: each kind of path that may be in it, who vouches for it, and one walk over all.
 
-What is of no kind is named, wherever it is. `docs/auditor.md` lists the kinds for which nobody vouches.
+What is of no kind is named, wherever it is. docs/reference/results-folder.md lists the kinds for which nobody vouches.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pipeline.slurm.resources import STEPS_HOLDING_KEYS, StepResources
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 
-TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/tokenizer.md
+TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/results/tokenizer.md
 LEAST_VOCABULARY = 8192
 MEGABYTE = 1_000_000
 

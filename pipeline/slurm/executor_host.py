@@ -42,7 +42,7 @@ def register_executor(settings: Slurm, run_directory: Path, prefix: str) -> None
         account=settings.account,
         queue_limit=settings.queue,
         start_minutes=settings.start_minutes,
-        image_advice="write container: IMAGE into the platform's file (docs/platform.md, An image)",
+        image_advice="write container: IMAGE into the platform's file (docs/howto/use-a-container.md)",
         query_accounting=query_accounting,
     )
     try:

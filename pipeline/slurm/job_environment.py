@@ -93,7 +93,7 @@ def check_image(platform: Platform) -> SiteFinding:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         why = said[-1].removeprefix("error: ") if said else f"it ends with {done.returncode}"
         return SiteFinding(
-            False, f"Python of the image {image} does not start ({why})", "see docs/platform.md, An image"
+            False, f"Python of the image {image} does not start ({why})", "see docs/howto/use-a-container.md"
         )
     version, *lacking = done.stdout.split()
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -104,7 +104,7 @@ def check_image(platform: Platform) -> SiteFinding:
             f"rebuild .venv with PYTHON=python{version} sh envs/setup.sh, or write another image into {file}",
         )
     if lacking:
-        way_out = "make .venv-image in it, see docs/platform.md, An image"
+        way_out = "make .venv-image in it, see docs/howto/use-a-container.md"
         return SiteFinding(False, f"Python of the image {image} lacks {', '.join(lacking)}", way_out)
     return SiteFinding(True, f"the image {image} has Python {version}, as .venv")
 

@@ -1,4 +1,4 @@
-"""Measure, per language, how well a tokenizer fits, by the measures of docs/tokenizer.md.
+"""Measure, per language, how well a tokenizer fits, by the measures of docs/howto/train-a-tokenizer.md.
 
 Only documents that the tokenizer was not trained on count, of each language those of least `id_hash` up to
 `measured_bytes`; a language of which none is found is measured on others and marked `"held_out": false`.

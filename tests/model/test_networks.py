@@ -21,7 +21,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor:
-    """Return a flattened parameter as docs/pretraining.md says, block by block."""
+    """Return a flattened parameter as docs/explanation/determinism.md says, block by block."""
     rows = []
     for number, length in enumerate(b - a for a, b in pairwise([*range(0, elements, BLOCK), elements])):
         words = f"{seed}/{name}/{number}" if number else f"{seed}/{name}"

@@ -103,9 +103,9 @@ def trivial_losses(index: Path) -> dict[str, float]:
 
 
 def run_of_the_page(folder: Path, index: Path, step: int, sequence_length: int) -> float:
-    """Return what the lines of docs/pretraining.md print of a milestone, in a folder like that of a run."""
-    page = (Path(__file__).parents[2] / "docs/pretraining.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"### Validation loss with plain Transformers.*?```python\n(.*?)```", page, re.DOTALL)
+    """Return what the lines of docs/reference/metrics.md print of a milestone, in a folder like that of a run."""
+    page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"## Validation loss with plain Transformers.*?```python\n(.*?)```", page, re.DOTALL)
     run = folder / "run"
     for link, target in (
         ("tokens/main", index.parent),

@@ -19,7 +19,7 @@ from tests.provenance.conftest import ROOT, RunBuilder, sign
 
 pytestmark = pytest.mark.slow
 
-PAGE = (ROOT / "docs/auditor.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/results-folder.md").read_text(encoding="utf-8")
 STEPS = {
     "evaluate.baseline": "baselines/ngram/results.json",
     "plan.estimate": "plan/plan.json",

@@ -90,8 +90,11 @@ def written(project: Project, keys: dict[str, Any]) -> None:
     ("python", "words"),
     [
         ("other", "has Python 3.99, but .venv has Python 3.1"),
-        ("bare", "lacks torch, pyarrow, datatrove, pydantic: make .venv-image in it, see docs/platform.md"),
-        ("none", "exec: python: not found): see docs/platform.md, An image"),
+        (
+            "bare",
+            "lacks torch, pyarrow, datatrove, pydantic: make .venv-image in it, see docs/howto/use-a-container.md",
+        ),
+        ("none", "exec: python: not found): see docs/howto/use-a-container.md"),
     ],
 )
 def test_an_image_with_another_python_is_refused_at_the_start(

@@ -1,4 +1,4 @@
-"""Writes checkpoints while the training goes on, by a thread of each process: see docs/pretraining.md.
+"""Writes checkpoints while the training goes on, by a thread of each process: see docs/explanation/checkpoints.md.
 
 Threads never talk to each other over the network: each leaves a small file beside its own, for that of process 0.
 """

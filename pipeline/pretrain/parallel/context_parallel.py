@@ -1,4 +1,4 @@
-"""Context parallelism: a sequence is split over processes, see docs/pretraining.md.
+"""Context parallelism: a sequence is split over processes, see docs/explanation/parallel-training.md.
 
 After Ulysses (Jacobs et al. 2023) an all-to-all before the attention exchanges positions for heads, one after it heads
 for positions. Key-value heads that do not divide are repeated until they do (Fang & Zhao 2024, USP, section 3.1).

@@ -1,4 +1,4 @@
-"""The optimizer, AdamW or Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2): see docs/pretraining.md.
+"""The optimizer, AdamW or Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2).
 
 `torch.optim.Muon` does the same to a matrix that a process holds whole, always in bf16. It cannot be used here: of a
 sharded matrix it would multiply the shards. Axes: R rows and C columns of a matrix.

@@ -1,6 +1,6 @@
 """The same numbers everywhere: every strategy and mesh that runs on a CPU, in 1, 2 and 4 processes, against one.
 
-`PARITY_STEPS=50 pytest tests/pretrain/parallel/test_parity.py -s` prints the table of docs/pretraining.md.
+`PARITY_STEPS=50 pytest tests/pretrain/parallel/test_parity.py -s` prints the table of docs/results/training.md.
 """
 
 import json

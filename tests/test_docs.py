@@ -1,0 +1,221 @@
+"""The pages of the documentation: links, length, commands and words; and the generated reference."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from pipeline.cli.application import app
+from pipeline.config.configuration import load
+from tests.architecture import ROOT
+from tests.conftest import new_project
+
+DOCS = ROOT / "docs"
+GENERATED = DOCS / "reference/generated"
+WRITTEN = sorted(
+    page for page in DOCS.rglob("*.md") if not page.is_relative_to(GENERATED) and "_build" not in page.parts
+)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
+FILE = re.compile(r"`((?:pipeline|rules|tests|config|docs|workflow|envs|benchmarks)/[a-z\d_./-]+\.[a-z]+)`")
+LONGEST_PAGE = 250  # lines
+INCLUDED = {"contributing.md", "tasks.md"}  # pages that consist of a file outside of docs/
+
+# Words of Polder's old dialect without a use in technical English: CONTRIBUTING.md has the standards.
+DIALECT = re.compile(
+    r"\b(?:is told|are told|tells|stands(?! for)|stood|beside|twins?|drawing lots|by lots|anew|likeness|"
+    r"taken over|takes over|at hand|in vain|sealed?|who asks|heads of the log)\b",
+    flags=re.IGNORECASE,
+)
+PROGRAMS = {
+    *("polder", "snakemake", "python", "python3", "pip", "make", "git", "sh", "cp", "ls", "mkdir", "rm", "cd"),
+    *("source", "export", "ssh", "module", "singularity", "apptainer", "tmux", "rsync"),
+    *("tensorboard", "tail", "squeue", "model_signing", "find"),
+    *("sort", "xargs", "sha256sum", ".venv/bin/python", ".venv/bin/snakemake", "pytest"),
+}  # fmt: skip
+
+
+def name_of(page: Path) -> str:
+    """Return a page as tests are named by it."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def is_there(page: Path, link: str) -> bool:
+    """Return whether there is the file, and in it the heading, that a link of a page names."""
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if target.is_relative_to(GENERATED):  # Sphinx checks these
+        return True
+    if not anchor or target.suffix != ".md":
+        return target.exists()
+    return target.exists() and anchor in anchors(target.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [target for target in re.findall(r"\]\(([^)]*)\)", text) if ":" not in target]
+    assert [target for target in links if not is_there(page, target)] == []
+    # How-to guides and tutorials name files that a reader makes.
+    named = [] if page.parent.name in ("howto", "tutorials") else FILE.findall(text)
+    assert [name for name in named if not any((ROOT / base / name).exists() for base in ("", "tests"))] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_a_page_is_short_and_says_whom_it_is_for(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST_PAGE
+    if page.name not in INCLUDED:
+        assert lines[0].startswith("# ") and lines[2].startswith("For ")
+
+
+def test_each_page_is_in_the_table_of_contents_once() -> None:
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    entries = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+    pages = [page.relative_to(DOCS).with_suffix("").as_posix() for page in WRITTEN]
+    assert sorted(one for one in entries if "generated" not in one) == sorted({*pages} - {"index"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_no_word_of_the_old_dialect(page: Path) -> None:
+    code = r"```.*?```|`[^`]*`|<!-- drawn .*?<!-- end"
+    text = re.sub(code, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert DIALECT.findall(text) == []
+
+
+def command_lines(page: Path) -> Iterator[list[str]]:
+    """Yield the words of each command in the `sh` blocks of a page."""
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|(?<!')\|(?!')", re.sub(r"(^|\s)#.*", "", line)):
+                words = shlex.split(part)
+                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                    words.pop(0)
+                if words:
+                    yield words
+
+
+COMING = {"new", "doctor"}
+"""Commands of `polder` that pages name and that are not there yet."""
+
+
+def parse_polder(words: list[str]) -> None:
+    """Let the application read the words of a command, without running it."""
+    command: Any = typer.main.get_command(app)
+    if words[0] in COMING - command.commands.keys():
+        return
+    while hasattr(command, "commands"):
+        assert words and words[0] in command.commands, f"there is no command polder {' '.join(words[:2])}"
+        command, words = command.commands[words[0]], words[1:]
+    if "--help" not in words:
+        command.make_context("polder", words)
+
+
+COMMANDS = [(page, words) for page in PAGES for words in command_lines(page)]
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{name_of(p)}: {' '.join(w)}" for p, w in COMMANDS])
+def test_a_command_of_a_page_is_one_that_its_program_accepts(page: Path, words: list[str]) -> None:
+    assert words[0] in PROGRAMS
+    if words[0] == "polder":
+        parse_polder(words[1:])  # it does not run the command
+    if words[0] == "make":
+        targets = [word for word in words[1:] if "=" not in word]
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        declared = " ".join(re.findall(r"^([\w -]+):", makefile, flags=re.MULTILINE)).split()
+        assert {*targets} <= {*declared}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_inline_commands_of_a_page_exist(page: Path) -> None:
+    known: Any = typer.main.get_command(app)
+    for text in re.findall(r"`polder ([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+        command, words = known, text.split()
+        if words[0] in COMING - known.commands.keys():
+            continue
+        while hasattr(command, "commands") and words:
+            assert words[0] in command.commands, f"polder {text}"
+            command = command.commands[words.pop(0)]
+
+
+def configuration_on(page: str) -> dict[str, Any]:
+    """Return the configuration on a page: the first block of YAML that begins with `run:`."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    content: dict[str, Any] = yaml.safe_load(next(block for block in blocks if block.startswith("run:")))
+    return content
+
+
+def test_the_configurations_of_the_tutorials_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = configuration_on("tutorials/own-text.md")
+    dutch = configuration_on("tutorials/dutch-model.md")
+    monkeypatch.chdir(tmp_path)
+    for name in ("nl_encyclopedie.jsonl", "en_stories.jsonl", "nl_verhalen.jsonl"):
+        (tmp_path / "data/mine").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data/mine" / name).write_bytes((ROOT / "config/corpus" / name).read_bytes())
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    config = load(own)
+    assert [source.name for source in config.sources] == ["encyclopedia_nl", "stories_en"]
+    page = (DOCS / "tutorials/ablation.md").read_text(encoding="utf-8")
+    (experiments, *_) = re.findall(r"```yaml\n(experiments:.*?)```", page, flags=re.DOTALL)
+    assert len(load(own | yaml.safe_load(experiments)).cells()) == 9
+    assert dutch["models"]["dutch"]["pretrained"]["license"] == "Apache-2.0"
+    listed = own | {"sources": [source | {"opt_out": "data/mine/opt-out.txt"} for source in own["sources"]]}
+    page = (DOCS / "tutorials/forget-a-document.md").read_text(encoding="utf-8")
+    (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "data/mine/opt-out.txt").write_text(entries, encoding="utf-8")
+    assert load(listed).reserving() == ["encyclopedia_nl", "stories_en"]
+
+
+@pytest.mark.slow
+def test_the_reference_is_generated_from_the_code(tmp_path: Path) -> None:
+    script = [sys.executable, str(DOCS / "generate.py"), str(tmp_path)]
+    subprocess.run(script, check=True, cwd=ROOT)
+    pages = {page.relative_to(tmp_path).as_posix(): page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.md")}
+    assert {"commands/index.md", "steps.md", "files.md", "configuration/models.md"} <= pages.keys()
+    assert [name for name, text in pages.items() if len(text.splitlines()) > LONGEST_PAGE] == []
+    (row,) = re.findall(r"^\| `learning_rate` .*$", pages["configuration/models.md"], flags=re.MULTILINE)
+    assert "`pretrain.segment`" in row and "`corpus.filter`" not in row
+    (row,) = re.findall(
+        r"^\| `vocabulary_size` \| integer, .*$", pages["configuration/tokenizer.md"], flags=re.MULTILINE
+    )
+    assert "`tokenizer.train`" in row and "8192" in row
+    (row,) = re.findall(r"^\| `nodes` .*$", pages["configuration/slurm.md"], flags=re.MULTILINE)
+    assert "`pretrain.segment`" not in row
+
+
+@pytest.mark.thorough
+def test_the_first_tutorial_can_be_followed(tmp_path: Path) -> None:
+    """Run the configuration of the page on the text that it names, then forget a document as its tutorial says."""
+    project = new_project(tmp_path / "project")
+    page = (DOCS / "tutorials/own-text.md").read_text(encoding="utf-8")
+    (text, *_) = re.findall(r"```yaml\n(run:.*?)```", page, flags=re.DOTALL)
+    mine = project.path("data/mine")
+    mine.mkdir(parents=True)
+    for name in ("nl_encyclopedie.jsonl", "en_stories.jsonl"):
+        (mine / name).write_bytes(project.path(f"config/corpus/{name}").read_bytes())
+    project.path("config/mine.yaml").write_text(text, encoding="utf-8")
+    project.run(configuration="config/mine.yaml")
+    page = (DOCS / "tutorials/forget-a-document.md").read_text(encoding="utf-8")
+    (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)
+    (mine / "opt-out.txt").write_text(entries, encoding="utf-8")
+    line = "    path: data/mine/en_stories.jsonl\n"
+    project.edit("config/mine.yaml", line, f"{line}    opt_out: data/mine/opt-out.txt\n")
+    project.run(configuration="config/mine.yaml")
+    forgotten = yaml.safe_load(project.path("results/mine/corpus/main/forgotten.json").read_text(encoding="utf-8"))
+    assert forgotten["sources"]["stories_en"]["documents"] == 1 and forgotten["after"]["documents"] == 0
+    assert project.call("verify", "results/mine").returncode == 0
