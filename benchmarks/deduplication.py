@@ -33,7 +33,7 @@ import pyarrow as pa
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus import equal_keys, find_duplicates, signatures
 from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.duplicates.signature_files import CONTENT, SignatureWriter, content_hash
@@ -115,7 +115,7 @@ def share_keys(folder: Path, settings: Deduplication, share: int) -> None:
 
 def hash_of(duplicates: Path) -> str:
     """Return one sha256 of the names and bytes of the files of a folder."""
-    files = [f"{path.name} {sha256_of(path)}" for path in sorted(duplicates.iterdir())]
+    files = [f"{path.name} {hash_file(path)}" for path in sorted(duplicates.iterdir())]
     return hashlib.sha256("\n".join(files).encode()).hexdigest()
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.job.attempt import checkout
+from pipeline.job.attempt import read_git_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.pretrain.monitors.telemetry import peak_flops_per_second
@@ -62,7 +62,7 @@ class Session:
             {"preset": options.preset, **({"layers": options.layers} if options.layers else {})}
         )
         self.vocabulary_size = DEMO_VOCABULARY_SIZE if options.preset == "demo" else VOCABULARY_SIZE
-        self.commit = options.commit or checkout()["commit"]
+        self.commit = options.commit or read_git_state()["commit"]
         self.machine: dict[str, Any] = {}
 
     def measure(self, side: str = "native", steps: int | None = None, **changes: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.core.machine import facts
+from pipeline.core.machine import describe_machine
 from pipeline.model.llama_network import Llama
 from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
@@ -170,7 +170,7 @@ class Power:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Return the names and versions of a device and what drives it."""
-    driver = facts().get("driver") if device.type == "cuda" else None
+    driver = describe_machine().get("driver") if device.type == "cuda" else None
     names = {"device": rendezvous.name(device), "driver": driver, "torch": torch.__version__}
     return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
 

@@ -4,7 +4,7 @@
 
 A line is a distribution, a column a number of units: items, or clusters of items. --run adds the values of real items,
 drawn with replacement, whose overall value is the truth. The last lines are the lowest coverage of each kind, which
-`pipeline.core.confidence_intervals.COVERAGE` repeats.
+`pipeline.core.confidence_intervals.SIMULATED_COVERAGE` repeats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipeline.core.confidence_intervals import COVERAGE_SIZES as SIZES
-from pipeline.core.confidence_intervals import Ratio, ratio
+from pipeline.core.confidence_intervals import ConfidenceInterval, ratio_interval
 from tests.evaluate.coverage import KINDS, Draw, Floats, coverage
 
 
@@ -33,9 +33,9 @@ def _real(run: Path) -> dict[str, Draw]:
 
             def draw(
                 random: np.random.Generator, units: int, nats: Floats = nats, sizes: Floats = sizes
-            ) -> tuple[Ratio, float]:
+            ) -> tuple[ConfidenceInterval, float]:
                 drawn = random.integers(len(nats), size=units)
-                return ratio(nats[drawn], sizes[drawn]), float(nats.sum() / sizes.sum())
+                return ratio_interval(nats[drawn], sizes[drawn]), float(nats.sum() / sizes.sum())
 
             draws[f"{path.parent.parent.name}, {path.parent.name}, {task}"] = draw
     return draws

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from pipeline.core.formatting import aligned
+from pipeline.core.formatting import align_columns
 from tests.plan.published_steps import (
     FSDP,
     MEGATRON,
@@ -40,7 +40,7 @@ def table(rows: list[tuple[str, float, float]], title: str) -> None:
     lines = [[title, "published", "predicted", "ratio"]]
     lines += [[name, f"{told:.6g}", f"{ours:.6g}", f"{ours / told:.3f}"] for name, told, ours in rows]
     found = [abs(ours / told - 1) for _, told, ours in rows]
-    print("\n".join(aligned(lines)))
+    print("\n".join(align_columns(lines)))
     print(f"mean error {100 * sum(found) / len(found):.2f} %, largest {100 * max(found):.2f} %\n")
 
 

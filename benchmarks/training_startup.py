@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipeline.core.hashing import sha256_of, sha256_of_each
+from pipeline.core.hashing import hash_file, hash_files
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -98,7 +98,7 @@ def hashing(options: argparse.Namespace) -> None:
             path.write_bytes(bytes(2**28))
         for _ in range(3):
             seconds = []
-            for hashes in (lambda found: [sha256_of(path) for path in found], sha256_of_each):
+            for hashes in (lambda found: [hash_file(path) for path in found], hash_files):
                 began = time.perf_counter()
                 hashes(paths)
                 seconds.append(time.perf_counter() - began)

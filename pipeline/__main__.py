@@ -11,8 +11,8 @@ from types import FrameType
 from typing import NoReturn
 
 from pipeline.core import disk_space
-from pipeline.core.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
-from pipeline.core.formatting import visible_output
+from pipeline.core.errors import EXIT_DISK_FULL, EXIT_TEMPORARY_FAILURE, InputError, Stopped
+from pipeline.core.formatting import escape_standard_output
 
 OF_RULES = {
     ("accounting",): ("pipeline.slurm.accounting", "update_accounting"),
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     started again, it continues.
     """
     try:
-        with visible_output(sys.stdout):
+        with escape_standard_output(sys.stdout):
             code = run(arguments)
         sys.stdout.flush()
         return code
@@ -65,20 +65,20 @@ def main(arguments: list[str]) -> int:
     except Stopped as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm asks more than once
         print(f"stopped: {stop}", file=sys.stderr, flush=True)
-        return TRY_AGAIN
+        return EXIT_TEMPORARY_FAILURE
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if not disk_space.is_full(error):
+        if not disk_space.is_disk_full(error):
             raise
-        disk_space.say(str(disk_space.disk_full(error)))
-        return NO_ROOM
+        disk_space.print_error(str(disk_space.disk_full_error(error)))
+        return EXIT_DISK_FULL
 
 
 def start() -> int:
     """Run the command of this process and return the exit code."""
-    disk_space.forgive_full_logs()
+    disk_space.ignore_full_log_disk()
     return main(sys.argv[1:])
 
 

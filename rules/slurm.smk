@@ -2,8 +2,8 @@
 
 import os
 
-from pipeline.core.hashing import sha256_of
-from pipeline.job import frozen
+from pipeline.core.hashing import hash_file
+from pipeline.job import run_snapshot
 from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_host
 
@@ -15,7 +15,7 @@ except InputError as error:
 
 onstart:
     refuse_what_is_missing()
-    os.environ[frozen.VARIABLE] = frozen.freeze(run.directory, frozen_now)
+    os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(run.directory, frozen_now)
     executor_host.record_submissions(workflow, run.directory)
 
 
@@ -23,7 +23,7 @@ onsuccess:
     accounting.finish_accounting(run.directory, logger.warning)
     if snakemake_workflow.has_job("provenance_crate"):
         print(f"report: {dag.file(REPORT_PAGE)}")
-        print(f"crate sha256: {sha256_of(Path(dag.file(CRATE)))}")
+        print(f"crate sha256: {hash_file(Path(dag.file(CRATE)))}")
 
 
 onerror:

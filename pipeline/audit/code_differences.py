@@ -30,7 +30,7 @@ Statements = dict[str, str]
 SHOWN_LINES = 60
 
 
-def git(*words: str) -> bytes:
+def run_git(*words: str) -> bytes:
     """Return the answer of git about the repository of the working directory.
 
     git refuses the repository of another user, whose settings may name programs. Where the code that runs is that
@@ -59,28 +59,28 @@ def git(*words: str) -> bytes:
     raise InputError((said.splitlines() or ["git does not say why"])[-1])
 
 
-def _archive(commit: str) -> bytes:
+def _archive_commit(commit: str) -> bytes:
     """Return the package as it was at a commit, as a tar file."""
-    git("rev-parse", "--git-dir")  # what is wrong with the repository is not the commit's fault
+    run_git("rev-parse", "--git-dir")  # what is wrong with the repository is not the commit's fault
     try:
-        return git("archive", "--format=tar", commit, "pipeline")
+        return run_git("archive", "--format=tar", commit, "pipeline")
     except InputError:
-        is_shallow = git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        is_shallow = run_git("rev-parse", "--is-shallow-repository").strip() == b"true"
         where = "this shallow clone: `git fetch --unshallow`" if is_shallow else "this repository: fetch it"
         raise InputError(f"commit {commit} is not in {where}, to see what of the code differs") from None
 
 
-def commit_of(record: Record) -> str:
+def recorded_commit(record: Record) -> str:
     """The commit of a record, if it is one: what a record says is no option of git's."""
     commit = str((record.git or {}).get("commit") or "")
     return commit if len(commit) == FULL_COMMIT and set(commit) <= set("0123456789abcdef") else ""
 
 
-class Tree:
+class CommitTree:
     """The package as it was at a commit, below a folder."""
 
     def __init__(self, commit: str, folder: Path) -> None:
-        with tarfile.open(fileobj=BytesIO(_archive(commit))) as archive:
+        with tarfile.open(fileobj=BytesIO(_archive_commit(commit))) as archive:
             archive.extractall(folder, filter="data")
         beside = folder / "pipeline" / "job" / "reach_of_today.py"
         beside.parent.mkdir(exist_ok=True)
@@ -131,7 +131,7 @@ class Tree:
         return found
 
 
-def _differing(before: Statements, now: Statements) -> dict[str, str]:
+def _compare_statements(before: Statements, now: Statements) -> dict[str, str]:
     """What differs, each with `changed`, `added` or `removed`."""
     words = {}
     for key in sorted(before.keys() | now.keys()):
@@ -140,7 +140,7 @@ def _differing(before: Statements, now: Statements) -> dict[str, str]:
     return words
 
 
-def changed_code(steps: Mapping[str, tuple[Record, Record]]) -> list[str]:
+def explain_code_changes(steps: Mapping[str, tuple[Record, Record]]) -> list[str]:
     """Explain for steps whose code versions differ which functions do, and show the text of the difference.
 
     Args:
@@ -154,29 +154,29 @@ def changed_code(steps: Mapping[str, tuple[Record, Record]]) -> list[str]:
             lines.append(
                 f"{step}: the {' and the '.join(uncommitted)} run had changes that were not committed, not shown"
             )
-        if not commit_of(a) or not commit_of(b):
+        if not recorded_commit(a) or not recorded_commit(b):
             lines.append(f"{step}: a record names no commit, so what of the code differs is not known")
-        elif commit_of(a) == commit_of(b):
-            lines.append(f"{step}: both are of commit {commit_of(a)}, so the difference was never committed")
+        elif recorded_commit(a) == recorded_commit(b):
+            lines.append(f"{step}: both are of commit {recorded_commit(a)}, so the difference was never committed")
         else:
-            by_commits.setdefault((commit_of(a), commit_of(b)), []).append(step)
+            by_commits.setdefault((recorded_commit(a), recorded_commit(b)), []).append(step)
     for commits, names in by_commits.items():
         try:
-            lines += _between(commits, names)
+            lines += _compare_commits(commits, names)
         except InputError as error:
             lines += [f"{step}: {error}" for step in names]
     return lines
 
 
-def _between(commits: tuple[str, str], steps: list[str]) -> list[str]:
+def _compare_commits(commits: tuple[str, str], steps: list[str]) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
         trees = []
         for number, commit in enumerate(commits):
             (folder := Path(name) / str(number)).mkdir()
-            trees.append(Tree(commit, folder))
+            trees.append(CommitTree(commit, folder))
         found: dict[str, list[str]] = {}
         for step in steps:
-            differing = _differing(*(tree.statements(step) for tree in trees))
+            differing = _compare_statements(*(tree.statements(step) for tree in trees))
             for key, word in differing.items():
                 found.setdefault(f"{key} {word}", []).append(step)
             if not differing:
@@ -190,7 +190,7 @@ def _between(commits: tuple[str, str], steps: list[str]) -> list[str]:
     if not files:
         return lines
     shown = ["git", "diff", *commits, "--", *files]
-    answer = git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=1", *commits, "--", *files)
+    answer = run_git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=1", *commits, "--", *files)
     diff = answer.decode(errors="replace").splitlines()
     rest = [f"… and {len(diff) - SHOWN_LINES} lines more"] if len(diff) > SHOWN_LINES else []
     return [*lines, " ".join(shown), *(f"  {line}" for line in [*diff[:SHOWN_LINES], *rest])]

@@ -17,17 +17,17 @@ from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import Place
-from pipeline.provenance.crate_graph import format_licence
+from pipeline.provenance.crate_graph import format_license
 
 NEAR_IDS = 3
-NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
+SEARCHED_NEIGHBORS = 2000  # ids before and after in order, among which near ones are looked for
 SHOWN_COPIES = 10
 # What is a copy, or an evaluation item, is decided of the whole corpus, by a step of its own.
-DECIDING = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
-STEPS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "decontaminate": layout.FINAL_DOCUMENTS}
+DECIDING_STEPS = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
+STEP_OUTPUTS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "decontaminate": layout.FINAL_DOCUMENTS}
 
 
-def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
+def _read_rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
     """Return the rows of a file whose column holds one of the values; where there is no file, none."""
     if not path.is_file():
         return []
@@ -36,7 +36,7 @@ def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text
     return rows
 
 
-class _Story:
+class _DocumentLineage:
     """Finds a document in the files of a run and writes down what they say."""
 
     def __init__(self, run_directory: Path, document_id: str) -> None:
@@ -77,7 +77,7 @@ class _Story:
 
     def _find(self, corpus: str, place: Place, **values: str) -> dict[str, Any] | None:
         for path in self._files(corpus, place, **values):
-            for row in _rows(path, [self.id]):
+            for row in _read_rows(path, [self.id]):
                 return {**row, "_unit": path.name.split(".")[-2]}
         return None
 
@@ -89,7 +89,9 @@ class _Story:
                 found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
         ids = sorted(found)
         place = bisect(ids, self.id)
-        return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
+        return difflib.get_close_matches(
+            self.id, ids[max(0, place - SEARCHED_NEIGHBORS) : place + SEARCHED_NEIGHBORS], n=NEAR_IDS
+        )
 
     def tell(self) -> list[str]:
         """Return the story, a line for each thing to know.
@@ -99,7 +101,7 @@ class _Story:
         """
         source = self.manifest["source"]
         self.lines.append(f"document {self.id}")
-        self.lines.append(f"source {self.source}: licence {format_licence(source)}")
+        self.lines.append(f"source {self.source}: licence {format_license(source)}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
@@ -114,7 +116,7 @@ class _Story:
         """Tell what one corpus did with the document; return whether it read it."""
         start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
-        for step, place in STEPS.items():
+        for step, place in STEP_OUTPUTS.items():
             gone = self._find(corpus, layout.REMOVED, step=step)
             kept = None if gone else self._find(corpus, place)
             if gone is None and kept is None:
@@ -158,7 +160,7 @@ class _Story:
 
     def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
         of_unit = (f"corpus.{step}", corpus, self.source, row["_unit"])
-        record = self.records.get((DECIDING[step], corpus) if step in DECIDING else of_unit)
+        record = self.records.get((DECIDING_STEPS[step], corpus) if step in DECIDING_STEPS else of_unit)
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
         settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
@@ -170,19 +172,19 @@ class _Story:
             self._similarity(corpus, row, settings)
             self._copies(corpus, str(row["value"]))
         for path in self._files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
-            for hit in _rows(path, [self.id]):
+            for hit in _read_rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
 
     def _masked(self, corpus: str, unit: str) -> None:
         """Tell how many of each kind of personal data were masked, and nothing of what they said."""
-        from pipeline.audit.masked_counts import masked  # the filter's libraries take seconds
+        from pipeline.audit.masked_counts import count_masked_data  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)
-        text = next((row.get("text") for row in _rows(path, [self.id], leave_out="")), None)
+        text = next((row.get("text") for row in _read_rows(path, [self.id], leave_out="")), None)
         if record is not None and self.file and text is not None:
-            self.lines.append(f"    {masked(self.run_directory, record, self.id, self.file['name'], text)}")
+            self.lines.append(f"    {count_masked_data(self.run_directory, record, self.id, self.file['name'], text)}")
 
     def _configuration(self, record: Record) -> Any:
         """Return the configuration that a job was planned by; None where the record names none that is there."""
@@ -194,7 +196,7 @@ class _Story:
         source = reserved.partition("/")[0]
         if reserved != self.id:
             paths = layout.REMOVED.glob(self.run_directory, corpus=corpus, step="filter", source=source)
-            rows = [row for path in paths for row in _rows(path, [reserved])]
+            rows = [row for path in paths for row in _read_rows(path, [reserved])]
             entry = f", {rows[0]['value']}" if rows else ""
             self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
         manifest = layout.MANIFEST.path(self.run_directory, source=source)
@@ -207,7 +209,7 @@ class _Story:
         """Tell how alike a near copy and the kept document are, where that was counted."""
         values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
         path = layout.DUPLICATES.path(self.run_directory, **values)
-        for found in _rows(path, [self.id]):
+        for found in _read_rows(path, [self.id]):
             if found.get("jaccard") is not None:
                 section = Deduplication.model_validate(settings.get("deduplication", {}))
                 self.lines.append(
@@ -239,10 +241,10 @@ class _Story:
                 self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 
-def why(run_directory: Path, document_id: str) -> list[str]:
+def trace_document(run_directory: Path, document_id: str) -> list[str]:
     """Return the story of one document as lines.
 
     Raises:
         InputError: the run has no records, or no document of that id.
     """
-    return _Story(run_directory, document_id).tell()
+    return _DocumentLineage(run_directory, document_id).tell()

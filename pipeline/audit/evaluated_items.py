@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.audit.reproduce import ELSEWHERE
+from pipeline.audit.reproduce import OUTSIDE_PREFIX
 from pipeline.core.command_lines import command_options
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
@@ -29,9 +29,12 @@ def write_items(run_directory: Path, model: str, step: int, raw: Path | None, ou
         known = ", ".join(f"{record.instance['model']} {record.instance['step']}" for record in records) or "none"
         raise InputError(f"{run_directory} has no evaluation of {model} {step}: {known}")
     tasks = next(values[1:] for _, values in command_options(evaluation.command) if values[:1] == ["tasks"])
-    if raw is None and (outside := [word for word in tasks if word.startswith(ELSEWHERE)]):
+    if raw is None and (outside := [word for word in tasks if word.startswith(OUTSIDE_PREFIX)]):
         raise InputError(f"{outside[0]} lies outside of the project: name its folder with --raw FOLDER")
-    files = [raw / word.removeprefix(ELSEWHERE) if raw and word.startswith(ELSEWHERE) else Path(word) for word in tasks]
+    files = [
+        raw / word.removeprefix(OUTSIDE_PREFIX) if raw and word.startswith(OUTSIDE_PREFIX) else Path(word)
+        for word in tasks
+    ]
     if missing := [file for file in files if not file.is_file()]:
         raise InputError(f"{missing[0]} is missing, which the evaluation read: start from the project, or give --raw")
     answers = layout.ANSWERS.path(run_directory, model=model, step=step)

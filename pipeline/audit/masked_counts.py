@@ -19,35 +19,35 @@ from pipeline.corpus.quarantine import RawFiles
 from pipeline.corpus.settings import FilterSettings
 
 
-def masked(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
+def count_masked_data(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
     """What was masked in a document, in one line; why that is not known where its raw file is not at hand.
 
     `record` is the filter's; `name` is that of the raw file in the manifest, and `text` the document after the filter.
     """
     kinds = record.counts.get("personal_data")
-    unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _told(kinds)}"
+    unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _format_counts(kinds)}"
     try:
-        found = _again(run_directory, record, document_id, name)
+        found = _refilter_document(run_directory, record, document_id, name)
     except InputError as error:
         return f"masked: not known of this document, for {error}; {unit}"
     if found is None or found.text != text:
         return f"masked: not known of this document, for the filter gives another text here and now; {unit}"
-    told = _told(found.metadata["personal_data"])
+    told = _format_counts(found.metadata["personal_data"])
     return f"masked: {told} (recomputed from {name}, which gives the text of the corpus)"
 
 
-def _told(kinds: dict[str, int]) -> str:
+def _format_counts(kinds: dict[str, int]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "nothing"
 
 
-def _at_hand(run_directory: Path, entry: FileEntry) -> Path:
+def _find_raw_file(run_directory: Path, entry: FileEntry) -> Path:
     file = entry.locate(run_directory)
     if not entry.is_at(file):
         raise InputError(f"{entry.path.removeprefix('data:')} is not here with the bytes that were read")
     return file
 
 
-def _again(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
+def _refilter_document(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
     """The document as the filter gives it."""
     given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in ("files", "model", "harmful")}
     parts = [entry for entry in given["files"] if not entry.is_outside]
@@ -57,9 +57,9 @@ def _again(run_directory: Path, record: Record, document_id: str, name: str) -> 
     except ValueError:
         raise InputError("the settings in its record are of another version") from None
     for entry in parts or raw:
-        file = _at_hand(run_directory, entry)
-        model = [_at_hand(run_directory, one) for one in given["model"]]
-        harmful = [_at_hand(run_directory, one) for one in given["harmful"]]
+        file = _find_raw_file(run_directory, entry)
+        model = [_find_raw_file(run_directory, one) for one in given["model"]]
+        harmful = [_find_raw_file(run_directory, one) for one in given["harmful"]]
         raw_files = RawFiles(
             settings.source, [(name, file)], settings.field_names(), settings.document_bytes, is_part=bool(parts)
         )

@@ -24,31 +24,31 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.attestation_log import BEGAN, lines
-from pipeline.core.command_lines import DIGEST, command_option, command_options, settings_digest, settings_json
+from pipeline.core.attestation_log import ATTEMPT_BEGAN, read_log
+from pipeline.core.command_lines import DIGEST_PREFIX, command_option, command_options, settings_digest, settings_json
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, load_records
 from pipeline.job import versions
-from pipeline.job.contract import files_below, given_paths
+from pipeline.job.contract import expand_paths, list_files
 from pipeline.job.reach import file_of
 from pipeline.job.versions import code_version
-from pipeline.provenance.contents import compared
+from pipeline.provenance.content_differences import compare_rerun
 
-ELSEWHERE = "…/"  # how records begin a path outside of the project
-OF_THE_BATCH = ("--units", "--batch", "--of")
-OF_THE_MACHINE = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
-GROWS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS)
+OUTSIDE_PREFIX = "…/"  # how records begin a path outside of the project
+BATCH_OPTIONS = ("--units", "--batch", "--of")
+MACHINE_OPTIONS = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
+GROWING_FOLDERS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS)
 SHOWN_ERROR_LINES = 3
 VERDICTS = ("identical", "differs", "could not be done again")
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
-CONCLUDING = (
+CONCLUDING_STEPS = (
     *("corpus.statistics", "corpus.publish", "tokenizer.fertility", "tokens.index", "plan.estimate"),
     *("report.page", "provenance.crate"),
 )
 
 
-class Verdict(IntEnum):
+class RerunVerdict(IntEnum):
     """What came of it, as the exit code."""
 
     IDENTICAL = 0
@@ -57,11 +57,11 @@ class Verdict(IntEnum):
 
 
 @dataclass
-class Outcome:
+class RerunOutcome:
     """What came of doing one step again."""
 
     name: str
-    verdict: Verdict
+    verdict: RerunVerdict
     lines: list[str] = field(default_factory=list)
 
     def told(self) -> list[str]:
@@ -69,7 +69,7 @@ class Outcome:
         return [f"{self.name}: {VERDICTS[self.verdict]}", *(f"  {line}" for line in self.lines)]
 
 
-class Again:
+class StepRerun:
     """One step that is done again in `folder`, which is empty.
 
     Args:
@@ -89,7 +89,7 @@ class Again:
         self.unit = str(record.instance.get("unit", ""))
         self.warnings: list[str] = []
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RerunOutcome:
         """Do the step again and compare what it wrote."""
         try:
             command = self.command()
@@ -97,17 +97,17 @@ class Again:
             self.refuse_other_inputs(command)
             seconds = self.execute(command)
         except InputError as error:
-            return Outcome(self.record.name, Verdict.COULD_NOT, [str(error), *self.warnings])
-        differences, notes = compared(self.run_directory, self.record, self.again, self.planned_settings())
+            return RerunOutcome(self.record.name, RerunVerdict.COULD_NOT, [str(error), *self.warnings])
+        differences, notes = compare_rerun(self.run_directory, self.record, self.again, self.planned_settings())
         lines = [*differences, *self.warnings, *notes, f"{len(self.record.outputs)} files in {seconds:.1f} s"]
-        return Outcome(self.record.name, Verdict.DIFFERS if differences else Verdict.IDENTICAL, lines)
+        return RerunOutcome(self.record.name, RerunVerdict.DIFFERS if differences else RerunVerdict.IDENTICAL, lines)
 
     def planned_settings(self) -> dict[str, Any]:
         """Return the settings that the command had: by its words, or by the line of the log that has their digest."""
         told = command_option(self.record.full_command, "--settings") or "{}"
-        if not told.startswith(DIGEST):
+        if not told.startswith(DIGEST_PREFIX):
             return dict(json.loads(told))
-        for line in lines(self.run_directory):
+        for line in read_log(self.run_directory):
             definition = line.statement.predicate.buildDefinition
             settings: dict[str, Any] = definition.externalParameters.get("settings", {}) if definition else {}
             if settings_digest(settings_json(settings)) == told:
@@ -121,10 +121,10 @@ class Again:
             InputError: it lies outside of the project, and nobody said where.
         """
         listing, path = word[: word.startswith("@")], word.removeprefix("@").replace("%unit", self.unit)
-        if path.startswith(ELSEWHERE):
+        if path.startswith(OUTSIDE_PREFIX):
             if self.raw is None:
                 raise InputError(f"{path} lies outside of the project: name its folder with --raw FOLDER")
-            return f"{listing}{self.raw / path.removeprefix(ELSEWHERE)}"
+            return f"{listing}{self.raw / path.removeprefix(OUTSIDE_PREFIX)}"
         below = path == self.prefix or path.startswith(f"{self.prefix}/")
         return f"{listing}{self.again}{path.removeprefix(self.prefix)}" if below else word.replace("%unit", self.unit)
 
@@ -164,7 +164,7 @@ class Again:
         }
         words = [sys.executable, "-m", "pipeline", *self.record.step.split(".")]
         for option, values in self.options:
-            if option in (*OF_THE_BATCH, *OF_THE_MACHINE) or (option == "--launch" and not self.record.launch):
+            if option in (*BATCH_OPTIONS, *MACHINE_OPTIONS) or (option == "--launch" and not self.record.launch):
                 continue
             if option == "--raw" and self.raw is not None:
                 values = [str(self.raw)]
@@ -173,7 +173,10 @@ class Again:
             else:
                 values = given.get(option, [self.here(value) for value in values])
             words += [f"{option}={values[0]}"] if len(values) == 1 and option != "--instance" else [option, *values]
-        if self.record.launch and shutil.which(self.record.launch.split()[0], path=_environment()["PATH"]) is None:
+        if (
+            self.record.launch
+            and shutil.which(self.record.launch.split()[0], path=_clean_environment()["PATH"]) is None
+        ):
             raise InputError(
                 f"its processes were started with `{self.record.launch}`, which this machine does not have"
             )
@@ -193,7 +196,7 @@ class Again:
 
     def _checked(self, path: str, sha256: str) -> None:
         """Link a file of the run."""
-        _refuse_other(self.run_directory / path, path, sha256)
+        _check_input(self.run_directory / path, path, sha256)
         self._link(path)
 
     def link(self) -> None:
@@ -227,9 +230,9 @@ class Again:
     def link_run(self) -> None:
         """Link the other files of the run as they were when the step began, for a step that reads all that is there."""
         outputs = {entry.path for entry in self.record.outputs}
-        for path in files_below(self.run_directory):
+        for path in list_files(self.run_directory):
             below = path.relative_to(self.run_directory).as_posix()
-            grows = any(below.startswith(f"{folder}/") for folder in GROWS)
+            grows = any(below.startswith(f"{folder}/") for folder in GROWING_FOLDERS)
             if below in (*outputs, layout.CRATE, layout.ATTESTATION_LOG) or grows or path.name.startswith(".partial"):
                 continue
             if path.name == self.record.attempt or (
@@ -244,7 +247,7 @@ class Again:
     def copy_log(self) -> None:
         """Copy the lines of the log of attestations that were there when the step began."""
         log, own = self.run_directory / layout.ATTESTATION_LOG, f"{layout.ATTEMPTS}/{self.record.attempt}"
-        began = (line for line in lines(self.run_directory) if line.statement.kind == BEGAN)
+        began = (line for line in read_log(self.run_directory) if line.statement.kind == ATTEMPT_BEGAN)
         first = next((line.number for line in began if line.statement.subject[0].name == own), None)
         if first is not None:
             with log.open("rb") as text:
@@ -254,7 +257,7 @@ class Again:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""
         until = self.record.ended_seconds
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and _ended(line, until) <= until]
+        kept = [line for line in lines if line.endswith("\n") and _interval_end(line, until) <= until]
         if kept:
             (self.again / readings).parent.mkdir(parents=True, exist_ok=True)
             (self.again / readings).write_text("".join(kept), encoding="utf-8")
@@ -270,8 +273,8 @@ class Again:
             (values[0], file)
             for option, values in command_options(command)
             if option == "--input"
-            for path in given_paths(values[1:], raw)
-            for file in files_below(path)
+            for path in expand_paths(values[1:], raw)
+            for file in list_files(path)
         ]
         if [name for name, _ in files] != [entry.name for entry in self.record.inputs]:
             raise InputError(
@@ -280,7 +283,7 @@ class Again:
             )
         for (_, file), entry in zip(files, self.record.inputs, strict=True):
             if entry.is_outside:
-                _refuse_other(file, entry.path.removeprefix("data:"), entry.sha256)
+                _check_input(file, entry.path.removeprefix("data:"), entry.sha256)
 
     def execute(self, command: list[str]) -> float:
         """Run the step and return how many seconds it took.
@@ -289,14 +292,14 @@ class Again:
             InputError: it failed.
         """
         began = time.monotonic()
-        done = subprocess.run(command, env=_environment(), text=True, capture_output=True)
+        done = subprocess.run(command, env=_clean_environment(), text=True, capture_output=True)
         if done.returncode:
             said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-SHOWN_ERROR_LINES:]
             raise InputError(f"it ended with exit code {done.returncode}: {' / '.join(said) or 'it says nothing'}")
         return time.monotonic() - began
 
 
-def _ended(line: str, otherwise: float) -> float:
+def _interval_end(line: str, otherwise: float) -> float:
     """Return when the interval of a line of readings ended; of a line that is none, what is given."""
     try:
         return float(json.loads(line)["ended"])
@@ -304,20 +307,20 @@ def _ended(line: str, otherwise: float) -> float:
         return otherwise
 
 
-def _refuse_other(file: Path, path: str, sha256: str) -> None:
+def _check_input(file: Path, path: str, sha256: str) -> None:
     if not file.is_file():
         raise InputError(f"its input {path} is missing: put it back, or run the step that makes it")
-    if sha256_of(file) != sha256:
+    if hash_file(file) != sha256:
         raise InputError(f"its input {path} has other bytes than it read (sha256 {sha256}): put those back")
 
 
-def _environment() -> dict[str, str]:
+def _clean_environment() -> dict[str, str]:
     """The variables of this process without those of another run of the pipeline."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PIPELINE_")}
     return {**kept, "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])}
 
 
-def named(records: list[Record], step: str) -> Record:
+def find_record(records: list[Record], step: str) -> Record:
     """The record of that name, such as `corpus.filter.main.laws.0`, or title.
 
     Raises:
@@ -331,7 +334,7 @@ def named(records: list[Record], step: str) -> Record:
     raise InputError(f"the run has no record {step}: {'did you mean ' + ' or '.join(near) if near else 'name one'}?")
 
 
-def draw(records: list[Record], number: int, seed: str) -> list[Record]:
+def sample_records(records: list[Record], number: int, seed: str) -> list[Record]:
     """Some of the records: those with the smallest sha256 of `SEED NAME`, so that anybody can draw the same again."""
 
     def place(record: Record) -> str:
@@ -340,27 +343,31 @@ def draw(records: list[Record], number: int, seed: str) -> list[Record]:
     return sorted(records, key=place)[:number]
 
 
-def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> Outcome:
+def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> RerunOutcome:
     """Do one step again, in a new folder below `folder`, or in one that is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as temporary:
         place = (folder or Path(temporary)) / record.name
         try:
             place.mkdir(parents=True)
         except FileExistsError:
-            return Outcome(record.name, Verdict.COULD_NOT, [f"{place} is there already: name another --folder"])
-        return Again(run_directory, record, place.absolute(), raw).outcome()
+            return RerunOutcome(
+                record.name, RerunVerdict.COULD_NOT, [f"{place} is there already: name another --folder"]
+            )
+        return StepRerun(run_directory, record, place.absolute(), raw).outcome()
 
 
-def recomputed(run_directory: Path) -> Iterator[Outcome]:
+def rerun_conclusions(run_directory: Path) -> Iterator[RerunOutcome]:
     """Do again what draws conclusions from other files of a run, where the code here is that of its record."""
     for record in load_records(run_directory):
-        if record.step not in CONCLUDING:
+        if record.step not in CONCLUDING_STEPS:
             continue
         if code_version(f"pipeline.{record.step}") == record.code_version:
             yield reproduce(run_directory, record)
         else:
             commit = (record.git or {}).get("commit") or "that its record does not name"
-            yield Outcome(record.name, Verdict.COULD_NOT, [f"its code is another one: check out the commit {commit}"])
+            yield RerunOutcome(
+                record.name, RerunVerdict.COULD_NOT, [f"its code is another one: check out the commit {commit}"]
+            )
 
 
 def choose_records(
@@ -375,13 +382,13 @@ def choose_records(
         raise InputError("name a step, or how many are to be drawn: reproduce RUN STEP, or reproduce RUN --sample N")
     records = load_records(run_directory)
     if step is not None:
-        return [named(records, step)], [], None
+        return [find_record(records, step)], [], None
     assert sample is not None
     if not 1 <= sample <= len(records):
         raise InputError(f"--sample {sample}: the run has {len(records)} steps, name a number up to that")
     crate = run_directory / layout.CRATE
     if seed is None and not crate.is_file():
         raise InputError(f"{crate} is missing, whose hash is the seed of the draw: name one with --seed")
-    seed = seed or sha256_of(crate)
-    chosen = draw(records, sample, seed)
+    seed = seed or hash_file(crate)
+    chosen = sample_records(records, sample, seed)
     return chosen, sorted(record.name for record in records if record not in chosen), seed

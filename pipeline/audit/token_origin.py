@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.audit.document_lineage import why
-from pipeline.audit.training_documents import Audit
+from pipeline.audit.document_lineage import trace_document
+from pipeline.audit.training_documents import TrainingAudit
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import counted
-from pipeline.core.hashing import sha256_of
-from pipeline.core.normalization import composed
-from pipeline.core.records import FileEntry, Record, load_records, producers
+from pipeline.core.formatting import format_count
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import FileEntry, Record, load_records, map_producers
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
@@ -29,14 +29,14 @@ from pipeline.tokens.text_search import TextMatch, TextSearch, count_covered_cha
 
 SHOWN_DOCUMENTS = 3
 SHOWN_STEPS = 10
-UNSEEN = (
+SEARCH_LIMITS = (
     "not searched: documents held out for validation, documents that a filter or an opt-out removed before the "
     "training, and what says the same in other words, letters or spaces"
 )
-AROUND = 8  # tokens on either side that are shown with it
+CONTEXT_TOKENS = 8  # tokens on either side that are shown with it
 
 
-class Quote:
+class QuoteSearch:
     """Finds texts in the training documents of a model.
 
     Raises:
@@ -44,7 +44,7 @@ class Quote:
     """
 
     def __init__(self, run_directory: Path, model: str) -> None:
-        self.audit = Audit(run_directory, model)
+        self.audit = TrainingAudit(run_directory, model)
         self.search = TextSearch(self.audit.index, self.audit.tokenizer)
 
     def rights(self, source: str) -> str:
@@ -63,7 +63,7 @@ class Quote:
         if not seen:
             return "seen in no step"
         first, more = ", ".join(map(str, seen[:SHOWN_STEPS])), len(seen) - SHOWN_STEPS
-        return f"seen in {counted(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
+        return f"seen in {format_count(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
 
     def told(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
         """Yield what is found of a text, line by line; of each part at most so many documents."""
@@ -76,22 +76,22 @@ class Quote:
         share = count_covered_characters(parts) / len(text)
         whole = parts[0].start == 0 and parts[0].end == len(text)
         what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
-        yield f"found: {what} in {where}, in {counted(len(parts), 'part')} of at least {minimum} characters"
+        yield f"found: {what} in {where}, in {format_count(len(parts), 'part')} of at least {minimum} characters"
         for part in parts:
             yield from self._part(text, part, most)
 
     def _part(self, text: str, part: TextMatch, most: int | None) -> Iterator[str]:
         documents = self.search.count_documents(part)
-        stands = f"{counted(part.occurrences, 'time')} in {counted(documents, 'document')}"
+        stands = f"{format_count(part.occurrences, 'time')} in {format_count(documents, 'document')}"
         yield f"characters {part.start + 1} to {part.end}, {stands}: {text[part.start : part.end]!r}"
         for row in islice(self.search.documents(part), most):
             yield f"  {row['id']}: {self._document(row)}"
         if most is not None and documents > most:
-            yield f"  and {counted(documents - most, 'document')} more, which --all names"
+            yield f"  and {format_count(documents - most, 'document')} more, which --all names"
 
     def _document(self, row: dict[str, Any]) -> str:
         described = f"source {row['source']}, licence {self.audit.license(row)}, {self.rights(row['source'])}"
-        return f"{counted(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
+        return f"{format_count(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
 def quote(
@@ -106,15 +106,15 @@ def quote(
     Raises:
         InputError: the text is empty, the minimum is no length, or there is no such model.
     """
-    text = composed(text.strip("\r\n"))
+    text = normalize_nfc(text.strip("\r\n"))
     if not text.strip():
         raise InputError("the text is empty: give at least one word")
     if minimum < 1:
         raise InputError(f"--minimum {minimum} is no length: give 1 or more")
-    quoted = Quote(run_directory, model)
+    quoted = QuoteSearch(run_directory, model)
     yield quoted.audit.header()
     yield from quoted.told(text, min(minimum, len(text)), None if all_documents else SHOWN_DOCUMENTS)
-    yield UNSEEN
+    yield SEARCH_LIMITS
 
 
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
@@ -123,16 +123,16 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
     Raises:
         InputError: there is no such model, step, sample or token, or its tokens are gone or others.
     """
-    audit = Audit(run_directory, model)
+    audit = TrainingAudit(run_directory, model)
     row, tokens, place = audit.token(step, sample, token)
     records = load_records(run_directory)
-    made = producers(records)
+    made = map_producers(records)
     named = next(entry for entry in audit.record.inputs if entry.name == "tokenizer")
     tokenizer = run_directory / named.path
     if not named.is_at(tokenizer):
         raise InputError(f"{tokenizer} is gone or no longer what {audit.record.file} read: the text is not known")
     encoder = load_encoder(tokenizer)
-    context = [max(0, place - AROUND), place, place + 1, place + 1 + AROUND]
+    context = [max(0, place - CONTEXT_TOKENS), place, place + 1, place + 1 + CONTEXT_TOKENS]
     before, own, after = (
         encoder.tokenizer.decode(tokens[a:b], skip_special_tokens=False) for a, b in pairwise(context)
     )
@@ -140,7 +140,7 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
     number = id_hash(row["id"]) * int(index["shards"]) >> 64
     shard = index["train"]["shards"][number]
     path = (audit.index.parent / shard["path"]).relative_to(run_directory).as_posix()
-    is_same = sha256_of(run_directory / path) == shard["sha256"]
+    is_same = hash_file(run_directory / path) == shard["sha256"]
     lines = [
         audit.header(),
         f"step {step}, sample {sample}, token {token}: {own!r}, number {tokens[place]}",
@@ -150,15 +150,17 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
         f"  shard {path} ({'proven: the bytes of the index' if is_same else 'ALTERED since it was indexed'})",
     ]
     maker = made[path][0] if path in made else None
-    lines.append(f"  {_document(run_directory, maker, row['id'], encoder, tokens)}")
+    lines.append(f"  {_verify_document_tokens(run_directory, maker, row['id'], encoder, tokens)}")
     try:
-        lines += [f"  {line}" for line in why(run_directory, row["id"])[1:]]
+        lines += [f"  {line}" for line in trace_document(run_directory, row["id"])[1:]]
     except InputError as error:  # the corpus may have been deleted
         lines.append(f"  its decisions are not here: {error}")
-    return [*lines, *(f"  {line}" for line in _raw(records, row["id"]))]
+    return [*lines, *(f"  {line}" for line in _describe_raw_files(records, row["id"]))]
 
 
-def _document(run_directory: Path, maker: Record | None, document: str, encoder: Encoder, tokens: list[int]) -> str:
+def _verify_document_tokens(
+    run_directory: Path, maker: Record | None, document: str, encoder: Encoder, tokens: list[int]
+) -> str:
     """Whether the document in the corpus gives these tokens, by encoding it again."""
     source = document.partition("/")[0]
     for entry in maker.inputs if maker else []:
@@ -173,7 +175,7 @@ def _document(run_directory: Path, maker: Record | None, document: str, encoder:
     return "its text is no longer in the corpus, so its tokens cannot be computed again"
 
 
-def _raw(records: list[Record], document: str) -> list[str]:
+def _describe_raw_files(records: list[Record], document: str) -> list[str]:
     """The raw file that a filter read the document from, and whether it is at hand with the same bytes."""
     source, _, rest = document.partition("/")
     found: dict[str, FileEntry] = {}

@@ -16,26 +16,26 @@ from typing import Any
 import numpy as np
 
 from pipeline import layout
-from pipeline.audit.document_lineage import why
+from pipeline.audit.document_lineage import trace_document
 from pipeline.core.errors import InputError
-from pipeline.core.records import SEGMENT, load_records
-from pipeline.core.settings import joined
+from pipeline.core.records import SEGMENT_STEP, load_records
+from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.provenance.crate_graph import source_of
+from pipeline.provenance.crate_graph import read_source_description
 from pipeline.tokens.data_order import batch_hash, batch_hash_words
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
 
-class Audit:
+class TrainingAudit:
     """The sampler of a model's training as its records and its last milestone describe it."""
 
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
         self.model = model
-        records = [record for record in load_records(run_directory) if record.step == SEGMENT]
+        records = [record for record in load_records(run_directory) if record.step == SEGMENT_STEP]
         found = [record for record in records if record.instance["model"] == model]
         if not found:
             names = sorted({str(record.instance["model"]) for record in records})
@@ -43,7 +43,7 @@ class Audit:
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
         record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
         self.first_step = min(int(record.settings["first_step"]) for record in found)
-        self.settings = SegmentSettings.model_validate(joined(record.settings, record.operation))
+        self.settings = SegmentSettings.model_validate(merge_settings(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = entry.locate(run_directory)
@@ -90,7 +90,7 @@ class Audit:
         """Return what the manifest of a source says of it; nothing where its manifest is not there."""
         if name not in self._sources:
             try:
-                self._sources[name] = source_of(layout.MANIFEST.path(self.run_directory, source=name))
+                self._sources[name] = read_source_description(layout.MANIFEST.path(self.run_directory, source=name))
             except InputError:
                 self._sources[name] = {}
         return self._sources[name]
@@ -206,14 +206,14 @@ class Audit:
         return f"checked: {len(known)} of {len(asked)} steps logged the hash of this very batch{without}", False
 
 
-def _told(audit: Audit, step: int, sample: int, with_decisions: bool) -> list[str]:
+def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
     for row in audit.sample(step, sample):
         described = f"source {row['source']}, language {row['language']}, licence {audit.license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:
             try:
-                lines += [f"    {line}" for line in why(audit.run_directory, row["id"])[1:]]
+                lines += [f"    {line}" for line in trace_document(audit.run_directory, row["id"])[1:]]
             except InputError as error:  # the corpus may have been deleted or made by another run
                 lines.append(f"    its decisions are not here: {error}")
     return lines
@@ -235,7 +235,7 @@ def answer_question(
     Raises:
         InputError: there is no such model, step, sample or document, or its tokens are gone.
     """
-    audit = Audit(run_directory, model)
+    audit = TrainingAudit(run_directory, model)
     lines = [audit.header()]
     if document is not None:
         visits = audit.visits(document)
@@ -248,7 +248,7 @@ def answer_question(
     elif step is not None:
         asked = [step]
         for number in range(audit.sequences(step)) if sample is None else [sample]:
-            lines += _told(audit, step, number, sample is not None)
+            lines += _format_sample(audit, step, number, sample is not None)
     else:
         asked = range(audit.first_step + 1, audit.last_step + 1)
     said, contradicted = audit.proof(asked)

@@ -31,12 +31,12 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file, record and count of a run, and who vouches for them; exit with 1 if something is wrong."""
-    from pipeline.audit.available_evidence import at_hand
-    from pipeline.audit.reproduce import recomputed
-    from pipeline.core.formatting import printable
-    from pipeline.provenance.verify import Trusted, verify_run
+    from pipeline.audit.external_evidence import compare_external_evidence
+    from pipeline.audit.reproduce import rerun_conclusions
+    from pipeline.core.formatting import escape_to_one_line
+    from pipeline.provenance.verify import TrustAnchors, verify_run
 
-    verified = verify_run(run, Trusted(crate_sha256, key, timestamp_certificates, log, log_checkpoint))
+    verified = verify_run(run, TrustAnchors(crate_sha256, key, timestamp_certificates, log, log_checkpoint))
     codes = [1 if verified.problems else 0]
     problems, statements = [*verified.problems], [*verified.statements]
 
@@ -45,12 +45,12 @@ def verify(
             print("".join(f"{line}\n" for line in lines), end="", flush=True)
 
     say([*problems, *statements])
-    for part in at_hand(run, raw):
-        lines = [printable(line) for line in part.told()]
+    for part in compare_external_evidence(run, raw):
+        lines = [escape_to_one_line(line) for line in part.told()]
         (problems if part.problems else statements).extend(lines)
         codes.append(1 if part.problems else 0)
         say(lines)
-    for outcome in recomputed(run) if recompute else ():
+    for outcome in rerun_conclusions(run) if recompute else ():
         lines = list(outcome.told())
         (problems if outcome.verdict else statements).extend(lines)
         codes.append(int(outcome.verdict))
@@ -120,21 +120,21 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep the new files here.")] = None,
 ) -> None:
     """Run steps again from their records: exit with 0 if all is identical, 1 if something differs, 2 if it failed."""
-    from pipeline.audit.reproduce import Verdict, choose_records
+    from pipeline.audit.reproduce import RerunVerdict, choose_records
     from pipeline.audit.reproduce import reproduce as reproduce_record
-    from pipeline.core.paths import shorten
+    from pipeline.core.command_lines import compress_numbered_paths
 
     chosen, not_drawn, drawn_with = choose_records(run, step, sample, seed)
     if drawn_with:
         print(f"drawn with the seed {drawn_with}: {len(chosen)} of {len(chosen) + len(not_drawn)} steps")
-    verdicts: set[Verdict] = set()
+    verdicts: set[RerunVerdict] = set()
     for record in chosen:
         outcome = reproduce_record(run, record, folder, raw)
         verdicts.add(outcome.verdict)
         print("\n".join(outcome.told()), flush=True)
     if drawn_with:
-        print(f"not drawn: {', '.join(shorten(not_drawn)) or 'none'}")
-    order = (Verdict.DIFFERS, Verdict.COULD_NOT, Verdict.IDENTICAL)
+        print(f"not drawn: {', '.join(compress_numbered_paths(not_drawn)) or 'none'}")
+    order = (RerunVerdict.DIFFERS, RerunVerdict.COULD_NOT, RerunVerdict.IDENTICAL)
     raise typer.Exit(int(next(verdict for verdict in order if verdict in verdicts)))
 
 
@@ -143,9 +143,9 @@ def lineage(
     run: RunFolder, document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="SOURCE/FILE/NUMBER.")]
 ) -> None:
     """Print what every step of the corpus decided about one document, and where it is now."""
-    from pipeline.audit.document_lineage import why
+    from pipeline.audit.document_lineage import trace_document
 
-    print("\n".join(why(run, document)))
+    print("\n".join(trace_document(run, document)))
 
 
 @corpus.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -186,7 +186,7 @@ def pack(
     url: Annotated[str | None, typer.Option(help="The address where all files are deposited.")] = None,
 ) -> None:
     """Write a run with all its evidence as a bag (BagIt, RFC 8493) that can be checked with Python alone."""
-    from pipeline.provenance.pack import LIMIT_BYTES, VERIFIER
+    from pipeline.provenance.pack import LIMIT_BYTES, VERIFIER_SCRIPT
     from pipeline.provenance.pack import pack as pack_run
 
     target = to or Path("deposit") / run.absolute().name
@@ -194,7 +194,7 @@ def pack(
     done = pack_run(run, target, LIMIT_BYTES if limit_bytes is None else limit_bytes, url)
     print(
         f"{target}: {done.inside} files ({done.inside_bytes} bytes) inside, {done.fetched} at their address, "
-        f"{done.left_out} left out; check it with: python {target}/{VERIFIER.name}"
+        f"{done.left_out} left out; check it with: python {target}/{VERIFIER_SCRIPT.name}"
     )
 
 
@@ -206,15 +206,16 @@ def keygen(
     """Make a key that signs runs, and print the public key that you publish."""
     from pipeline.core import signing_keys
 
-    public = signing_keys.generate(file, algorithm)
+    public = signing_keys.generate_key_pair(file, algorithm)
     print(f"private key: {file} (keep it to yourself: whoever has it can sign as you)")
-    print(f"public key: {public} (publish it, and its sha256 {signing_keys.key_sha256(signing_keys.public(public))})")
+    sha256 = signing_keys.key_sha256(signing_keys.load_public_key(public))
+    print(f"public key: {public} (publish it, and its sha256 {sha256})")
 
 
 @command(provenance, PANEL, "Attest new evidence", "polder provenance attest results/demo")
 def attest(run: RunFolder) -> None:
     """Attest evidence that is new or has changed, in the run's log of attestations."""
-    from pipeline.provenance.evidence import attest as attest_evidence
+    from pipeline.provenance.evidence import attest_evidence as attest_evidence
 
     attest_evidence(run)
 

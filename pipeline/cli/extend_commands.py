@@ -91,9 +91,9 @@ def environment(
     deep: Annotated[bool, typer.Option("--deep", help="Compare every installed file with its RECORD.")] = False,
 ) -> None:
     """Compare the installed packages with a lock; exit with 1 if they differ."""
-    from pipeline.job.environments import findings, unlocked
+    from pipeline.job.environments import find_environment_problems, unlocked
 
-    differences = list(findings(lock, platform, deep))
+    differences = list(find_environment_problems(lock, platform, deep))
     print("\n".join(differences) if differences else f"What is installed is what envs/{lock}.lock says.")
     if extra := unlocked(lock):
         print(f"Not in the lock, and counted only where a step imports it: {', '.join(extra)}", file=sys.stderr)

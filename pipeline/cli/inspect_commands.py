@@ -20,7 +20,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """Print a column for each run: the settings that differ between runs, and the figures of its report."""
-    from pipeline.core.formatting import printable
+    from pipeline.core.formatting import escape_to_one_line
     from pipeline.experiment.runs import UNCERTAIN, check_installed, keep_in_mlflow, runs_below, runs_table
 
     if mlflow:
@@ -35,7 +35,7 @@ def runs(
     else:
         print("\n".join([*runs_table(summaries), "", UNCERTAIN]))
     if mlflow:
-        print("\n".join(map(printable, ["", *keep_in_mlflow(mlflow, results, summaries)])))
+        print("\n".join(map(escape_to_one_line, ["", *keep_in_mlflow(mlflow, results, summaries)])))
 
 
 @command(commands, PANEL, "Compare two runs", "polder compare results/a results/b")
@@ -45,15 +45,15 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""
-    from pipeline.audit.code_differences import changed_code
+    from pipeline.audit.code_differences import explain_code_changes
     from pipeline.evaluate.answer_comparison import compare_runs
-    from pipeline.provenance.compare import compare as compare_records
+    from pipeline.provenance.compare_runs import compare_runs as compare_records
 
     comparison = compare_records(a, b)
     notes = [*comparison.notes, *compare_runs(a, b)]
     lines = comparison.differences
     if comparison.code:
-        lines += ["code", *(f"  {line}" for line in changed_code(comparison.code))]
+        lines += ["code", *(f"  {line}" for line in explain_code_changes(comparison.code))]
     same = "Settings, code, environment, data, counts, results and energy are the same."
     if as_json:
         print_json({"differences": lines, "notes": notes, "same": not lines})
@@ -71,7 +71,7 @@ def ladder(
 ) -> None:
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.errors import InputError
-    from pipeline.core.formatting import printable
+    from pipeline.core.formatting import escape_to_one_line
     from pipeline.experiment.ladder import ladder_lines, rungs_below
 
     rungs, left_out = rungs_below(results)
@@ -79,16 +79,16 @@ def ladder(
         lines = ladder_lines(rungs, hold_out=hold_out is not None)
     except InputError as error:
         raise InputError("; ".join([str(error), *left_out])) from None
-    print("\n".join(map(printable, [*lines, *left_out])))
+    print("\n".join(map(escape_to_one_line, [*lines, *left_out])))
 
 
 @command(commands, PANEL, "Speed by devices", "polder scaling results")
 def scaling(results: ResultsFolder = Path("results")) -> None:
     """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
-    from pipeline.core.formatting import printable
+    from pipeline.core.formatting import escape_to_one_line
     from pipeline.experiment.device_scaling import measure_below, scaling_lines
 
-    print("\n".join(map(printable, scaling_lines(list(measure_below(results))))))
+    print("\n".join(map(escape_to_one_line, scaling_lines(list(measure_below(results))))))
 
 
 @command(commands, PANEL, "Read a model's answers", "polder items results/demo base 200")

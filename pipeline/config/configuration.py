@@ -17,9 +17,9 @@ from pipeline.config.keys import in_new_words, sentence
 from pipeline.config.platforms import described
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check, check_retrained
+from pipeline.core.command_lines import substitute_data_folder
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.core.paths import with_data
+from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_files import ItemFile, suite_items
@@ -153,7 +153,7 @@ class Config(Sections):
 
     def resolved(self, what: str, path: str) -> str:
         """Return the path of something with the folder of the data in it."""
-        return with_data(what, path, self.data)
+        return substitute_data_folder(what, path, self.data)
 
     def units(self, source: str) -> dict[str, dict[str, Path]]:
         """Return the units of a source that have files, each with its files, name to path."""
@@ -267,7 +267,7 @@ class Config(Sections):
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
             if not path.is_file():
                 raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}")
-            found[source] = sha256_of(path)
+            found[source] = hash_file(path)
         return found
 
     def written(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.config.keys import sentence
 from pipeline.core.errors import InputError
-from pipeline.core.platform_files import content
+from pipeline.core.platform_files import load_platform
 from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import Energy
@@ -142,6 +142,6 @@ def described(name: str) -> Platform:
         InputError: there is no such platform, or its file says something that a platform has not.
     """
     try:
-        return Platform.model_validate(content(name))
+        return Platform.model_validate(load_platform(name))
     except ValidationError as error:
         raise InputError(sentence(error, Platform, f"workflow/platforms/{name}.yaml")) from None

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from pipeline.config.sections import Sections
-from pipeline.core.ramp import Stretch
+from pipeline.core.training_steps import StepRange
 from pipeline.pretrain.settings import Training
 from pipeline.sources.spdx_licenses import canonical_license, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names
@@ -188,7 +188,7 @@ def _starts(config: Sections) -> None:
                 "another milestone_every there"
             )
 
-        def upto(training: Training, step: int = start.step) -> list[Stretch]:
+        def upto(training: Training, step: int = start.step) -> list[StepRange]:
             return training.batches.stretches(0, step)
 
         alike = {

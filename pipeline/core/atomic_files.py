@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.disk_space import disk_full, is_full, remove
-from pipeline.core.lease import partial
+from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path
+from pipeline.core.lease import partial_path
 
 
-def write(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file in one stroke, and the folder that it lies in; what was there before is there until then.
 
     Raises:
         DiskFull: there is no room for it; nothing of it is left.
     """
-    beside = partial(path)
+    beside = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(content)
         os.replace(beside, path)
     except OSError as error:
-        full = disk_full(error, [path.parent]) if is_full(error) else None
-        remove(beside)
+        full = disk_full_error(error, [path.parent]) if is_disk_full(error) else None
+        remove_path(beside)
         if full:
             raise full from error
         raise
@@ -39,11 +39,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         DiskFull: as `write`.
     """
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
-    write(path, f"{text}\n".encode())
+    write_atomically(path, f"{text}\n".encode())
 
 
 @contextmanager
-def mode_of_umask(path: Path) -> Iterator[None]:
+def apply_umask(path: Path) -> Iterator[None]:
     """Give a file that is written meanwhile the mode of all other files, which the umask decides.
 
     The library safetensors writes files that their user alone may read.

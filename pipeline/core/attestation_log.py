@@ -19,10 +19,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.core.command_lines import short_command
-from pipeline.core.disk_space import disk_full, is_full
+from pipeline.core.command_lines import shorten_command
+from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.json_values import parse_json
 from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTESTATION_LOG
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from pipeline.core.signing_keys import PrivateKey
 
 
-KEY = "PIPELINE_SIGNING_KEY"
+SIGNING_KEY_VARIABLE = "PIPELINE_SIGNING_KEY"
 """The variable with the path of the private key, for the jobs of a start; without it nothing is signed."""
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-SLSA = "https://slsa.dev/provenance/v1"
-NOTHING_BEFORE = "0" * 64
-BEFORE = "attestation before"
+SLSA_PROVENANCE = "https://slsa.dev/provenance/v1"
+NO_PREVIOUS_LINE = "0" * 64
+PREVIOUS_LINE = "attestation before"
 BLOCK_BYTES = 1 << 16
-BEGAN = "urn:polder:attempt-began:1"
-ENDED = "urn:polder:attempt-ended:1"
-EVIDENCE = "urn:polder:evidence:1"
-CHANGED = "urn:polder:evidence-changed:1"
-START_ENDED = "urn:polder:start-ended:1"
-REMOVED = "urn:polder:evidence-removed:1"
+ATTEMPT_BEGAN = "urn:polder:attempt-began:1"
+ATTEMPT_ENDED = "urn:polder:attempt-ended:1"
+EVIDENCE_ATTESTED = "urn:polder:evidence:1"
+EVIDENCE_CHANGED = "urn:polder:evidence-changed:1"
+INVOCATION_ENDED = "urn:polder:start-ended:1"
+EVIDENCE_REMOVED = "urn:polder:evidence-removed:1"
 BUILD_TYPE = "urn:polder:step:1"
 BUILDER = "urn:polder"
-ATTEMPT_FACTS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
+FIXED_ATTEMPT_FIELDS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
 """What is known of an attempt when it begins, and never changes."""
 
 
-class _Read(BaseModel):
+class _LenientModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Annotations(_Read):
+class Annotations(_LenientModel):
     """What is said of a file besides its hash."""
 
     bytes: int | None = None
 
 
-class Resource(_Read):
+class Resource(_LenientModel):
     """A file, by its path in the run, and its hash; of one that grows, how many bytes were hashed."""
 
     name: str
@@ -75,23 +75,23 @@ class Resource(_Read):
         return self.digest.get("sha256", "")
 
 
-class _Definition(_Read):
+class _BuildDefinition(_LenientModel):
     externalParameters: dict[str, Any] = {}
     resolvedDependencies: list[Resource]  # the names are SLSA's
 
 
-class _Details(_Read):
+class _RunDetails(_LenientModel):
     byproducts: list[Resource]
 
 
-class _Predicate(_Read):
+class _Predicate(_LenientModel):
     before: str | None = None
     attempt: dict[str, Any] | None = None
-    buildDefinition: _Definition | None = None
-    runDetails: _Details | None = None
+    buildDefinition: _BuildDefinition | None = None
+    runDetails: _RunDetails | None = None
 
 
-class InTotoStatement(_Read):
+class InTotoStatement(_LenientModel):
     """A statement of in-toto, as far as it is read again."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
@@ -108,33 +108,33 @@ class InTotoStatement(_Read):
     def left(self) -> list[Resource]:
         """What a job left besides its outputs."""
         made = self.predicate.runDetails.byproducts if self.predicate.runDetails else []
-        return [entry for entry in made if entry.name != BEFORE]
+        return [entry for entry in made if entry.name != PREVIOUS_LINE]
 
     @property
     def before(self) -> str | None:
         """The hash of the line before."""
         made = self.predicate.runDetails.byproducts if self.predicate.runDetails else []
-        return next((entry.sha256 for entry in made if entry.name == BEFORE), self.predicate.before)
+        return next((entry.sha256 for entry in made if entry.name == PREVIOUS_LINE), self.predicate.before)
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     """A part of an envelope: no signature and no hash of a line vouches for a field that nobody reads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Signature(_Strict):
+class _Signature(_StrictModel):
     keyid: str
     sig: Base64Bytes
 
 
-class _Envelope(_Strict):
+class _Envelope(_StrictModel):
     payloadType: Literal["application/vnd.in-toto+json"]
     payload: Base64Bytes
     signatures: list[_Signature]
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line of the log: its number from 1, its hash, its statement, what was signed and the signatures by key."""
 
     number: int
@@ -144,19 +144,19 @@ class Line(NamedTuple):
     signatures: dict[str, bytes]
 
 
-def signed_bytes(payload: bytes) -> bytes:
+def pre_authentication_encoding(payload: bytes) -> bytes:
     """Return what a signature is of: DSSE's pre-authentication encoding of a payload."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def resource(name: str, sha256: str, **annotations: Any) -> dict[str, Any]:
+def resource_descriptor(name: str, sha256: str, **annotations: Any) -> dict[str, Any]:
     """Return in-toto's description of a file: its name and hash, and what else is said of it."""
     described: dict[str, Any] = {"name": name, "digest": {"sha256": sha256}}
     return {**described, "annotations": annotations} if annotations else described
 
 
-def _last_line(log: IO[bytes]) -> bytes:
+def _read_last_line(log: IO[bytes]) -> bytes:
     end = log.seek(0, os.SEEK_END)
     found = b""
     while end and b"\n" not in found.rstrip(b"\n"):
@@ -166,63 +166,63 @@ def _last_line(log: IO[bytes]) -> bytes:
     return found.rstrip(b"\n").rpartition(b"\n")[2]
 
 
-def _ends(log: IO[bytes], end: int) -> bool:
+def _ends_with_newline(log: IO[bytes], end: int) -> bool:
     log.seek(max(0, end - 1))
     return log.read(1) in (b"", b"\n")
 
 
-def _without_remainder(log: IO[bytes]) -> tuple[bytes, int]:
+def _truncate_partial_line(log: IO[bytes]) -> tuple[bytes, int]:
     """Return the last line of a log and the size of the file, from which what a killed job had begun is taken away."""
-    last, end = _last_line(log), log.seek(0, os.SEEK_END)
-    if not _ends(log, end):
+    last, end = _read_last_line(log), log.seek(0, os.SEEK_END)
+    if not _ends_with_newline(log, end):
         try:
             _Envelope.model_validate_json(last)
         except ValidationError:
             end -= len(last)
             os.ftruncate(log.fileno(), end)
-            last = _last_line(log)
+            last = _read_last_line(log)
     return last, end
 
 
-def remove_remainder(run_directory: Path) -> None:
+def remove_partial_line(run_directory: Path) -> None:
     """Remove what a killed job had begun of its line, before the log of a run is read."""
     if (run_directory / ATTESTATION_LOG).is_file():
         with (run_directory / ATTESTATION_LOG).open("a+b") as log:
             fcntl.lockf(log, fcntl.LOCK_EX)
-            _without_remainder(log)
+            _truncate_partial_line(log)
 
 
-def envelope(payload: bytes) -> bytes:
+def build_envelope(payload: bytes) -> bytes:
     """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
     signatures = []
-    if key := signing_key():
+    if key := load_signing_key():
         from pipeline.core import signing_keys
 
-        signature = base64.b64encode(signing_keys.sign(key, signed_bytes(payload))).decode()
+        signature = base64.b64encode(signing_keys.sign_message(key, pre_authentication_encoding(payload))).decode()
         signatures.append({"keyid": signing_keys.key_sha256(key.public_key()), "sig": signature})
     content = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD_TYPE, "signatures": signatures}
-    return _canonical(content)
+    return _canonical_json(content)
 
 
-def _canonical(content: Any) -> bytes:
+def _canonical_json(content: Any) -> bytes:
     """Return the one spelling that a line or a statement of the log has."""
     return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
-def signing_key() -> PrivateKey | None:
+def load_signing_key() -> PrivateKey | None:
     """Return the key that `KEY` names; None where nothing shall be signed.
 
     Raises:
         InputError: the key cannot be used.
     """
-    if KEY not in os.environ:
+    if SIGNING_KEY_VARIABLE not in os.environ:
         return None
     from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
 
-    return signing_keys.private(Path(os.environ[KEY]))
+    return signing_keys.load_private_key(Path(os.environ[SIGNING_KEY_VARIABLE]))
 
 
-def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predicate: dict[str, Any]) -> str:
+def append_statement(run_directory: Path, kind: str, subject: list[dict[str, Any]], predicate: dict[str, Any]) -> str:
     """Append a statement to the log of a run and return the hash of its line.
 
     Raises:
@@ -233,39 +233,39 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
         fcntl.lockf(log, fcntl.LOCK_EX)
-        last, end = _without_remainder(log)
-        head = hashlib.sha256(last).hexdigest() if last else NOTHING_BEFORE
-        if kind == SLSA:
+        last, end = _truncate_partial_line(log)
+        head = hashlib.sha256(last).hexdigest() if last else NO_PREVIOUS_LINE
+        if kind == SLSA_PROVENANCE:
             details = predicate["runDetails"]
-            made = [*details["byproducts"], resource(BEFORE, head)]
+            made = [*details["byproducts"], resource_descriptor(PREVIOUS_LINE, head)]
             predicate = {**predicate, "runDetails": {**details, "byproducts": made}}
         else:
             predicate = {**predicate, "before": head}
         statement = {"_type": STATEMENT_TYPE, "subject": subject, "predicateType": kind, "predicate": predicate}
-        line = envelope(_canonical(statement))
+        line = build_envelope(_canonical_json(statement))
         try:
-            log.write((b"" if _ends(log, end) else b"\n") + line + b"\n")
+            log.write((b"" if _ends_with_newline(log, end) else b"\n") + line + b"\n")
             log.flush()
         except OSError as error:
             os.ftruncate(log.fileno(), end)
-            if is_full(error):
-                raise disk_full(error, [path.parent]) from error
+            if is_disk_full(error):
+                raise disk_full_error(error, [path.parent]) from error
             raise
     return hashlib.sha256(line).hexdigest()
 
 
-def _refuse_other_spelling(text: bytes, found: _Envelope) -> None:
+def _check_canonical(text: bytes, found: _Envelope) -> None:
     """Raise ValueError where a line is not spelled as `append` spells it, so that it might say two things."""
     given = parse_json(text)
     encoded = [(found.payload, given["payload"])]
     encoded += [(one.sig, other["sig"]) for one, other in zip(found.signatures, given["signatures"], strict=True)]
-    is_canonical = text == _canonical(given) + b"\n" and len(encoded) <= 2  # one signature at most
+    is_canonical = text == _canonical_json(given) + b"\n" and len(encoded) <= 2  # one signature at most
     is_canonical &= all(base64.b64encode(content).decode() == word for content, word in encoded)
-    if not is_canonical or found.payload != _canonical(parse_json(found.payload, allow_nan=True)):
+    if not is_canonical or found.payload != _canonical_json(parse_json(found.payload, allow_nan=True)):
         raise ValueError("another spelling than append's")
 
 
-def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
+def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
     """Read the log of a run; nothing where there is none.
 
     Args:
@@ -286,7 +286,7 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
                 found = _Envelope.model_validate_json(text)
                 statement = InTotoStatement.model_validate_json(found.payload)
                 if strict:
-                    _refuse_other_spelling(text, found)
+                    _check_canonical(text, found)
             except ValueError:  # pydantic's errors are of these
                 if not strict and not text.endswith(b"\n"):
                     return  # what a job had written when it was killed: the next line takes its place
@@ -295,73 +295,82 @@ def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
                 ) from None
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}
-            yield Line(number, sha256, statement, signed_bytes(found.payload), signatures)
+            yield LogLine(number, sha256, statement, pre_authentication_encoding(found.payload), signatures)
 
 
-class Checkpoint(NamedTuple):
+class LogCheckpoint(NamedTuple):
     """A state of the log of a run: how many lines it had, and the sha256 of the last one, which covers all of them."""
 
     lines: int
     sha256: str
 
 
-def checkpoint_before(run_directory: Path, step: str) -> Checkpoint | None:
+def checkpoint_before(run_directory: Path, step: str) -> LogCheckpoint | None:
     """Return the state of the log before the attempt of a step that goes on, or its state now; None for an empty log.
 
     Raises:
         InputError: the log was cut or changed.
     """
-    last: Checkpoint | None = None
-    began: dict[str, Checkpoint | None] = {}  # the attempts that go on, with the state of the log before each
-    for line in lines(run_directory):
+    last: LogCheckpoint | None = None
+    began: dict[str, LogCheckpoint | None] = {}  # the attempts that go on, with the state of the log before each
+    for line in read_log(run_directory):
         names = [entry.name for entry in (*line.statement.subject, *line.statement.left)]
-        if line.statement.kind == BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
+        if line.statement.kind == ATTEMPT_BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
             began[names[0]] = last
-        elif line.statement.kind in (ENDED, SLSA):
+        elif line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE):
             for name in names:
                 began.pop(name, None)
-        last = Checkpoint(line.number, line.sha256)
+        last = LogCheckpoint(line.number, line.sha256)
     return [*began.values()][-1] if began else last
 
 
-def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
+def _describe_files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
     folder = run_directory.absolute()
     found = [path.absolute() for path in paths if path.is_file()]
-    return [resource(path.relative_to(folder).as_posix(), sha256_of(path)) for path in found]
+    return [resource_descriptor(path.relative_to(folder).as_posix(), hash_file(path)) for path in found]
 
 
-def began(run_directory: Path, path: Path, attempt: Attempt) -> None:
+def attest_attempt_begin(run_directory: Path, path: Path, attempt: Attempt) -> None:
     """Attest that an attempt began: from now on its file cannot be lost without a trace."""
-    append(run_directory, BEGAN, _files(run_directory, [path]), {"attempt": attempt_facts(attempt.to_dict())})
+    append_statement(
+        run_directory,
+        ATTEMPT_BEGAN,
+        _describe_files(run_directory, [path]),
+        {"attempt": fixed_attempt_fields(attempt.to_dict())},
+    )
 
 
-def attempt_facts(attempt: Mapping[str, Any]) -> dict[str, Any]:
+def fixed_attempt_fields(attempt: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an attempt's file, or the line of its beginning, says that never changes; of its command the digest.
 
     Raises:
         KeyError: one of the facts is missing.
     """
-    facts = {name: attempt[name] for name in ATTEMPT_FACTS}
+    facts = {name: attempt[name] for name in FIXED_ATTEMPT_FIELDS}
     if isinstance(facts["command"], list):
-        words = json.dumps(short_command(facts["command"]), ensure_ascii=False)
+        words = json.dumps(shorten_command(facts["command"]), ensure_ascii=False)
         facts["command"] = f"sha256:{hashlib.sha256(words.encode()).hexdigest()}"
     return facts
 
 
-def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
+def attest_attempt_end(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
     """Attest how an attempt without a result ended, and what its meters had read."""
-    append(run_directory, ENDED, _files(run_directory, [attempt, *readings]), {"status": status})
+    append_statement(
+        run_directory, ATTEMPT_ENDED, _describe_files(run_directory, [attempt, *readings]), {"status": status}
+    )
 
 
-def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record) -> None:
+def attest_finished_job(
+    run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record
+) -> None:
     """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
-    own = _files(run_directory, [path])
-    read = [resource(entry.path, entry.sha256) for entry in (*record.inputs, record.frozen) if entry]
+    own = _describe_files(run_directory, [path])
+    read = [resource_descriptor(entry.path, entry.sha256) for entry in (*record.inputs, record.frozen) if entry]
     if commit := (record.git or {}).get("commit"):
         read.append({"name": "code", "digest": {"gitCommit": commit}})
-    byproducts = _files(run_directory, [attempt, *readings])
+    byproducts = _describe_files(run_directory, [attempt, *readings])
     if record.environment_file:
-        byproducts.append(resource(record.environment_file.path, record.environment_file.sha256))
+        byproducts.append(resource_descriptor(record.environment_file.path, record.environment_file.sha256))
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -382,4 +391,9 @@ def finished(run_directory: Path, attempt: Path, readings: Iterable[Path], path:
             "byproducts": byproducts,
         },
     }
-    append(run_directory, SLSA, [*own, *(resource(entry.path, entry.sha256) for entry in record.outputs)], predicate)
+    append_statement(
+        run_directory,
+        SLSA_PROVENANCE,
+        [*own, *(resource_descriptor(entry.path, entry.sha256) for entry in record.outputs)],
+        predicate,
+    )

@@ -1,12 +1,16 @@
-"""Command lines of jobs: their options, and their settings, of which records and attempts have the digest alone."""
+"""Command lines of jobs: options, digests of their settings, numbered paths in short form, and the data folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
-DIGEST = "sha256:"
+from pipeline.core.errors import InputError
+
+DIGEST_PREFIX = "sha256:"
 
 
 def settings_json(settings: Any) -> str:
@@ -16,7 +20,11 @@ def settings_json(settings: Any) -> str:
 
 def settings_digest(settings: str) -> str:
     """Return `sha256:` and the hash of settings, given as a command line has them; of a digest itself."""
-    return settings if settings.startswith(DIGEST) else f"{DIGEST}{hashlib.sha256(settings.encode()).hexdigest()}"
+    return (
+        settings
+        if settings.startswith(DIGEST_PREFIX)
+        else f"{DIGEST_PREFIX}{hashlib.sha256(settings.encode()).hexdigest()}"
+    )
 
 
 def planned_settings_digest(command: list[str]) -> str:
@@ -24,7 +32,7 @@ def planned_settings_digest(command: list[str]) -> str:
     return settings_digest(command_option(command, "--settings") or "")
 
 
-def short_command(command: list[str]) -> list[str]:
+def shorten_command(command: list[str]) -> list[str]:
     """Return a command line with the digest of its settings in their place."""
     before = ["", *command]
     return [settings_digest(word) if before[number] == "--settings" else word for number, word in enumerate(command)]
@@ -45,3 +53,58 @@ def command_options(command: list[str]) -> list[tuple[str, list[str]]]:
 def command_option(command: list[str], name: str) -> str | None:
     """Return the first value of an option of a command line; None where it has none."""
     return next((values[0] for option, values in command_options(command) if option == name and values), None)
+
+
+_NUMBERED = re.compile(r"(.*[./])(0|[1-9][0-9]*)((?:\.[a-z]+)?)")
+_RANGE = re.compile(r"(.*)\{([0-9]+)\.\.([0-9]+)\}((?:\.[a-z]+)?)")
+
+
+def compress_numbered_paths(paths: Iterable[str]) -> list[str]:
+    """Return the paths in their order, each stretch that differs in a number alone, counting up by one, as one name."""
+    stretches: list[tuple[str, int, int, str] | str] = []
+    for path in map(str, paths):
+        match = _NUMBERED.fullmatch(path)
+        if match is None:
+            stretches.append(path)
+            continue
+        head, number, tail = match[1], int(match[2]), match[3]
+        last = stretches[-1] if stretches else ""
+        if isinstance(last, tuple) and last[0] == head and last[2] + 1 == number and last[3] == tail:
+            stretches[-1] = (head, last[1], number, tail)
+        else:
+            stretches.append((head, number, number, tail))
+    return [
+        stretch
+        if isinstance(stretch, str)
+        else f"{stretch[0]}{stretch[1]}{stretch[3]}"
+        if stretch[1] == stretch[2]
+        else f"{stretch[0]}{{{stretch[1]}..{stretch[2]}}}{stretch[3]}"
+        for stretch in stretches
+    ]
+
+
+def expand_numbered_path(path: str) -> list[str]:
+    """Return the paths that `shorten` made one name of; a name without a range is itself."""
+    match = _RANGE.fullmatch(path)
+    if match is None:
+        return [path]
+    return [f"{match[1]}{number}{match[4]}" for number in range(int(match[2]), int(match[3]) + 1)]
+
+
+DATA_PLACEHOLDER = "{data}"
+
+
+def substitute_data_folder(what: str, path: str, data: str | None) -> str:
+    """Return a path with the folder that `{data}` stands for in it; `what` names where the path was written.
+
+    Raises:
+        InputError: the path needs the folder, and none was given.
+    """
+    if DATA_PLACEHOLDER not in path:
+        return path
+    if data is None:
+        raise InputError(
+            f"{what}: its path {path} needs the folder: add --config data=FOLDER, or --data FOLDER to `python -m "
+            "pipeline`"
+        )
+    return path.replace(DATA_PLACEHOLDER, data)

@@ -15,24 +15,28 @@ from typing import Any, TextIO
 
 from pipeline.core.errors import DiskFull
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PROBE_BYTES = 2**16
 
 
-def is_full(error: BaseException | None) -> bool:
+def is_disk_full(error: BaseException | None) -> bool:
     """Return whether a disk or a quota was full, in the words of Python or of a library, here or as a cause."""
     if error is None:
         return False
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         return True
     # Rust's libraries and Arrow say the number in brackets, shutil.copytree lists the errors of its files.
     text = str(error).lower()
-    if any(f"{name} {number}{end}" in text for number in FULL for name, end in (("(os error", ")"), ("[errno", "]"))):
+    if any(
+        f"{name} {number}{end}" in text
+        for number in DISK_FULL_ERRNOS
+        for name, end in (("(os error", ")"), ("[errno", "]"))
+    ):
         return True
-    return is_full(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+    return is_disk_full(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
 
 
-def full_folder(folders: Iterable[Path]) -> Path | None:
+def find_full_folder(folders: Iterable[Path]) -> Path | None:
     """Return the first of these folders in which nothing can be written because there is no room."""
     for folder in folders:
         try:
@@ -41,12 +45,12 @@ def full_folder(folders: Iterable[Path]) -> Path | None:
                 stream.flush()
                 os.fsync(stream.fileno())  # some file systems say so only then
         except OSError as error:
-            if is_full(error):
+            if is_disk_full(error):
                 return folder
     return None
 
 
-def no_room_in(folder: Path | str) -> DiskFull:
+def full_folder_error(folder: Path | str) -> DiskFull:
     """Return the error that says of a folder that it is full."""
     return DiskFull(
         f"{folder} is full, or its quota is used up: make room there and start again; nothing half written is kept, "
@@ -54,7 +58,7 @@ def no_room_in(folder: Path | str) -> DiskFull:
     )
 
 
-def disk_full(error: BaseException, folders: Iterable[Path] = ()) -> DiskFull:
+def disk_full_error(error: BaseException, folders: Iterable[Path] = ()) -> DiskFull:
     """Return the error that names the full folder: of those given, the one that the error names, or the first of all.
 
     Call it before what was begun is removed, or there is room again.
@@ -65,11 +69,11 @@ def disk_full(error: BaseException, folders: Iterable[Path] = ()) -> DiskFull:
     named = getattr(error, "filename", None)
     if isinstance(named, str):
         places.append(Path(named).parent)
-    found = full_folder([*places, Path(tempfile.gettempdir())])
-    return no_room_in(found or (places[0] if places else "a disk that this step writes to"))
+    found = find_full_folder([*places, Path(tempfile.gettempdir())])
+    return full_folder_error(found or (places[0] if places else "a disk that this step writes to"))
 
 
-class _Lossy(io.FileIO):
+class _LossyStream(io.FileIO):
     """An open file that takes what there is no room for, and forgets it."""
 
     lost = False
@@ -79,31 +83,31 @@ class _Lossy(io.FileIO):
         try:
             return super().write(content) or 0
         except OSError as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
             self.lost = True
             return len(content)
 
 
-def forgive_full_logs() -> None:
+def ignore_full_log_disk() -> None:
     """Let what this process prints be lost where there is no room for it: a full disk of the log ends no training."""
     for name in ("stdout", "stderr"):
         stream: TextIO = getattr(sys, name)
         stream.flush()
-        raw: Any = _Lossy(stream.fileno(), "w", closefd=False)
+        raw: Any = _LossyStream(stream.fileno(), "w", closefd=False)
         given = (io.BufferedWriter(raw), stream.encoding, stream.errors)
         setattr(sys, name, io.TextIOWrapper(*given, line_buffering=bool(stream.line_buffering)))
 
 
-def say(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Print a sentence as an error, on standard output where standard error takes no more."""
     print(f"error: {sentence}", file=sys.stderr, flush=True)
     raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
-    if isinstance(raw, _Lossy) and raw.lost:
+    if isinstance(raw, _LossyStream) and raw.lost:
         print(f"error: {sentence}", flush=True)
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or a folder, as far as it is there and another process does not write in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -111,10 +115,10 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def give_back(path: Path) -> None:
+def truncate_and_remove(path: Path) -> None:
     """Remove what this process has begun; emptied first, or a file that an exception holds open keeps its room."""
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             with suppress(OSError):
                 os.truncate(file, 0)
-    remove(path)
+    remove_path(path)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.atomic_files import write
+from pipeline.core.atomic_files import write_atomically
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileReference, Record
 from pipeline.layout import ENVIRONMENT
@@ -24,7 +24,7 @@ def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileR
     sha256 = hashlib.sha256(text).hexdigest()
     file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
     if not (run_directory / file.path).exists():
-        write(run_directory / file.path, text)
+        write_atomically(run_directory / file.path, text)
     return file
 
 
@@ -36,11 +36,11 @@ def read_environment(run_directory: Path, record: Record) -> dict[str, Any]:
     """
     if record.environment_file is None:  # records of earlier versions hold it themselves
         return record.environment or {}
-    return _read(run_directory, record.environment_file)
+    return _read_verified(run_directory, record.environment_file)
 
 
 @cache
-def _read(run_directory: Path, file: FileReference) -> dict[str, Any]:
+def _read_verified(run_directory: Path, file: FileReference) -> dict[str, Any]:
     try:
         text = (run_directory / file.path).read_bytes()
     except OSError:

@@ -4,14 +4,14 @@ import errno
 import getpass
 from pathlib import Path
 
-from pipeline.core.formatting import printable
+from pipeline.core.formatting import escape_to_one_line
 
 
 class InputError(Exception):
     """A problem of the input or the settings, told in one sentence that names the file or field and the way out."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return escape_to_one_line(super().__str__())
 
 
 class Superseded(InputError):
@@ -37,16 +37,16 @@ class DiskFull(OSError):
         super().__init__(errno.ENOSPC, sentence)
 
     def __str__(self) -> str:
-        return printable(str(self.strerror))
+        return escape_to_one_line(str(self.strerror))
 
 
-TRY_AGAIN = 75
+EXIT_TEMPORARY_FAILURE = 75
 """The exit code of `Stopped`, EX_TEMPFAIL of sysexits.h."""
-NO_ROOM = 74
+EXIT_DISK_FULL = 74
 """The exit code where a disk or a quota is full, EX_IOERR of sysexits.h: it goes on when there is room."""
 
 
-def anonymous(text: str) -> str:
+def anonymize_paths(text: str) -> str:
     """Return the text without the home directory and the name of the user."""
     text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
     try:

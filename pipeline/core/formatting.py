@@ -15,12 +15,12 @@ NOT_ASCII = re.compile(r"[^\n\t -~]")
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 job`, `2 jobs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def is_hidden(character: str) -> bool:
+def is_invisible(character: str) -> bool:
     """Return whether a character is not drawn, or changes how others are drawn; spaces, \\n and \\t are not hidden.
 
     These are control characters, format characters such as U+202E and U+200B, line separators, halves of surrogate
@@ -32,46 +32,46 @@ def is_hidden(character: str) -> bool:
     return kind in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in _BLANK or 0xE0000 <= ord(character) < 0xE1000
 
 
-def escaped(character: str) -> str:
+def escape_character(character: str) -> str:
     """Return a character as an escape of ASCII: \\x1b, \\u202e; from U+007F on it is one of JSON as well."""
     return repr(character)[1:-1] if character < "\x7f" else json.dumps(character)[1:-1]
 
 
-def name_problem(path: str, *, one_line: bool = False) -> str | None:
+def file_name_problem(path: str, *, one_line: bool = False) -> str | None:
     """Return why the name of a file cannot be written into a file of UTF-8 or, with `one_line`, into a list of names.
 
     Readers of such lists end a line wherever `str.splitlines` does, at U+2028 too; line feeds are escaped there.
     """
     if any("\ud800" <= character <= "\udfff" for character in path):
-        return f"{printable(path)}: the name of the file is no UTF-8: rename the file or remove it"
+        return f"{escape_to_one_line(path)}: the name of the file is no UTF-8: rename the file or remove it"
     if one_line and len(re.sub(r"[\r\n]", "_", path).splitlines()) > 1:
-        return f"{printable(path)}: the name of the file holds a line separator: rename the file or remove it"
+        return f"{escape_to_one_line(path)}: the name of the file holds a line separator: rename the file or remove it"
     return None
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a text in which each hidden character is escaped, and all others, white space too, are as they were."""
-    return NOT_ASCII.sub(lambda match: escaped(match[0]) if is_hidden(match[0]) else match[0], text)
+    return NOT_ASCII.sub(lambda match: escape_character(match[0]) if is_invisible(match[0]) else match[0], text)
 
 
-def shorten(text: str, most: int) -> str:
+def truncate_text(text: str, most: int) -> str:
     """Return a text of at most so many characters, the last of them an ellipsis where it is longer."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def printable(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """Return a text on one line, in which line ends and hidden characters of names are escaped."""
-    return "".join(escaped(c) if is_hidden(c) or not c.isprintable() else c for c in text)
+    return "".join(escape_character(c) if is_invisible(c) or not c.isprintable() else c for c in text)
 
 
-class _VisibleStream:
+class _EscapingStream:
     """A stream that escapes what is hidden in the text that is written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(visible(text))
+        self._stream.write(escape_invisible(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,19 +79,19 @@ class _VisibleStream:
 
 
 @contextmanager
-def visible_output(stream: Any) -> Iterator[None]:
+def escape_standard_output(stream: Any) -> Iterator[None]:
     """Escape what is hidden in all that this process prints to standard output, which is the stream."""
-    with redirect_stdout(cast(io.TextIOBase, _VisibleStream(stream))):
+    with redirect_stdout(cast(io.TextIOBase, _EscapingStream(stream))):
         yield
 
 
-def aligned(rows: list[list[str]]) -> list[str]:
+def align_columns(rows: list[list[str]]) -> list[str]:
     """Return rows as lines with columns of one width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def in_blocks(rows: list[list[str]], width: int = 160) -> list[str]:
+def wrap_columns(rows: list[list[str]], width: int = 160) -> list[str]:
     """Return the same; columns that no line of so many characters has room for follow below, after the first one."""
     widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
     blocks: list[list[int]] = [[]]
@@ -99,5 +99,5 @@ def in_blocks(rows: list[list[str]], width: int = 160) -> list[str]:
         if blocks[-1] and widths[0] + sum(widths[one] for one in blocks[-1]) + widths[column] - 2 > width:
             blocks.append([])
         blocks[-1].append(column)
-    lines = [["", *aligned([[row[0], *(row[one] for one in block)] for row in rows])] for block in blocks]
+    lines = [["", *align_columns([[row[0], *(row[one] for one in block)] for row in rows])] for block in blocks]
     return [line for block in lines for line in block][1:]

@@ -12,27 +12,27 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 
 
-def sha256_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the sha256 of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sha256_of_each(paths: Sequence[Path]) -> list[str]:
+def hash_files(paths: Sequence[Path]) -> list[str]:
     """Return the same of many files, in their order; as many are read at once as this process has processors.
 
     Threads do it: the interpreter is free while bytes are read and hashed.
     """
     if len(paths) < 2:
-        return [sha256_of(path) for path in paths]
+        return [hash_file(path) for path in paths]
     # Not all systems say what a process may run on.
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ThreadPoolExecutor(processors) as threads:
-        return list(threads.map(sha256_of, paths))
+        return list(threads.map(hash_file, paths))
 
 
 @cache
-def folder_sha256(folder: str, key: str, content: str) -> str:
+def hash_folder(folder: str, key: str, content: str) -> str:
     """Return the SHA-256 of the names and bytes of all files in a folder, hidden ones left out.
 
     Args:
@@ -46,5 +46,5 @@ def folder_sha256(folder: str, key: str, content: str) -> str:
     if not files:
         raise InputError(f"{key}: there are no files in {folder}: give the folder of {content}")
     for path in files:
-        digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_of(path)}\n".encode())
+        digest.update(f"{path.relative_to(root).as_posix()}\0{hash_file(path)}\n".encode())
     return digest.hexdigest()

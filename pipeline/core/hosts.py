@@ -24,7 +24,7 @@ _FORBIDDEN = re.compile(r'[\x00-\x20"#%/:<>?@\[\\\]^`{|}\x7f]')
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
-class Address(NamedTuple):
+class SplitUrl(NamedTuple):
     """The parts of a URL, in their order and as they are written, and its host as hosts are compared."""
 
     prefix: str
@@ -35,7 +35,7 @@ class Address(NamedTuple):
     host: str
 
 
-def split_address(url: str) -> Address:
+def split_url(url: str) -> SplitUrl:
     """Return the parts of a URL, or of a host with a path behind it."""
     url = url.strip(_AROUND).translate(_REMOVED)
     match = _SCHEME.match(url)
@@ -47,22 +47,22 @@ def split_address(url: str) -> Address:
     elif (slashes := rest[:2]) == "//" or (not scheme and {*slashes} <= {*"/\\"} and len(slashes) == 2):
         prefix, rest = f"{scheme}:" * bool(scheme) + "//", rest[2:]
     elif scheme or slashes[:1] in ("/", "\\"):  # such as mailto:, or a path
-        return Address(f"{scheme}:" * bool(scheme), "", rest, "")
+        return SplitUrl(f"{scheme}:" * bool(scheme), "", rest, "")
     else:
         prefix = ""
     end = re.search(r"[/?#]" if scheme and scheme not in _SPECIAL else r"[/\\?#]", rest)
     authority, rest = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     authority = authority.rpartition("@")[2]
-    return Address(prefix, authority, rest, normalise_host(_PORT.sub("", authority)))
+    return SplitUrl(prefix, authority, rest, normalize_host(_PORT.sub("", authority)))
 
 
-def host_of(url: str | None) -> str:
+def extract_host(url: str | None) -> str:
     """Return the host of a URL as hosts are compared; empty where it has none."""
-    return split_address(url).host if url else ""
+    return split_url(url).host if url else ""
 
 
 @lru_cache(1 << 16)
-def normalise_host(host: str) -> str:
+def normalize_host(host: str) -> str:
     """Return a host as hosts are compared: ASCII, lower case, without a final dot; IPv6 in brackets."""
     try:
         return parse_host(host)
@@ -102,7 +102,7 @@ def _octal_or_decimal(number: str) -> int:
     return int(number, 8) if len(number) > 1 and number[0] == "0" else int(number)
 
 
-def suffixes_of(host: str) -> Iterator[str]:
+def domain_suffixes(host: str) -> Iterator[str]:
     """Yield a host and the domains that it is in, the longest first; an IP address is in none."""
     if host.startswith("[") or _NUMBER.fullmatch(host.rpartition(".")[2]):
         yield host

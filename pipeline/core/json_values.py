@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -25,15 +25,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
     raise ValueError(f"{text} is not a finite number")
 
 
 _DECODERS = {
-    False: json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite),
-    True: json.JSONDecoder(object_pairs_hook=_object),
+    False: json.JSONDecoder(
+        object_pairs_hook=_build_object, parse_float=_parse_finite_float, parse_constant=_parse_finite_float
+    ),
+    True: json.JSONDecoder(object_pairs_hook=_build_object),
 }
 
 
@@ -69,7 +71,7 @@ _SHAPES: dict[tuple[object, ...], list[str]] = {}
 """The fields of each shape of an object (keys and types) that was checked: thousands of records have a few shapes."""
 
 
-def field_values(kind: type, content: object) -> dict[str, Any]:
+def validate_fields(kind: type, content: object) -> dict[str, Any]:
     """Return the values of the fields of a class that a JSON object has; a key that is no field is left out.
 
     Raises:
@@ -79,24 +81,24 @@ def field_values(kind: type, content: object) -> dict[str, Any]:
         raise ValueError("it is not an object")
     shape = (kind, *content, *map(type, content.values()))
     if shape not in _SHAPES:
-        _SHAPES[shape] = _checked(kind, content, "")
+        _SHAPES[shape] = _validate_object(kind, content, "")
     names = _SHAPES[shape]
     values = {name: content[name] for name in names} if len(names) < len(content) else content
-    for name, one in _nested(kind):
+    for name, one in _nested_fields(kind):
         value = values.get(name)
         if value is None:
             continue
         if one.entry:
-            values[name] = (_entries if type(value) is list else _entry)(one.entry, value, name)
+            values[name] = (_build_tuples if type(value) is list else _build_tuple)(one.entry, value, name)
         elif not one.elements.issuperset(map(type, value.values() if type(value) is dict else value)):
             raise ValueError(f"the field {name} is not {one.expected}")
     return values
 
 
-def _field(annotation: Any) -> _Field:
+def _describe_field(annotation: Any) -> _Field:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is UnionType and parts[-1] is NoneType:
-        own = _field(parts[0])
+        own = _describe_field(parts[0])
         return own._replace(types=(*own.types, NoneType))
     if origin is dict:
         return (
@@ -113,17 +115,17 @@ def _field(annotation: Any) -> _Field:
 def _fields(kind: type) -> dict[str, _Field]:
     hints, parameters = get_type_hints(kind), inspect.signature(kind).parameters
     return {
-        name: _field(hints[name])._replace(is_required=parameter.default is parameter.empty)
+        name: _describe_field(hints[name])._replace(is_required=parameter.default is parameter.empty)
         for name, parameter in parameters.items()
     }
 
 
 @cache
-def _nested(kind: type) -> list[tuple[str, _Field]]:
+def _nested_fields(kind: type) -> list[tuple[str, _Field]]:
     return [(name, one) for name, one in _fields(kind).items() if one.elements or one.entry]
 
 
-def _checked(kind: type, content: dict[str, Any], place: str) -> list[str]:
+def _validate_object(kind: type, content: dict[str, Any], place: str) -> list[str]:
     for name, one in _fields(kind).items():
         if name in content and type(content[name]) not in one.types:
             raise ValueError(f"the field {place}{name} is not {one.expected}")
@@ -133,23 +135,23 @@ def _checked(kind: type, content: dict[str, Any], place: str) -> list[str]:
 
 
 @cache
-def _reader(kind: type) -> tuple[Callable[[Any], Any], tuple[type, ...]]:
+def _tuple_reader(kind: type) -> tuple[Callable[[Any], Any], tuple[type, ...]]:
     return itemgetter(*_fields(kind)), tuple(one.types[0] for one in _fields(kind).values())
 
 
-def _entries(kind: Any, contents: list[Any], place: str) -> tuple[Any, ...]:
+def _build_tuples(kind: Any, contents: list[Any], place: str) -> tuple[Any, ...]:
     """Return a named tuple for each object of a list; those without a fault, which may be thousands, all at once."""
-    read, types = _reader(kind)
+    read, types = _tuple_reader(kind)
     try:
         rows = [*map(read, contents)]
         if {tuple(map(type, row)) for row in rows} <= {types}:
             return tuple([tuple.__new__(kind, row) for row in rows])
     except (KeyError, TypeError):
         pass
-    return tuple(_entry(kind, content, f"{place}.{number}") for number, content in enumerate(contents))
+    return tuple(_build_tuple(kind, content, f"{place}.{number}") for number, content in enumerate(contents))
 
 
-def _entry(kind: Any, content: object, place: str) -> Any:
+def _build_tuple(kind: Any, content: object, place: str) -> Any:
     if not isinstance(content, dict):
         raise ValueError(f"the field {place} is not an object")
-    return kind(**{name: content[name] for name in _checked(kind, content, f"{place}.")})
+    return kind(**{name: content[name] for name in _validate_object(kind, content, f"{place}.")})

@@ -21,42 +21,42 @@ from typing import Any
 from pipeline.core.errors import Superseded
 
 
-def this_start() -> dict[str, Any]:
+def identify_process() -> dict[str, Any]:
     """Return who this process is: its host and number and, in a job of Slurm, the job and how often it has started."""
     names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
     slurm = {name.lower(): os.environ[name] for name in names if name in os.environ}
     return {"host": platform.node(), "process": os.getpid(), **slurm}
 
 
-def order(start: Mapping[str, Any]) -> tuple[int, int] | None:
+def slurm_restart_order(start: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return what grows from start to start of one cluster, job and restart; None for a start without Slurm."""
     job = str(start.get("slurm_job_id") or "")
     return (int(job), int(start.get("slurm_restart_count") or 0)) if job.isdigit() else None
 
 
-def is_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def started_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether Slurm started one after the other; False where that cannot be told."""
-    first, second = order(one), order(other)
+    first, second = slurm_restart_order(one), slurm_restart_order(other)
     same = one.get("slurm_cluster_name") == other.get("slurm_cluster_name")
     return bool(same and first and second and first > second)
 
 
-def shown(start: Mapping[str, Any]) -> str:
+def format_process(start: Mapping[str, Any]) -> str:
     """Return a start in words."""
     process = f"process {start.get('process', '?')} on {start.get('host', 'an unknown host')}"
-    job = order(start)
+    job = slurm_restart_order(start)
     return f"{process}, job {job[0]} of Slurm, restart {job[1]}" if job else process
 
 
-def partial(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """Return the name under which this process writes what will be `path`: nobody else writes there."""
-    start = this_start()
-    job = order(start)
+    start = identify_process()
+    job = slurm_restart_order(start)
     who = f"{job[0]}.{job[1]}" if job else start["host"].replace("-", "_")
     return path.with_name(f".partial-{who}.{start['process']}-{path.name}")
 
 
-class Owner:
+class Lease:
     """The right to write in a folder; without a call of `claim` it says nothing.
 
     Args:
@@ -85,10 +85,10 @@ class Owner:
             Superseded: a later start has it.
         """
         self._starts.mkdir(parents=True, exist_ok=True)
-        me = this_start()
+        me = identify_process()
         while True:
             last = max(self._numbers(), default=0)
-            if last > self.number if self.number else is_later(self._who(last), me):
+            if last > self.number if self.number else started_later(self._who(last), me):
                 raise self._lost(last)
             if self._make(max(last, self.number) + 1, me):
                 self.number = max(last, self.number) + 1
@@ -108,7 +108,7 @@ class Owner:
         if self.number not in numbers:
             with suppress(OSError):
                 self._starts.mkdir(parents=True, exist_ok=True)
-                self._make(self.number, this_start())
+                self._make(self.number, identify_process())
 
     def _numbers(self) -> list[int]:
         # A listing shows what others wrote sooner than a look-up by name does on network file systems.
@@ -138,6 +138,6 @@ class Owner:
 
     def _lost(self, number: int) -> Superseded:
         return Superseded(
-            f"a later start of this step owns {self.folder} ({shown(self._who(number))}): this one "
-            f"({shown(this_start())}) stops and leaves all to it"
+            f"a later start of this step owns {self.folder} ({format_process(self._who(number))}): this one "
+            f"({format_process(identify_process())}) stops and leaves all to it"
         )

@@ -16,14 +16,14 @@ from typing import Any
 ROOT = Path("/")
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None
 
 
-def _libc() -> str | None:
+def _libc_version() -> str | None:
     with suppress(ValueError, OSError, AttributeError):  # another C library than GNU's
         return os.confstr("CS_GNU_LIBC_VERSION")
     return None
@@ -39,7 +39,7 @@ def _cpu_model(root: Path) -> str | None:
     return None
 
 
-def _memory_bytes(handle: Any) -> int | None:
+def _gpu_memory_bytes(handle: Any) -> int | None:
     import pynvml
 
     try:
@@ -48,7 +48,7 @@ def _memory_bytes(handle: Any) -> int | None:
         return None
 
 
-def _nvidia() -> dict[str, Any]:
+def _nvidia_gpus() -> dict[str, Any]:
     """Return the driver and the GPUs that NVML tells; where it does not answer, why."""
     try:
         import pynvml
@@ -61,47 +61,51 @@ def _nvidia() -> dict[str, Any]:
         return {
             "driver": f"NVIDIA {pynvml.nvmlSystemGetDriverVersion()}",
             "driver_cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
-            "gpus": [{"name": pynvml.nvmlDeviceGetName(one), "memory_bytes": _memory_bytes(one)} for one in handles],
+            "gpus": [
+                {"name": pynvml.nvmlDeviceGetName(one), "memory_bytes": _gpu_memory_bytes(one)} for one in handles
+            ],
         }
     except pynvml.NVMLError as error:
         return {"gpus": None, "gpus_unknown": f"NVML does not answer ({error})"}
 
 
-def _amd(root: Path) -> dict[str, Any]:
+def _amd_gpus(root: Path) -> dict[str, Any]:
     """Return the driver and the GPUs of AMD, each die one, by the topology of the kernel's driver."""
     gpus = []
     for node in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*"), key=lambda path: int(path.name)):
-        told = dict(line.split(maxsplit=1) for line in (_text(node / "properties") or "").splitlines() if " " in line)
+        told = dict(
+            line.split(maxsplit=1) for line in (_read_text(node / "properties") or "").splitlines() if " " in line
+        )
         version = int(told.get("gfx_target_version", 0))
         if version:  # the processors are nodes as well
-            banks = "\n".join(_text(bank) or "" for bank in node.glob("mem_banks/*/properties"))
+            banks = "\n".join(_read_text(bank) or "" for bank in node.glob("mem_banks/*/properties"))
             sizes = [line.split()[1] for line in banks.splitlines() if line.startswith("size_in_bytes ")]
             name = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
             gpus.append({"name": name, "memory_bytes": sum(map(int, sizes)) or None})
     return {
-        "driver": f"amdgpu {_text(root / 'sys/module/amdgpu/version') or 'of the kernel'}",
-        "driver_rocm": _text(root / "opt/rocm/.info/version"),
+        "driver": f"amdgpu {_read_text(root / 'sys/module/amdgpu/version') or 'of the kernel'}",
+        "driver_rocm": _read_text(root / "opt/rocm/.info/version"),
         "gpus": gpus,
     }
 
 
 @cache
-def facts(root: Path = ROOT) -> dict[str, Any]:
+def describe_machine(root: Path = ROOT) -> dict[str, Any]:
     """Return what this machine is, by an allow-list; `gpus` are those that this process may see.
 
     Without a name of a person, a folder or a serial number. `root` is where /proc, /sys and /dev are.
     """
     gpus: dict[str, Any] = {"gpus": []}
     if any((root / "dev").glob("nvidia[0-9]*")):
-        gpus = _nvidia()
+        gpus = _nvidia_gpus()
     elif (root / "dev/kfd").exists():
-        gpus = _amd(root)
+        gpus = _amd_gpus(root)
     return {
         "architecture": platform.machine(),
         "system": platform.system(),
         "processors": os.cpu_count(),
         "cpu_model": _cpu_model(root),
         "kernel": platform.release(),
-        "libc": _libc(),
+        "libc": _libc_version(),
         **gpus,
     }

@@ -13,17 +13,17 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from pipeline.core.formatting import NOT_ASCII, visible
+from pipeline.core.formatting import NOT_ASCII, escape_invisible
 
 NOT_STATED = "not stated"
-STYLE = "markup.css"
+STYLE_SHEET = "markup.css"
 _HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
 # Explicit directions: left open, or closed once too often, they turn what follows a passage.
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """Return an integer with thousands separators, or a float rounded to `digits` significant digits."""
     if value is None:
         return "–"
@@ -39,20 +39,20 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1}e}"
 
 
-def percent(part: float, whole: float) -> str:
+def format_percent(part: float, whole: float) -> str:
     """Return the share in per cent with two decimals, or a dash where the whole is nothing."""
     return f"{100 * part / whole:.2f} %" if whole else "–"
 
 
-def size(value: float | None) -> str:
+def format_bytes(value: float | None) -> str:
     """Return a number of bytes in decimal units with three significant digits."""
     if value is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(value) < 1000:
-            return f"{int(value)} B" if unit == "B" else f"{number(float(value), 3)} {unit}"
+            return f"{int(value)} B" if unit == "B" else f"{format_number(float(value), 3)} {unit}"
         value = value / 1000
-    return f"{number(float(value), 3)} PB"
+    return f"{format_number(float(value), 3)} PB"
 
 
 def safe_url(text: object) -> str | None:
@@ -60,7 +60,7 @@ def safe_url(text: object) -> str | None:
     return text if isinstance(text, str) and _HTTP.fullmatch(text) else None
 
 
-def markdown_text(value: object) -> object:
+def escape_markdown(value: object) -> object:
     """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
     if isinstance(value, Markup | int | float):
         return value
@@ -68,7 +68,7 @@ def markdown_text(value: object) -> object:
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
-def passage(text: str, isolated: bool = True) -> Markup:
+def html_passage(text: str, isolated: bool = True) -> Markup:
     """Return running text from data for HTML, isolated by default, so that its direction is its own.
 
     Characters that scripts need and nobody sees, such as U+200C and U+200F, stay; explicit directions are shown.
@@ -83,7 +83,7 @@ def passage(text: str, isolated: bool = True) -> Markup:
     return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
 
 
-def element(name: str, *content: str, **attributes: object) -> Markup:
+def html_element(name: str, *content: str, **attributes: object) -> Markup:
     """Return an element of HTML or SVG with escaped content and attributes; without content it closes itself.
 
     An attribute is named as in Python: `class_`, `text_anchor`.
@@ -93,19 +93,19 @@ def element(name: str, *content: str, **attributes: object) -> Markup:
     return Markup(f"<{name}{written}>{inner}</{name}>" if content else f"<{name}{written}/>")
 
 
-def address(value: object) -> object:
+def markdown_link(value: object) -> object:
     """Return a plain http(s) address as a Markdown link, other text as it is, and what is missing as not stated."""
     url = safe_url(value)
     return Markup(f"<{url}>") if url else value or NOT_STATED
 
 
-def style(own: Path) -> Markup:
+def read_style_sheet(own: Path) -> Markup:
     """Return the style sheet of a page: what all pages share, then its own."""
-    shared = Path(__file__).parent / STYLE
+    shared = Path(__file__).parent / STYLE_SHEET
     return Markup(shared.read_text(encoding="utf-8") + own.read_text(encoding="utf-8"))
 
 
-def allowed(text: str) -> str:
+def content_security_hash(text: str) -> str:
     """Return how the policy of a page names the one style sheet, or script, that may work in it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -114,20 +114,26 @@ class _Template(jinja2.Template):
     """A template that escapes what is hidden in the text that it renders, whichever way it came there."""
 
     def render(self, *args: Any, **kwargs: Any) -> str:
-        return visible(super().render(*args, **kwargs))
+        return escape_invisible(super().render(*args, **kwargs))
 
 
-def environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:
+def template_environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:
     """Return an environment for the templates of a folder that escapes every expression, for HTML or for Markdown."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=html,
-        finalize=None if html else markdown_text,
+        finalize=None if html else escape_markdown,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=html,
     )
     made.template_class = _Template
-    made.filters |= {"address": address, "number": number, "percent": percent, "safe_url": safe_url, "size": size}
-    made.filters |= {"passage": passage, **filters}
+    made.filters |= {
+        "address": markdown_link,
+        "number": format_number,
+        "percent": format_percent,
+        "safe_url": safe_url,
+        "size": format_bytes,
+    }
+    made.filters |= {"passage": html_passage, **filters}
     return made

@@ -15,12 +15,12 @@ TEMPLATE = "template"
 """The file that a new one is copied from, no platform itself."""
 
 
-def names() -> list[str]:
+def list_platforms() -> list[str]:
     """Return the names of the platforms."""
     return sorted(file.stem for file in PLATFORMS.glob("*.yaml") if file.stem != TEMPLATE)
 
 
-def content(name: str) -> dict[str, Any]:
+def load_platform(name: str) -> dict[str, Any]:
     """Return what the file of a platform says.
 
     Raises:
@@ -30,10 +30,10 @@ def content(name: str) -> dict[str, Any]:
     if name == TEMPLATE:
         raise InputError(
             "configuration: platform: template is no machine: copy workflow/platforms/template.yaml to the name of "
-            f"yours, or choose one of {', '.join(names())}"
+            f"yours, or choose one of {', '.join(list_platforms())}"
         )
-    if name not in names():
-        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(names())}")
+    if name not in list_platforms():
+        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(list_platforms())}")
     from pipeline.core.yaml_files import load_yaml  # every job of a step reads this module, and few a platform
 
     loaded = load_yaml(path)
@@ -42,18 +42,18 @@ def content(name: str) -> dict[str, Any]:
     return loaded
 
 
-def variables(platform: Mapping[str, Any]) -> dict[str, str]:
+def platform_variables(platform: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that a training gets on a platform, of its file's keys, where they are not set otherwise."""
     suffix = platform.get("address_suffix")
     return {**platform.get("environment", {}), **({"PIPELINE_ADDRESS_SUFFIX": suffix} if suffix else {})}
 
 
-def image() -> str | None:
+def container_image() -> str | None:
     """Return the name of the image that this process runs in, as Apptainer or SingularityCE tell it; of none, None."""
     return os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME")
 
 
-def folder(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:
+def fill_folder_template(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """Return a folder with its $VARIABLES and {account} filled in.
 
     Raises:

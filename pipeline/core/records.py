@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pipeline.core.atomic_files import write_json
-from pipeline.core.command_lines import command_option, settings_digest, settings_json, short_command
+from pipeline.core.command_lines import command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.core.json_values import field_values, parse_json
+from pipeline.core.hashing import hash_file
+from pipeline.core.json_values import parse_json, validate_fields
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
 
-SEGMENT = "pretrain.segment"
+SEGMENT_STEP = "pretrain.segment"
 """The step that trains a model from one milestone to the next."""
 Versions = tuple[str, str, str]
 """The settings of a job as JSON, its code version and its environment version."""
@@ -48,7 +48,7 @@ class FileEntry(NamedTuple):
 
     def is_at(self, file: Path) -> bool:
         """Return whether a file is there with the bytes of the entry."""
-        return file.is_file() and sha256_of(file) == self.sha256
+        return file.is_file() and hash_file(file) == self.sha256
 
 
 class BatchFile(NamedTuple):
@@ -72,10 +72,10 @@ class ReusedResult(NamedTuple):
     attempt: str | None = None
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, FileEntry | BatchFile | FileReference | ReusedResult):
         return value._asdict()
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+    return [_to_json_value(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class _JobFile:
         """
         try:
             content = parse_json(text, allow_nan=True) if strict else json.loads(text)
-            return cls(**{**field_values(cls, content), "file": file})
+            return cls(**{**validate_fields(cls, content), "file": file})
         except (ValueError, RecursionError) as error:
             raise InputError(f"{file} is not a valid {cls.noun}: {error}") from None
 
@@ -133,7 +133,7 @@ class _JobFile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
-        content = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "file"}
+        content = {one.name: _to_json_value(getattr(self, one.name)) for one in fields(self) if one.name != "file"}
         return {name: value for name, value in content.items() if value is not None or name not in self.left_out}
 
     def write(self, path: Path) -> None:
@@ -198,7 +198,7 @@ class Record(_PlannedFile):
     def shortened(self) -> Record:
         """Return the record with the digest of its settings in its command line, where that has the same settings."""
         is_same = command_option(self.command, "--settings") == settings_json(self.settings)
-        return replace(self, command=short_command(self.command)) if is_same else self
+        return replace(self, command=shorten_command(self.command)) if is_same else self
 
     def was_made_with(self, versions: Versions) -> bool:
         """Return whether the job was planned with these settings and versions."""
@@ -260,15 +260,17 @@ class BatchRecord(_PlannedFile):
         return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)
 
 
-Kind = TypeVar("Kind", bound=_JobFile)
+JobFile = TypeVar("JobFile", bound=_JobFile)
 
 
-def is_segment_of(model: str, step: str, instance: Mapping[str, str]) -> bool:
+def is_training_segment(model: str, step: str, instance: Mapping[str, str]) -> bool:
     """Return whether a job of this step and instance trains a segment of a model."""
-    return step == SEGMENT and instance.get("model") == model
+    return step == SEGMENT_STEP and instance.get("model") == model
 
 
-def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) -> tuple[list[Kind], dict[Path, str]]:
+def read_job_files(
+    kind: type[JobFile], paths: Iterable[Path], *, strict: bool = False
+) -> tuple[list[JobFile], dict[Path, str]]:
     """Return the files that can be read, in the order of their names, and the problem of each of the others."""
     found, problems = [], {}
     was_enabled = gc.isenabled()
@@ -287,7 +289,7 @@ def read_each(kind: type[Kind], paths: Iterable[Path], *, strict: bool = False) 
 
 def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
     """Return all records that can be read, in the order of their file names, and the problems of the others by path."""
-    records, problems = read_each(Record, RECORD.glob(run_directory), strict=True)
+    records, problems = read_job_files(Record, RECORD.glob(run_directory), strict=True)
     return records, {f"{RECORDS}/{path.name}": problem for path, problem in problems.items()}
 
 
@@ -311,13 +313,13 @@ def load_attempts(run_directory: Path) -> list[Attempt]:
     Raises:
         InputError: one of them is broken.
     """
-    attempts, problems = read_each(Attempt, ATTEMPT.glob(run_directory), strict=True)
+    attempts, problems = read_job_files(Attempt, ATTEMPT.glob(run_directory), strict=True)
     for problem in problems.values():
         raise InputError(problem)
     return attempts
 
 
-def producers(records: Iterable[Record]) -> dict[str, tuple[Record, FileEntry]]:
+def map_producers(records: Iterable[Record]) -> dict[str, tuple[Record, FileEntry]]:
     """Return the record and the output that made each file, by path."""
     return {output.path: (record, output) for record in records for output in record.outputs}
 
@@ -361,7 +363,7 @@ def find_producers(folder: Path, paths: Iterable[str]) -> dict[str, tuple[Record
                 if (folder / name).exists():
                     raise
                 continue  # Snakemake removes the record of a job that it starts
-            made |= producers([record])
+            made |= map_producers([record])
             if path in made:
                 last_step = f"{record.step}."
     return made

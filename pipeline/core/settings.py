@@ -48,24 +48,24 @@ class Settings(BaseModel):
         return self.model_dump(mode="json", include=keys) if keys else {}
 
 
-def later_field(default: Any, **options: Any) -> Any:
+def optional_later_field(default: Any, **options: Any) -> Any:
     """Return a field that dumps leave out at its default, so that what was done before there was the field stays."""
     return Field(default=default, exclude_if=lambda value: bool(value == default), **options)
 
 
-def joined(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of which these are the two parts."""
     both = dict(result)
     for key, value in operation.items():
-        both[key] = joined(both[key], value) if isinstance(both.get(key), dict) else value
+        both[key] = merge_settings(both[key], value) if isinstance(both.get(key), dict) else value
     return both
 
 
-def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every setting that is no section with something in it, by its keys joined with dots."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
+            yield from flatten_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -21,7 +21,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
 
 
-def generate(path: Path, algorithm: Algorithm) -> Path:
+def generate_key_pair(path: Path, algorithm: Algorithm) -> Path:
     """Write a new private key, readable by its owner alone, and its public key beside it; return the latter's path.
 
     Raises:
@@ -31,7 +31,7 @@ def generate(path: Path, algorithm: Algorithm) -> Path:
     public = path.with_name(f"{path.name}.pub")
     plain = serialization.NoEncryption()
     private_text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    for file, mode, text in ((path, 0o600, private_text), (public, 0o644, public_text(key.public_key()))):
+    for file, mode, text in ((path, 0o600, private_text), (public, 0o644, public_key_pem(key.public_key()))):
         try:
             with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as written:
                 written.write(text)
@@ -42,7 +42,7 @@ def generate(path: Path, algorithm: Algorithm) -> Path:
     return public
 
 
-def public_text(key: PublicKey) -> bytes:
+def public_key_pem(key: PublicKey) -> bytes:
     """Return a public key as PEM."""
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -59,13 +59,13 @@ def key_sha256(key: PublicKey) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def algorithm(key: PublicKey) -> Algorithm:
+def key_algorithm(key: PublicKey) -> Algorithm:
     """Return which of the two kinds a key is."""
     return "ed25519" if isinstance(key, Ed25519PublicKey) else "p256"
 
 
 @cache
-def private(path: Path) -> PrivateKey:
+def load_private_key(path: Path) -> PrivateKey:
     """Read a private key.
 
     Raises:
@@ -97,7 +97,7 @@ def private(path: Path) -> PrivateKey:
     raise InputError(f"provenance.key: {path.name} is neither a P-256 nor an Ed25519 key: make one with keygen")
 
 
-def public(path: Path) -> PublicKey:
+def load_public_key(path: Path) -> PublicKey:
     """Read a public key.
 
     Raises:
@@ -116,12 +116,12 @@ def public(path: Path) -> PublicKey:
     raise InputError(f"{path} is neither a P-256 nor an Ed25519 key")
 
 
-def sign(key: PrivateKey, message: bytes) -> bytes:
+def sign_message(key: PrivateKey, message: bytes) -> bytes:
     """Return the signature of a message: 64 bytes for Ed25519, DER for P-256."""
     return key.sign(message) if isinstance(key, Ed25519PrivateKey) else key.sign(message, ec.ECDSA(SHA256()))
 
 
-def verifies(key: PublicKey, signature: bytes, message: bytes) -> bool:
+def verify_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
     """Return whether the owner of a key has signed exactly that message."""
     try:
         if isinstance(key, Ed25519PublicKey):

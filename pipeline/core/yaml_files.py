@@ -56,7 +56,7 @@ def parse_yaml(text: str, path: Path, *, scalars_as_text: bool = False) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_ambiguous(node, path, loader)
+        _check_ambiguous(node, path, loader)
         return loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as the day 2026-13-01
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}: write plain YAML") from None
@@ -69,7 +69,7 @@ def _parse_json_file(text: str, path: Path, scalars_as_text: bool) -> Any:
         ValueError: it is no JSON, or has half of a surrogate pair.
         InputError: an object has a key twice.
     """
-    value = parse_json(text, str(path), scalars_as_text=scalars_as_text)
+    value = parse_unique_json(text, str(path), scalars_as_text=scalars_as_text)
     json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -88,7 +88,7 @@ def load_yaml(path: Path, *, scalars_as_text: bool = False) -> Any:
     return parse_yaml(text, path, scalars_as_text=scalars_as_text)
 
 
-def parse_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:
+def parse_unique_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:
     """Return the value of a JSON text.
 
     Args:
@@ -104,18 +104,18 @@ def parse_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             keys = [key for key, _ in pairs]
-            raise InputError(_twice(place, next(key for key in keys if keys.count(key) > 1)))
+            raise InputError(_duplicate_key_message(place, next(key for key in keys if keys.count(key) > 1)))
         return fields
 
     number = str if scalars_as_text else None
     return json.loads(text, object_pairs_hook=unique, parse_int=number, parse_float=number)
 
 
-def _twice(place: str, key: str) -> str:
+def _duplicate_key_message(place: str, key: str) -> str:
     return f"{place}: the key {key} occurs twice: rename one of them, or delete it"
 
 
-def _refuse_ambiguous(root: yaml.Node, path: Path, loader: yaml.SafeLoader) -> None:
+def _check_ambiguous(root: yaml.Node, path: Path, loader: yaml.SafeLoader) -> None:
     waiting = [root]
     seen = set[int]()
     while waiting:
@@ -136,6 +136,6 @@ def _refuse_ambiguous(root: yaml.Node, path: Path, loader: yaml.SafeLoader) -> N
                 if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
                     same.add(loader.construct_object(key))  # 0x1 is 1, and yes is true
                 if names & same:
-                    raise InputError(_twice(f"{path}, line {key.start_mark.line + 1}", str(key.value)))
+                    raise InputError(_duplicate_key_message(f"{path}, line {key.start_mark.line + 1}", str(key.value)))
                 names |= same
                 waiting += [key, value]

@@ -16,7 +16,7 @@ from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep, PersonalDataMaskingStep
 from pipeline.corpus.quarantine import RawFiles
@@ -136,7 +136,7 @@ def _check_language_model(settings: FilterSettings, files: list[Path]) -> Path |
         return None
     if len(files) != 1:
         raise InputError("language_model: give the step its file as --input model PATH")
-    found = sha256_of(files[0])
+    found = hash_file(files[0])
     if found != settings.language_model_sha256:
         raise InputError(
             f"language_model: the sha256 of {files[0].name} is {found}: write that in the configuration, "

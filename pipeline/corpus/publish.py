@@ -51,7 +51,7 @@ FILTERS = {"compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip()}
 
 @cache
 def _environment(*, html: bool) -> jinja2.Environment:
-    return markup.environment(Path(__file__).parent, FILTERS, html=html)
+    return markup.template_environment(Path(__file__).parent, FILTERS, html=html)
 
 
 def _front_matter(data: dict[str, Any]) -> str:
@@ -153,7 +153,7 @@ def run(
         "score_bins": SCORE_BINS,
         "per_reason": SAMPLES_PER_REASON,
         "characters": SAMPLE_CHARACTERS,
-        "css": markup.style(Path(__file__).parent / STYLE),
+        "css": markup.read_style_sheet(Path(__file__).parent / STYLE),
     }
     for name, path in ((CARD, card), (PAGE, page)):
         written = _environment(html=name == PAGE).get_template(name).render(content)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.core import lease
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
@@ -38,7 +38,7 @@ class RemovedTexts:
     def __init__(self, path: Path | None, *, samples: bool, licenses: list[str] | None = None) -> None:
         self._licenses = licenses
         self._path = path
-        self._partial = path and lease.partial(path)
+        self._partial = path and lease.partial_path(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
         self._mask = PersonalDataMaskingStep(PersonalData())
         self._rows: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ class RemovedTexts:
         assert self._writer is not None
         self._writer.close()
         self._partial.replace(self._path)
-        return {"rows": self._written, "sha256": sha256_of(self._path)}
+        return {"rows": self._written, "sha256": hash_file(self._path)}
 
     def samples(self) -> list[dict[str, Any]]:
         """Return the samples, in the order of their reasons."""

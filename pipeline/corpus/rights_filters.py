@@ -10,8 +10,8 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
-from pipeline.core.hosts import host_of, suffixes_of
-from pipeline.core.normalization import composed
+from pipeline.core.hosts import domain_suffixes, extract_host
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.documents import (
     LICENSE_DIFFERS,
     LICENSE_NOT_ALLOWED,
@@ -88,7 +88,7 @@ def check_license_differences(
 
 def _listed_values(listed: set[str], *values: str | None) -> Iterator[str]:
     """Yield which of the values are on a list, as the list writes them, a value once."""
-    compared = dict.fromkeys(composed(value) for value in values if value is not None)
+    compared = dict.fromkeys(normalize_nfc(value) for value in values if value is not None)
     yield from (value for value in compared if value in listed)
 
 
@@ -123,7 +123,7 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         yield from (f"id {candidate}" for candidate in _listed_values(self.ids, *ids))
         yield from (f"holder {name}" for name in _listed_values(self.holders, known.get("holder"), self.holder))
         if self.domains:
-            suffixes = suffixes_of(host_of(document.metadata.get("url")))
+            suffixes = domain_suffixes(extract_host(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:

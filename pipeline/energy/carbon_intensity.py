@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
 from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, figure, read_text
 from pipeline.energy.settings import CarbonIntensitySeries
@@ -87,4 +87,4 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
         if ended - started > GAP * usual:
             edges.append(started + usual)
             known.append(None)
-    return IntensitySeries(path.name, sha256_of(path), [*edges, moments[-1] + usual], known, table.problems)
+    return IntensitySeries(path.name, hash_file(path), [*edges, moments[-1] + usual], known, table.problems)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.markup import number
+from pipeline.core.markup import format_number
 from pipeline.energy.settings import JOULES_PER_KWH
 
 NOT_MEASURED = "not measured"
@@ -31,7 +31,7 @@ class EnergyUnit(NamedTuple):
         """Return the number of units."""
         units = amount / self.size
         rounded = float(f"{units:.{digits - 1}e}")  # 0.099997 is 0.100, as is 0.1
-        return number(rounded if abs(rounded) <= 10**digits else units, digits)
+        return format_number(rounded if abs(rounded) <= 10**digits else units, digits)
 
 
 SMALLEST_SHOWN = 0.01  # of a unit, below which the lower end of an interval has a unit of its own

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from pipeline import layout
-from pipeline.core.confidence_intervals import share
+from pipeline.core.confidence_intervals import proportion_interval
 from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import Answered, Key
@@ -125,7 +125,9 @@ def _score(right: dict[Key, bool], keys: list[Key], clusters: dict[Key, str]) ->
     units: dict[Key | str, list[bool]] = {}
     for key in keys:
         units.setdefault(clusters.get(key, key), []).append(right[key])
-    score = share(np.array([sum(unit) for unit in units.values()]), np.array([len(unit) for unit in units.values()]))
+    score = proportion_interval(
+        np.array([sum(unit) for unit in units.values()]), np.array([len(unit) for unit in units.values()])
+    )
     return {"examples": len(keys), **score._asdict()}
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.disk_space import remove
+from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Owner
+from pipeline.core.lease import Lease
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
 from pipeline.evaluate.suites import ask_suites, finished_tasks, prepare_process, write_none, write_results
@@ -32,7 +32,7 @@ def run(
     answers: Path,
     scratch: Path | None = None,
     versions: list[str] | None = None,
-    owner: Owner | None = None,
+    owner: Lease | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
     """Write what the baseline answers; return the number of tasks and of examples.
@@ -57,7 +57,7 @@ def run(
     from pipeline.model.switches import is_deterministic
 
     if owner and scratch:
-        owner.afterwards = partial(remove, scratch)
+        owner.afterwards = partial(remove_path, scratch)
     with tempfile.TemporaryDirectory() as temporary:
         folder = next((file.parent for file in model if file.name == "config.json"), model[0] / layout.CHECKPOINT_MODEL)
         if settings.untrained_seed is not None:

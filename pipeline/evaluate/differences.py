@@ -21,7 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.confidence_intervals import effective, number_clusters, ratio, simulated_coverage
+from pipeline.core.confidence_intervals import (
+    cluster_indices,
+    effective_sample_size,
+    ratio_interval,
+    simulated_coverage,
+)
 from pipeline.evaluate.intervals import METRICS, interval_of_difference, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import BITS, Key
@@ -151,7 +156,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
                 first_of[keys[0]].aggregation
             }:
                 continue  # a task whose metric is another function now
-            cluster_I = number_clusters(one.clusters.get(key, key) for key in keys)
+            cluster_I = cluster_indices(one.clusters.get(key, key) for key in keys)
             first_KS, second_KS = (sums([side[key] for key in keys], cluster_I) for side in (first_of, second_of))
             first, second = (float(kind.score(each_KS.sum(axis=0))) for each_KS in (first_KS, second_KS))
             is_drawn = len(first_KS) > 1
@@ -163,7 +168,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
                 "difference": first - second,
                 "low": low,
                 "high": high,
-                "simulated_coverage": simulated_coverage("corpus-level", effective(first_KS[:, kind.size])),
+                "simulated_coverage": simulated_coverage("corpus-level", effective_sample_size(first_KS[:, kind.size])),
                 "detectable_difference": _detectable(low, high),
                 "p_value": randomised_p_value(first_KS, second_KS, kind, two_sided=True),
             }
@@ -184,18 +189,18 @@ def _tested(
 
     The p-value is that of drawing by lot, group by group, which of the two answered; the interval is that of `ratio`.
     """
-    group_I = number_clusters(groups)
+    group_I = cluster_indices(groups)
 
     def summed(each_I: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(group_I, weights=each_I.astype(np.float64)).astype(np.float64)
 
     first, second, units = summed(first_I), summed(second_I), summed(units_I)
-    found = ratio(first - second, units)
+    found = ratio_interval(first - second, units)
     low, high = (found.value if end is None else end for end in (found.low, found.high))
     return {
         "low": low,
         "high": high,
-        "simulated_coverage": simulated_coverage("mean", effective(units)),
+        "simulated_coverage": simulated_coverage("mean", effective_sample_size(units)),
         "detectable_difference": _detectable(low, high),
         "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
     }

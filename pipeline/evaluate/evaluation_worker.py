@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.energy.node_meter import other_node_metered
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.suites import evaluate, prepare_process

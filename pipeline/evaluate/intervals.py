@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import (
-    Ratio,
-    drawn_units,
-    effective,
-    number_clusters,
-    ratio,
-    reach_of_t,
-    share,
+    ConfidenceInterval,
+    bootstrap_sums,
+    cluster_indices,
+    draw_resamples,
+    effective_sample_size,
+    proportion_interval,
+    ratio_interval,
     simulated_coverage,
-    sums_of_resamples,
+    student_t_quantile,
 )
 
 # Aggregations of lm-eval that are made of what each item gives by itself.
@@ -76,15 +76,15 @@ def interval(
     The mean of right and wrong is `share`'s, other means and sums of log-probabilities by bytes are `ratio`'s. Of other
     metrics, such as chrF, clusters are drawn again and again; of items without clusters, items.
     """
-    cluster_I = number_clusters(clusters)
+    cluster_I = cluster_indices(clusters)
     count = int(cluster_I.max()) + 1
 
     def summed(numbers: Sequence[float]) -> Any:
         return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=count)
 
-    def mean(numbers: Sequence[float], units: Sequence[float]) -> tuple[Ratio, Any]:
+    def mean(numbers: Sequence[float], units: Sequence[float]) -> tuple[ConfidenceInterval, Any]:
         has_units = summed(units) > 0
-        return ratio(summed(numbers)[has_units], summed(units)[has_units]), summed(units)[has_units]
+        return ratio_interval(summed(numbers)[has_units], summed(units)[has_units]), summed(units)[has_units]
 
     kind, size_K = getattr(aggregation, "__name__", ""), summed([1.0] * len(values))
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
@@ -92,7 +92,9 @@ def interval(
         known = [each if is_there else 0.0 for each, is_there in zip(values, is_known, strict=True)]
         if is_right_or_wrong(known) and any(is_known):
             known_K = summed(is_known)
-            return _score("share", share(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0])
+            return _score(
+                "share", proportion_interval(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0]
+            )
         of_known, known_K = mean(known, is_known)
         return _score("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else ScoreInterval(of_known.value)
     if kind == "perplexity":
@@ -110,21 +112,21 @@ def interval(
     statistics = statistics or statistics_of(aggregation, values)
     if statistics:
         metric, sum_KS = METRICS[statistics[0].aggregation], sums(statistics, cluster_I)
-        score = Ratio(float(metric.score(sum_KS.sum(axis=0))), *interval_of_sums(metric, sum_KS))
+        score = ConfidenceInterval(float(metric.score(sum_KS.sum(axis=0))), *interval_of_sums(metric, sum_KS))
         return _score("corpus-level", score, sum_KS[:, metric.size], bounds)
     ends = interval_of_function(aggregation, values, cluster_I) or (None, None)
-    return _score("function", Ratio(value, *ends), size_K, bounds)
+    return _score("function", ConfidenceInterval(value, *ends), size_K, bounds)
 
 
 def _exp(nats: float) -> float:
     return math.exp(nats) if nats < 709 else math.inf
 
 
-def _score(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
+def _score(kind: str, score: ConfidenceInterval, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
     """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
     if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
         return ScoreInterval(score.value)
-    coverage = simulated_coverage(kind, effective(size_K))
+    coverage = simulated_coverage(kind, effective_sample_size(size_K))
     return ScoreInterval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)
 
 
@@ -273,7 +275,7 @@ def _percentiles(score_B: Floats, clusters: float) -> tuple[float, float]:
     from scipy.special import ndtr
 
     clusters = max(clusters, 2.0)
-    tail = float(ndtr(-reach_of_t(clusters - 1) * np.sqrt(clusters / (clusters - 1))))
+    tail = float(ndtr(-student_t_quantile(clusters - 1) * np.sqrt(clusters / (clusters - 1))))
     low, high = np.quantile(score_B, (tail, 1 - tail))
     return float(low), float(high)
 
@@ -285,22 +287,22 @@ def interval_of_sums(metric: CorpusMetric, sum_KS: Floats) -> tuple[float, float
     which `ratio` gives: of each side that one that reaches further. With few clusters the percentiles alone hold the
     truth too rarely.
     """
-    found = _combine(metric.score(sums_of_resamples(sum_KS)), merits(metric, sum_KS), sum_KS[:, metric.size])
+    found = _combine(metric.score(bootstrap_sums(sum_KS)), merits(metric, sum_KS), sum_KS[:, metric.size])
     return max(found[0], metric.bounds[0]), min(found[1], metric.bounds[1])
 
 
 def interval_of_difference(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
     """Return the same of the difference of two models, of which each resample has the same clusters."""
-    score_B, other_B = (metric.score(sums_of_resamples(each_KS)) for each_KS in (one_KS, other_KS))
+    score_B, other_B = (metric.score(bootstrap_sums(each_KS)) for each_KS in (one_KS, other_KS))
     merit_K, other_K = (merits(metric, each_KS) for each_KS in (one_KS, other_KS))
     return _combine(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
 
 
 def _combine(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
     """Return the interval of a metric by its values of resamples, by what clusters add to it and by their sizes."""
-    low, high = _percentiles(score_B, effective(size_K))
+    low, high = _percentiles(score_B, effective_sample_size(size_K))
     value = float(merit_K.mean())
-    found = ratio(value * size_K + (merit_K - value) * size_K.mean(), size_K)
+    found = ratio_interval(value * size_K + (merit_K - value) * size_K.mean(), size_K)
     return (low, high) if found.low is None or found.high is None else (min(low, found.low), max(high, found.high))
 
 
@@ -318,7 +320,7 @@ def interval_of_function(
         drawn = [place for times, places in zip(times_K, members, strict=True) for place in places * times]
         return float(aggregation([values[place] for place in drawn]))
 
-    times_BK = drawn_units(np.random.default_rng(0), count, DRAWN_OF_FUNCTIONS).astype(int)
+    times_BK = draw_resamples(np.random.default_rng(0), count, DRAWN_OF_FUNCTIONS).astype(int)
     times_KK = 1 - np.eye(count, dtype=int) if count <= MOST_LEFT_OUT else np.empty((0, count), dtype=int)
     try:
         score_B, without_K = (np.array([*map(value, times.tolist())]) for times in (times_BK, times_KK))
@@ -328,7 +330,7 @@ def interval_of_function(
     if not np.isfinite([whole, *score_B, *without_K]).all():
         return None
     if not len(without_K):
-        return _percentiles(score_B, effective(size_K))
+        return _percentiles(score_B, effective_sample_size(size_K))
     return _combine(score_B, _jackknifed(whole, without_K), size_K)
 
 

@@ -76,16 +76,16 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
     if not counts["shown"]:
         reason = not_read[0] if not_read else "give those of the evaluation"
         raise InputError(f"the task files hold nothing of what {answers} tells: {reason}")
-    css = markup.style(Path(__file__).parent / STYLE)
+    css = markup.read_style_sheet(Path(__file__).parent / STYLE)
     content = {
         "model": settings.model,
         "step": settings.step,
         "tasks": shown,
         "not_read": not_read,
         "css": css,
-        "css_hash": markup.allowed(css),
+        "css_hash": markup.content_security_hash(css),
     }
-    environment = markup.environment(Path(__file__).parent, {}, html=True)
+    environment = markup.template_environment(Path(__file__).parent, {}, html=True)
     path.write_text(environment.get_template(TEMPLATE).render(content), encoding="utf-8", newline="\n")
     return counts
 

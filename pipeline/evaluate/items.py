@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.evaluate.intervals import Statistics, is_right_or_wrong, statistics_of
 from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.text_metrics import GRADED
@@ -144,9 +144,10 @@ def aim_of(task: Task) -> float | None:
 def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
-    written = [*map(composed, choices)]
+    written = [*map(normalize_nfc, choices)]
     named = [
-        written.index(composed(one)) if isinstance(one, str) and composed(one) in written else one for one in targets
+        written.index(normalize_nfc(one)) if isinstance(one, str) and normalize_nfc(one) in written else one
+        for one in targets
     ]
     return frozenset(number for number in named if isinstance(number, int) and 0 <= number < len(choices))
 

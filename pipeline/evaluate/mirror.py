@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import Field, ValidationError
 
-from pipeline.core.disk_space import is_full
+from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def find_difference(folder: Path, files: dict[str, File]) -> str | None:
         if name not in found:
             return f"{folder / name} is listed in {LIST} and missing"
         size = found[name].stat().st_size
-        if size != files[name].bytes or sha256_of(found[name]) != files[name].sha256:
+        if size != files[name].bytes or hash_file(found[name]) != files[name].sha256:
             return f"{folder / name} is not the file that {LIST} lists: its bytes are others"
     return None
 
@@ -297,7 +297,7 @@ def _downloaded(found: DatasetInfo, begun: Path) -> Path:
         )
         said = HfApi().verify_repo_checksums(found.id, repo_type="dataset", revision=revision, local_dir=folder)
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
-        if is_full(error):
+        if is_disk_full(error):
             raise
         raise _not_to_be_had(found.id, error) from None
     wrong = sorted({mismatch["path"] for mismatch in said.mismatches} | taken & {*said.missing_paths})
@@ -327,7 +327,7 @@ def _described(folder: Path, revision: str) -> DataSet:
         revision=revision,
         license=", ".join(map(str, said if isinstance(said, list) else [said])) or None,
         files={
-            path.relative_to(folder).as_posix(): File(bytes=path.stat().st_size, sha256=sha256_of(path))
+            path.relative_to(folder).as_posix(): File(bytes=path.stat().st_size, sha256=hash_file(path))
             for path in folder.rglob("*")
             if path.is_file()
         },

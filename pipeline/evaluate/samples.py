@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from datatrove.data import Document
 
-from pipeline.core.confidence_intervals import share
+from pipeline.core.confidence_intervals import proportion_interval
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.personal_data.synthetic import is_synthetic
 from pipeline.corpus.personal_data.text_masking import KINDS
@@ -267,7 +267,7 @@ class HitCounter:
 
     def _text(self, tokens: list[int]) -> str:
         """Return the text of tokens as texts are compared."""
-        return composed(self.search.decode(tokens))
+        return normalize_nfc(self.search.decode(tokens))
 
     def _is_harmful(self, words: str, text: Continuation) -> bool:
         document = Document(text=words, id="", metadata={"language": text.language})
@@ -289,7 +289,7 @@ def _share(hits: list[bool]) -> dict[str, Any] | None:
     """Return how many are, their share and its interval; None where there is no text."""
     if not hits:
         return None
-    value = share(np.array(hits, dtype=np.float64), np.ones(len(hits)))
+    value = proportion_interval(np.array(hits, dtype=np.float64), np.ones(len(hits)))
     return {"count": sum(hits), "share": value.value, "low": value.low, "high": value.high}
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from pipeline.core.command_lines import substitute_data_folder
 from pipeline.core.errors import InputError
-from pipeline.core.paths import with_data
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import PersonalData
@@ -217,14 +217,14 @@ class Evaluation(Settings):
                 raise InputError(f"there is no suite {name!r}; choose one of {', '.join(sorted(known))}")
             suite = known[name]
             if suite.data is not None:
-                placed = with_data(f"evaluation.suites: {suite.name}", suite.data, data)
+                placed = substitute_data_folder(f"evaluation.suites: {suite.name}", suite.data, data)
                 suite = suite.model_copy(update={"data": placed})
             suites.append(suite)
         return suites
 
     def _texts(self, data: str | None) -> dict[str, Text]:
         return {
-            name: text.model_copy(update={"path": with_data(f"evaluation.texts.{name}", text.path, data)})
+            name: text.model_copy(update={"path": substitute_data_folder(f"evaluation.texts.{name}", text.path, data)})
             for name, text in self.texts.items()
         }
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline import layout
-from pipeline.core.disk_space import remove
+from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Owner
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.lease import Lease
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.evaluate.item_answers import read_baselines
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.mirror import Mirrors
@@ -61,7 +61,7 @@ def run(
     answers: Path,
     scratch: Path | None = None,
     versions: list[str] | None = None,
-    owner: Owner | None = None,
+    owner: Lease | None = None,
     launch: str | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def run(
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
     if owner and scratch:
-        owner.afterwards = partial(remove, scratch)
+        owner.afterwards = partial(remove_path, scratch)
     if launch and world_size(launch) > 1:
         told = {"settings": settings.model_dump(mode="json"), "platform": platform}
         paths = {name: _absolute(path) for name, path in given.items() if path is not None}

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, TemplateSyntaxError, meta
 
 from pipeline.core.errors import InputError
-from pipeline.core.yaml_files import parse_json, parse_yaml
+from pipeline.core.yaml_files import parse_unique_json, parse_yaml
 from pipeline.evaluate.settings import Suite
 
 
@@ -149,7 +149,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         with opened(path, "rt", encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 try:
-                    row = parse_json(line, f"{path}, line {number}")
+                    row = parse_unique_json(line, f"{path}, line {number}")
                 except ValueError:
                     row = None
                 if not isinstance(row, dict):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pipeline.core.atomic_files import write
-from pipeline.core.disk_space import is_full
+from pipeline.core.atomic_files import write_atomically
+from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of, sha256_of_each
+from pipeline.core.hashing import hash_file, hash_files
 from pipeline.evaluate.items import MeasuredTask, hash_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def is_of_task(error: BaseException | None) -> bool:
 
     if error is None:
         return True
-    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_full(error):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_disk_full(
+        error
+    ):
         return False
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return False
@@ -152,14 +154,14 @@ class FinishedTasks:
         self._sha256: dict[Path, str] = {}
         if folder and model:
             files = sorted(path for path in model.iterdir() if path.is_file())
-            hashes = zip((path.name for path in files), sha256_of_each(files), strict=True)
+            hashes = zip((path.name for path in files), hash_files(files), strict=True)
             self._conditions = [*conditions, dict(hashes)]
 
     def key(self, task: Sequence[Any], files: Sequence[Path]) -> str:
         """Return the hash of a task: of its suite and name, and of the files that it reads."""
         for path in files:
             if path not in self._sha256:
-                self._sha256[path] = sha256_of(path)
+                self._sha256[path] = hash_file(path)
         return hash_of([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
 
     def read(self, key: str) -> Asked | None:
@@ -178,4 +180,4 @@ class FinishedTasks:
             DiskFull: there is no room for them.
         """
         assert self.folder
-        write(self.folder / f"{key}.json", hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        write_atomically(self.folder / f"{key}.json", hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import all_composed
+from pipeline.core.unicode_normalization import normalize_nfc_recursively
 from pipeline.evaluate.item_answers import rule_answers
 from pipeline.evaluate.items import BITS, aim_of, field_of
 from pipeline.evaluate.mirror import data_sets_of, members_of, shipped_index
@@ -143,8 +143,10 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
     if (examples := fewshot_file(path, configuration)) is not None:
         rows["fewshot"] = read_rows(given_data_file(path, examples, given))
         configuration = {**configuration, "fewshot_split": "fewshot"}
-        asked = all_composed(rows["test"])
-        if repeated := [number for number, row in enumerate(rows["fewshot"], 1) if all_composed(row) in asked]:
+        asked = normalize_nfc_recursively(rows["test"])
+        if repeated := [
+            number for number, row in enumerate(rows["fewshot"], 1) if normalize_nfc_recursively(row) in asked
+        ]:
             raise InputError(f"task file {path}: {examples}, line {repeated[0]}, is one of the items; write another")
     # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.normalization import all_composed, composed
+from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -31,7 +31,7 @@ LONGEST = 4  # tokens of an n-gram
 
 def tokens(text: str) -> list[str]:
     """Return the words and signs of a text in small letters."""
-    return TOKEN.findall(composed(text).lower())
+    return TOKEN.findall(normalize_nfc(text).lower())
 
 
 def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
@@ -80,17 +80,17 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
 
 def dutch_syllables(word: str) -> int:
     """Return about how many syllables a Dutch word has: its groups of vowels that are one sound; at least one."""
-    return max(1, len(DUTCH_NUCLEUS.findall(composed(word).lower())))
+    return max(1, len(DUTCH_NUCLEUS.findall(normalize_nfc(word).lower())))
 
 
 def english_syllables(word: str) -> int:
     """Return about how many syllables an English word has: its groups of vowels without a silent e; at least one."""
-    return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", composed(word).lower()))))
+    return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", normalize_nfc(word).lower()))))
 
 
 def _words_of_text(text: str) -> tuple[list[str], float]:
     """Return the words of a text, and how many a sentence has on average; NaN of none."""
-    text = composed(text)
+    text = normalize_nfc(text)
     words = WORD.findall(text)
     return words, len(words) / max(1, len(SENTENCE_END.findall(text))) if words else math.nan
 
@@ -267,7 +267,7 @@ class _Composed:
         self.filter = make()
 
     def apply(self, resps: Sequence[Any], docs: Sequence[Any]) -> Any:
-        return self.filter.apply(all_composed([*resps]), all_composed([*docs]))
+        return self.filter.apply(normalize_nfc_recursively([*resps]), normalize_nfc_recursively([*docs]))
 
 
 def compare_composed(task: Task) -> None:
@@ -275,10 +275,14 @@ def compare_composed(task: Task) -> None:
     if task.OUTPUT_TYPE in OF_TEXTS:
         return
     process, filters = task.process_results, getattr(task, "_filters", [])
-    task.process_results = lambda doc, results: process(all_composed(doc), all_composed(results))
+    task.process_results = lambda doc, results: process(
+        normalize_nfc_recursively(doc), normalize_nfc_recursively(results)
+    )
     for settings in getattr(task, "_metric_fn_kwargs", {}).values():
-        settings.update(all_composed(settings))
+        settings.update(normalize_nfc_recursively(settings))
     if task.OUTPUT_TYPE == "generate_until":
         for ensemble in filters:
-            made = [partial(make.func, *make.args, **all_composed(make.keywords)) for make in ensemble.filters]
+            made = [
+                partial(make.func, *make.args, **normalize_nfc_recursively(make.keywords)) for make in ensemble.filters
+            ]
             ensemble.filters = [partial(_Composed, make) for make in made]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.confidence_intervals import number_clusters
+from pipeline.core.confidence_intervals import cluster_indices
 from pipeline.evaluate.intervals import METRICS, merits, sums
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key, Score
@@ -155,7 +155,7 @@ def _answered(sides: Sequence[Mapping[str, Mapping[Key, Any]]]) -> Iterator[tupl
 
 
 def _groups(found: Sequence[EvaluatedCheckpoint], keys: Sequence[Key]) -> NDArray[np.int64]:
-    return number_clusters(found[0].clusters.get(key, key) for key in keys)
+    return cluster_indices(found[0].clusters.get(key, key) for key in keys)
 
 
 def _row(

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.confidence_intervals import number_clusters
-from pipeline.core.normalization import composed
+from pipeline.core.confidence_intervals import cluster_indices
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.evaluate.intervals import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import TaskItem
 
@@ -37,11 +37,11 @@ def credit(item: TaskItem, scores: Sequence[float]) -> float:
 
 def majority_answer(items: Sequence[TaskItem]) -> Floats:
     """Return the credits of answering what is right most often among the other items, where answers have such texts."""
-    often = Counter(composed(item.choices[number]) for item in items for number in item.right)
+    often = Counter(normalize_nfc(item.choices[number]) for item in items for number in item.right)
 
     def scores(item: TaskItem) -> list[float]:
-        own = {composed(item.choices[number]) for number in item.right}
-        return [often[choice] - (choice in own) for choice in map(composed, item.choices)]
+        own = {normalize_nfc(item.choices[number]) for number in item.right}
+        return [often[choice] - (choice in own) for choice in map(normalize_nfc, item.choices)]
 
     return np.array([credit(item, scores(item)) for item in items])
 
@@ -53,7 +53,7 @@ def scaled(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     by their number: SLOR, Pauls and Klein, ACL 2012.
     """
     if metric == "acc_norm":
-        return [score / max(len(composed(choice)), 1) for score, choice in zip(scores, item.choices, strict=True)]
+        return [score / max(len(normalize_nfc(choice)), 1) for score, choice in zip(scores, item.choices, strict=True)]
     if metric == SLOR:
         of_choices = zip(scores, item.unigram, item.tokens, strict=True)
         return [(score - unigram) / max(tokens, 1) for score, unigram, tokens in of_choices]
@@ -73,7 +73,7 @@ def credits_of(
     """
     found: dict[str, Floats] = {}
     if all(item.choices for item in items):
-        lengths = [[len(composed(choice)) for choice in item.choices] for item in items]
+        lengths = [[len(normalize_nfc(choice)) for choice in item.choices] for item in items]
         found = {
             "chance": np.array([len(item.right) / len(item.choices) for item in items]),
             "majority answer": majority_answer(items),
@@ -226,7 +226,7 @@ def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[
 
 def cluster_numbers(items: Sequence[TaskItem]) -> NDArray[np.int64]:
     """Return the number of the cluster of each item; an item without one is a cluster of its own."""
-    return number_clusters(item.number if item.cluster is None else item.cluster for item in items)
+    return cluster_indices(item.number if item.cluster is None else item.cluster for item in items)
 
 
 def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> float:
@@ -242,12 +242,12 @@ def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> 
 
 def constant_answer(items: Sequence[TaskItem]) -> str | None:
     """Return the text that the model answers to all items, although another is right in some; None where it varies."""
-    answers = {composed(item.choices[item.answer] if item.choices else item.written or "") for item in items}
+    answers = {normalize_nfc(item.choices[item.answer] if item.choices else item.written or "") for item in items}
     if len(items) < 2 or len(answers) > 1:
         return None
     (answer,) = answers
     never_wrong = all(
-        answer in {composed(item.choices[number]) for number in item.right}
+        answer in {normalize_nfc(item.choices[number]) for number in item.right}
         if item.choices
         else any(item.correct.values())
         for item in items

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from pipeline.core.confidence_intervals import CONFIDENCE
+from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import BITS, Key, Score
@@ -102,7 +102,7 @@ def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedChec
         found = difference(first_SC - second_SC, units_C)
         reach, probability = 0.0, 1.0
         if found.error:
-            reach = float(stdtrit(found.freedom, (1 + CONFIDENCE) / 2)) * found.error
+            reach = float(stdtrit(found.freedom, (1 + CONFIDENCE_LEVEL) / 2)) * found.error
             probability = 2 * float(stdtr(found.freedom, -abs(found.value) / found.error))
         most = 1.0 if score[2] in one[0].right else math.inf
         values = [float(side_SC.sum(axis=1).mean() / units_C.sum()) for side_SC in (first_SC, second_SC)]

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned
-from pipeline.core.ramp import Batches
+from pipeline.core.formatting import align_columns
 from pipeline.core.records import Record
-from pipeline.core.step_seconds import step_seconds
+from pipeline.core.training_steps import BatchSchedule, median_step_seconds
 from pipeline.experiment.runs import RunSummary, folder_of, last_segments, runs_below
 
 FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
@@ -68,9 +67,9 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSumm
     """Return a model; None of one whose steps or processes nothing tells."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     training = record.settings["training"]
-    batches = Batches.of(training)
+    batches = BatchSchedule.of(training)
     after = [line for line in lines if line["step"] > batches.ramp_steps]
-    seconds, processes = step_seconds(after), record.counts.get("world_size")
+    seconds, processes = median_step_seconds(after), record.counts.get("world_size")
     if seconds is None or processes is None:
         return None
     same = {key: value for key, value in training.items() if key not in FREE}
@@ -122,4 +121,4 @@ def _table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[
         rows.append([one.model, str(one.devices), str(one.nodes), f"{one.tokens_per_second:,.4g}"])
         rows[-1] += [f"{one.of_a_device:,.4g}", f"{100 * one.of_a_device / fmean(fewest):.1f} %", f"{faster:.2f}"]
         rows[-1] += [f"{one.devices / group[0].devices:g}", joules]
-    return aligned(rows)
+    return align_columns(rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned
+from pipeline.core.formatting import align_columns
 from pipeline.core.records import Record
 from pipeline.experiment.runs import folder_of, last_segments, runs_below
 from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, ScalingPoint, fit
@@ -116,7 +116,7 @@ def _table(rungs: Sequence[Rung], fitted: Fit, *, hold_out: bool) -> list[str]:
         held = " (held out)" if hold_out and rung is rungs[-1] else ""
         rows.append([f"{rung.model}{held}", f"{parameters:,.0f}", f"{tokens:,.0f}", f"{rung.epochs:.3g}"])
         rows[-1] += [f"{loss:.4f}", f"{by_law:.4f}", f"{100 * (by_law / loss - 1):+.2f} %", energy]
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _law(fitted: Fit) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _law(fitted: Fit) -> Iterator[str]:
     for letter in LETTERS:
         low, high = fitted.interval(letter)
         rows.append([letter, f"{getattr(law, letter):.4g}", f"{low:.4g} to {high:.4g}"])
-    yield from aligned(rows)
+    yield from align_columns(rows)
 
 
 def _best_split(law: ScalingLaw, rung: Rung) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import layout
-from pipeline.core.disk_space import is_full
+from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, counted, printable, shorten
-from pipeline.core.records import SEGMENT, Record, is_segment_of, load_records
-from pipeline.job.frozen import newest
-from pipeline.provenance.contents import flat
+from pipeline.core.formatting import align_columns, escape_to_one_line, format_count, truncate_text
+from pipeline.core.records import SEGMENT_STEP, Record, is_training_segment, load_records
+from pipeline.job.run_snapshot import read_newest_snapshot
+from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.trace import ReportFigure, read_figures
 
 NOTHING = ""
@@ -54,7 +54,7 @@ def keep_in_mlflow(store: Path, results: Path, runs: Mapping[str, RunSummary]) -
             yield f"{name} is left out of MLflow: {error}"
             continue
         written = keep(store, folder.resolve().name, models)
-        yield f"{name}: {counted(len(models), 'finished model')} in MLflow, {written} of them written now"
+        yield f"{name}: {format_count(len(models), 'finished model')} in MLflow, {written} of them written now"
 
 
 def runs_below(results: Path) -> dict[str, RunSummary]:
@@ -81,7 +81,7 @@ def last_segments(folder: Path) -> dict[str, Record]:
     """The record of the last segment of each model of a run, by the model's name, in order."""
     last: dict[str, Record] = {}
     for record in load_records(folder):
-        if record.step == SEGMENT:
+        if record.step == SEGMENT_STEP:
             model = str(record.instance["model"])
             last[model] = max(last.get(model, record), record, key=lambda one: int(one.instance["step"]))
     return dict(sorted(last.items()))
@@ -98,9 +98,9 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _run(folder: Path) -> RunSummary:
     """Read a run; one whose report cannot be read has no figures, so that it hides no other one."""
-    jobs = counted(len(layout.RECORD.glob(folder)), "job")
-    start = newest(folder) or {}
-    settings = dict(flat(_by_name(start["configuration"]))) if "configuration" in start else {}
+    jobs = format_count(len(layout.RECORD.glob(folder)), "job")
+    start = read_newest_snapshot(folder) or {}
+    settings = dict(flatten_json(_by_name(start["configuration"]))) if "configuration" in start else {}
     try:
         return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
     except InputError:
@@ -123,13 +123,13 @@ def runs_table(runs: Mapping[str, RunSummary]) -> list[str]:
     figures = {name: figure for run in runs.values() for name, figure in run.figures.items()}
     rows = [["", *runs], ["jobs", *(run.state for run in runs.values())]]
     rows += [
-        [key, *(shorten(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
+        [key, *(truncate_text(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
         for key in differing
     ]
     rows += [
         [_label(figure), *(_cell(run.figures.get(name)) for run in runs.values())] for name, figure in figures.items()
     ]
-    return aligned([[printable(cell) for cell in row] for row in rows])
+    return align_columns([[escape_to_one_line(cell) for cell in row] for row in rows])
 
 
 def _label(figure: ReportFigure) -> str:
@@ -183,7 +183,7 @@ def models_of(folder: Path, settings: Mapping[str, str], figures: Mapping[str, R
     for export in records:
         if export.step == "pretrain.export":
             name = export.instance["model"]
-            own = [one for one in records if is_segment_of(name, one.step, one.instance)]
+            own = [one for one in records if is_training_segment(name, one.step, one.instance)]
             segments = sorted(own, key=lambda record: int(record.instance["step"]))
             yield _model(folder, export, segments, settings, figures)
 
@@ -218,7 +218,7 @@ def _model(
     params = {key: _text(json.loads(value)) for key, value in told.items()}
     params |= {key: _text(value) for key, value in export.settings.get("hyperparameters", {}).items()}
     return LoggedModel(
-        {key: printable(value) for key, value in tags.items()},
+        {key: escape_to_one_line(value) for key, value in tags.items()},
         {_key(key): value for key, value in params.items()},
         metrics,
         start,
@@ -253,7 +253,7 @@ def _figures(
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shorten(printable(text), VALUE_CHARACTERS)
+    return truncate_text(escape_to_one_line(text), VALUE_CHARACTERS)
 
 
 def _key(name: str) -> str:
@@ -297,11 +297,11 @@ def keep(store: Path, name: str, models: Sequence[LoggedModel]) -> int:
         return 0
     try:
         client = MlflowClient(store.resolve().as_uri())
-        return _keep(client, printable(name)[:VALUE_CHARACTERS], models)
+        return _keep(client, escape_to_one_line(name)[:VALUE_CHARACTERS], models)
     except (OSError, MlflowException) as error:
-        if is_full(error):
+        if is_disk_full(error):
             raise
-        raise InputError(f"MLflow cannot write into {store}: {printable(str(error))}") from None
+        raise InputError(f"MLflow cannot write into {store}: {escape_to_one_line(str(error))}") from None
 
 
 def _keep(client: Any, name: str, models: Sequence[LoggedModel]) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from pipeline.core.confidence_intervals import CONFIDENCE
+from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.core.errors import InputError
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 
@@ -170,5 +170,5 @@ def _uncentred(found_RP: Floats, centres: tuple[float, float]) -> Floats:
 
 
 def _interval(values_R: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    low, high = np.quantile(values_R, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

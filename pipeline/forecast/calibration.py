@@ -13,9 +13,9 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record
-from pipeline.core.step_seconds import step_seconds
+from pipeline.core.training_steps import median_step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
 from pipeline.forecast.work import BYTES, WORK, Raw
 from pipeline.plan.settings import (
@@ -96,7 +96,7 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
         if record.frozen is None:
             raise InputError("the record of its report names no configuration: make its report again")
         frozen = json.loads((run / record.frozen.path).read_bytes())["configuration"]
-        if written.get(layout.ENERGY_ACCOUNT) != sha256_of(run / layout.ENERGY_ACCOUNT):
+        if written.get(layout.ENERGY_ACCOUNT) != hash_file(run / layout.ENERGY_ACCOUNT):
             raise InputError(f"its {layout.ENERGY_ACCOUNT} is not the one that its report was written with")
         account, config = read_energy_accounting(run), load(frozen)
         raw = {source.name: _raw_bytes(run, source.name) for source in config.sources}
@@ -168,7 +168,7 @@ def _trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredT
         told = metrics.read_bytes()
         if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(told).hexdigest():
             raise InputError(f"{layout.METRICS.name(model=name)} is not the one that its report was written with")
-        seconds = step_seconds(map(json.loads, told.splitlines()))
+        seconds = median_step_seconds(map(json.loads, told.splitlines()))
         processes = Record.load(segment).counts.get("world_size")
         if seconds is not None and processes is not None:
             planned = ModelPlan(

@@ -19,18 +19,18 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import attestation_log, platform_files
-from pipeline.core.command_lines import short_command
-from pipeline.core.errors import InputError, Stopped, anonymous
-from pipeline.core.machine import facts
+from pipeline.core.command_lines import shorten_command
+from pipeline.core.errors import InputError, Stopped, anonymize_paths
+from pipeline.core.machine import describe_machine
 from pipeline.core.records import Attempt, Record
 from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 
 # One question; of the folder that the code runs from anyway git needs no proof that it is this user's.
-STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
+GIT_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 
 
-def _head(folder: Path) -> str | None:
+def _read_head_commit(folder: Path) -> str | None:
     """Return the commit that a checkout's own files name, without git and without believing its configuration."""
     for place in (folder, *folder.parents):
         git = place / ".git"
@@ -51,14 +51,14 @@ def _head(folder: Path) -> str | None:
     return None
 
 
-def checkout() -> dict[str, Any]:
+def read_git_state() -> dict[str, Any]:
     """Return the commit of the working directory, whether files differ from it, and `reason` where that is not known.
 
     Versions of git before 2.38 do not let a call name a colleague's checkout as safe, and an image may have no git: the
     commit is then read from the checkout's files, and nobody knows whether others differ.
     """
     folder = Path.cwd()
-    words = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-c", "core.fsmonitor=false", *STATUS]
+    words = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-c", "core.fsmonitor=false", *GIT_STATUS]
     try:
         answer = subprocess.run(words, capture_output=True, text=True, timeout=30)
         if answer.returncode == 0:
@@ -73,13 +73,13 @@ def checkout() -> dict[str, Any]:
     except (OSError, subprocess.SubprocessError) as error:
         reason = f"git does not answer ({type(error).__name__})"
     try:
-        commit = _head(folder)
+        commit = _read_head_commit(folder)
     except (OSError, UnicodeDecodeError) as error:
         commit, reason = None, f"{reason}; its files cannot be read ({type(error).__name__})"
     return {"commit": commit, "dirty": None, "reason": reason}
 
 
-SNAKEMAKE = "PIPELINE_SNAKEMAKE"
+SNAKEMAKE_VARIABLE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
 
 HEARTBEAT_SECONDS = 5.0
@@ -96,28 +96,28 @@ SLURM_VARIABLES = (
 )
 
 
-def _now() -> str:
+def _utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _relative(argument: str) -> str:
+def _anonymize_argument(argument: str) -> str:
     """Return an absolute path outside of the project as its name alone: where the raw text lay is nobody's business."""
     path = Path(argument)
-    return f"…/{path.name}" if path.is_absolute() and not path.is_relative_to(Path.cwd()) else anonymous(argument)
+    return f"…/{path.name}" if path.is_absolute() and not path.is_relative_to(Path.cwd()) else anonymize_paths(argument)
 
 
 def command_line() -> list[str]:
     """Return the command line of this process as a person would type it."""
-    return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
+    return ["python", "-m", "pipeline", *(_anonymize_argument(argument) for argument in sys.argv[1:])]
 
 
 @cache  # each unit of a batch is told what the code was when the job began
-def code_in(folder: Path) -> dict[str, Any]:
+def recorded_git_state(folder: Path) -> dict[str, Any]:
     """Return the commit of a checkout, the working directory, by what records may say."""
-    return {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()}
+    return {name: anonymize_paths(value) if name == "reason" else value for name, value in read_git_state().items()}
 
 
-def _place() -> dict[str, Any]:
+def _host_and_slurm() -> dict[str, Any]:
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {"host": platform.node(), "slurm": slurm or None}
 
@@ -128,10 +128,10 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
     `code` is the commit where the start of the run has told it: git reads every file of a checkout to say it.
     """
     return {
-        **_place(),
-        "git": code_in(Path.cwd()) if code is None else code,
-        "machine": facts(),
-        "container": platform_files.image(),
+        **_host_and_slurm(),
+        "git": recorded_git_state(Path.cwd()) if code is None else code,
+        "machine": describe_machine(),
+        "container": platform_files.container_image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
     }
 
@@ -150,7 +150,7 @@ class RunningAttempt:
         self._stop = threading.Event()
         self._peak_memory_bytes = 0
         self._run_directory = run_directory
-        started = _now()
+        started = _utc_now()
         stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
         name = ".".join([step, *instance.values(), stamp, str(os.getpid())])
         self.path = layout.ATTEMPT.path(run_directory, attempt=name)
@@ -158,8 +158,8 @@ class RunningAttempt:
             step=step,
             instance={**instance},
             command=command_line(),
-            snakemake=os.environ.get(SNAKEMAKE),
-            **_place(),
+            snakemake=os.environ.get(SNAKEMAKE_VARIABLE),
+            **_host_and_slurm(),
             started=started,
             last_seen=started,
             status="running",
@@ -175,13 +175,13 @@ class RunningAttempt:
     def _write(self) -> None:
         self.attempt = replace(
             self.attempt,
-            last_seen=_now(),
+            last_seen=_utc_now(),
             wall_seconds=round(time.monotonic() - self._began, 3),
             cpu_seconds=round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             peak_memory_bytes=self._peak_memory_bytes,
         )
         is_finished = self.attempt.status == "finished"  # then its record has the settings
-        command = short_command(self.attempt.command) if is_finished else self.attempt.command
+        command = shorten_command(self.attempt.command) if is_finished else self.attempt.command
         replace(self.attempt, command=command).write(self.path)
 
     def _beat(self) -> None:
@@ -201,7 +201,7 @@ class RunningAttempt:
         self._meter.end()
         for variable, value in self._before.items():
             os.environ.pop(variable, None) if value is None else os.environ.update({variable: value})
-        self.attempt = replace(self.attempt, ended=_now(), status=status, error=error and anonymous(error))
+        self.attempt = replace(self.attempt, ended=_utc_now(), status=status, error=error and anonymize_paths(error))
         try:
             self._write()
         except OSError:
@@ -213,7 +213,7 @@ class RunningAttempt:
             RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
         if status != "finished":  # of that tells what attests the record
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
-                attestation_log.ended(self._run_directory, self.path, status, self._readings())
+                attestation_log.attest_attempt_end(self._run_directory, self.path, status, self._readings())
 
     def _readings(self) -> list[Path]:
         of_this_node = self._meter.path
@@ -228,7 +228,7 @@ class RunningAttempt:
             InputError: the signing key cannot be used.
             DiskFull: there was no room.
         """
-        attestation_log.finished(self._run_directory, self.path, self._readings(), path, record)
+        attestation_log.attest_finished_job(self._run_directory, self.path, self._readings(), path, record)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -240,7 +240,7 @@ class RunningAttempt:
 
     def __enter__(self) -> RunningAttempt:
         self._write()
-        attestation_log.began(self._run_directory, self.path, self.attempt)
+        attestation_log.attest_attempt_begin(self._run_directory, self.path, self.attempt)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self

@@ -17,15 +17,15 @@ from types import FrameType
 
 from pipeline.core.command_lines import settings_digest
 from pipeline.core.errors import InputError, Stopped
-from pipeline.core.hashing import sha256_of
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.hashing import hash_file
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
 from pipeline.job.attempt import RunningAttempt
-from pipeline.job.contract import Job, files_below, given_paths
+from pipeline.job.contract import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
 
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+SINGLE_THREAD_VARIABLES = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class WorkerTask:
     call: Callable[[], None]
 
 
-def cores(environment: Mapping[str, str] = os.environ) -> int:
+def available_cores(environment: Mapping[str, str] = os.environ) -> int:
     """Return how many cores this job has: by Slurm or, without it, by Snakemake, which tells a rule's `threads` so."""
     told = environment.get("SLURM_CPUS_PER_TASK") or environment.get("OMP_NUM_THREADS") or ""
     return int(told) if told.isdigit() and int(told) else 1
 
 
-def _run(work: WorkerTask, problem: Connection, parent: int) -> None:
+def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
     """Do one piece in its own process: a refusal and a stop are told to the parent, all else ends in a traceback."""
     die_with_parent()
     if os.getppid() != parent:  # it has ended before this one was bound to it
@@ -58,14 +58,14 @@ def _run(work: WorkerTask, problem: Connection, parent: int) -> None:
     if callable(asked):
         signal.signal(signal.SIGTERM, stop)
     # A board is not this piece's own: it would be counted once for each.
-    os.environ |= {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {**SINGLE_THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
     try:
         work.call()
     except (InputError, Stopped) as error:
         problem.send(error)
 
 
-def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
+def run_in_parallel(works: Sequence[WorkerTask], processes: int) -> None:
     """Do all pieces, so many at once, the largest first.
 
     After a failure no other piece is begun, and those that are under way are finished.
@@ -84,14 +84,16 @@ def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
             while waiting and not problems and len(running) < processes:
                 number = waiting.pop()
                 problem, ours = context.Pipe(duplex=False)
-                process = context.Process(target=_run, args=(works[number], ours, os.getpid()), name=works[number].name)
+                process = context.Process(
+                    target=_run_task, args=(works[number], ours, os.getpid()), name=works[number].name
+                )
                 process.start()
                 ours.close()
                 running[process.sentinel] = number, process, problem
             for sentinel in wait([*running]):
                 number, process, problem = running.pop(sentinel)  # type: ignore[arg-type]
                 process.join()
-                told = _told(problem)
+                told = _receive_problem(problem)
                 if told is None and process.exitcode:
                     told = RuntimeError(f"{process.name} ended with {process.exitcode}")
                 if told is not None:
@@ -107,7 +109,7 @@ def side_by_side(works: Sequence[WorkerTask], processes: int) -> None:
         raise problems[number]
 
 
-def _told(problem: Connection) -> Exception | None:
+def _receive_problem(problem: Connection) -> Exception | None:
     try:
         told: Exception = problem.recv()
     except EOFError:
@@ -121,7 +123,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def fits(job: Job) -> bool:
+def is_up_to_date(job: Job) -> bool:
     """Return whether a job's record is there and nothing has changed that it depends on or wrote.
 
     A file that is older than the job and as large as its record says is not read again.
@@ -135,14 +137,14 @@ def fits(job: Job) -> bool:
             job.arguments.environment,
         ):
             return False
-        files = [(name, file) for name, paths in job.inputs.items() for path in paths for file in files_below(path)]
+        files = [(name, file) for name, paths in job.inputs.items() for path in paths for file in list_files(path)]
         named = [(entry.name, entry.path) for entry in record.inputs]
         if named != [(name, job.shown(file)) for name, file in files]:
             return False
         for entry, (_, file) in zip(record.inputs, files, strict=True):
             found = file.stat()
             if found.st_size != entry.bytes or (
-                found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry.sha256
+                found.st_mtime_ns > began_nanoseconds and hash_file(file) != entry.sha256
             ):
                 return False
         return outputs_exist(job.run_directory, record.outputs)
@@ -150,7 +152,7 @@ def fits(job: Job) -> bool:
         return False
 
 
-def _job_of_unit(name: str, options: argparse.Namespace, unit: str) -> Job:
+def _build_unit_job(name: str, options: argparse.Namespace, unit: str) -> Job:
     """Return the job of one unit of a batch: its instance, and its paths for those with `%unit`."""
     filled = argparse.Namespace(**vars(options))
     filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
@@ -163,27 +165,27 @@ def _job_of_unit(name: str, options: argparse.Namespace, unit: str) -> Job:
     return Job(name, filled)
 
 
-def _bytes_read(job: Job) -> int:
+def _input_bytes(job: Job) -> int:
     return sum(path.stat().st_size for paths in job.inputs.values() for path in paths if path.is_file())
 
 
-def _execute(jobs: Sequence[Job]) -> None:
+def _execute_jobs(jobs: Sequence[Job]) -> None:
     """Run the jobs of units one after another or, where the job has several cores, side by side.
 
     Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
     are counted for it alone; what the start of this one took is shared by all.
     """
-    processes = min(cores(), len(jobs))
+    processes = min(available_cores(), len(jobs))
     if processes < 2:
         for job in jobs:
             job.execute()
         return
-    os.environ |= ONE_THREAD
+    os.environ |= SINGLE_THREAD_VARIABLES
     importlib.import_module(jobs[0].module)  # once, for all of them
     share_start(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
-    works = [WorkerTask(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
-    side_by_side(works, processes)
+    works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
+    run_in_parallel(works, processes)
 
 
 def run_batch(name: str, options: argparse.Namespace) -> None:
@@ -196,8 +198,8 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     Raises:
         InputError: a problem of a unit; those that were finished are not done again.
     """
-    jobs = [_job_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
-    _execute([job for job in jobs if not fits(job)])
+    jobs = [_build_unit_job(name, options, listing.stem) for listing in expand_paths(options.units)]
+    _execute_jobs([job for job in jobs if not is_up_to_date(job)])
     outputs: list[BatchFile] = []
     for job in jobs:
         outputs += [BatchFile(entry.path, entry.bytes) for entry in Record.load(job.record_path).outputs]

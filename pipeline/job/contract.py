@@ -18,31 +18,31 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core import lease
-from pipeline.core.attestation_log import signing_key
-from pipeline.core.disk_space import disk_full, give_back, is_full, remove
+from pipeline.core.attestation_log import load_signing_key
+from pipeline.core.command_lines import expand_numbered_path
+from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.environment_files import write_environment
 from pipeline.core.errors import DiskFull, InputError, Superseded
-from pipeline.core.hashing import sha256_of_each
-from pipeline.core.lease import Owner
-from pipeline.core.paths import expand
-from pipeline.core.platform_files import folder
+from pipeline.core.hashing import hash_files
+from pipeline.core.lease import Lease
+from pipeline.core.platform_files import fill_folder_template
 from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
-from pipeline.core.settings import Settings, joined
-from pipeline.job import environments, frozen, twin, versions
+from pipeline.core.settings import Settings, merge_settings
+from pipeline.job import environments, reused_results, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
 
-def files_below(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     """Return `path` itself, or, where it is a directory, the files in it in order."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
 
 
-def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
+def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
     """Return the paths that were given, of which one may be short for many.
 
     `@FILE` stands for the files of a unit that FILE, of the listing of a source, names: those below the folder `raw`,
@@ -53,10 +53,10 @@ def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
         parts = listing.parents[1] / "parts"
         entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
         return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
-    return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
+    return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand_numbered_path(name))]
 
 
-def appears(path: Path) -> bool:
+def wait_for_file(path: Path) -> bool:
     """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
     deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
     while not path.exists():
@@ -67,7 +67,7 @@ def appears(path: Path) -> bool:
 
 
 @cache
-def begun_before(folder: Path) -> dict[str, list[Path]]:
+def find_partial_outputs(folder: Path) -> dict[str, list[Path]]:
     """Return what other starts have begun and not ended in a folder, by the output's name; it is listed once."""
     found: dict[str, list[Path]] = {}
     with suppress(FileNotFoundError):
@@ -87,9 +87,9 @@ class Job:
         self.record_path = Path(arguments.record)
         self.run_directory = self.record_path.absolute().parents[2]
         self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
-        self.inputs = {name: given_paths(given, arguments.raw) for name, *given in arguments.input}
+        self.inputs = {name: expand_paths(given, arguments.raw) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
-        self.owner = Owner(Path(arguments.scratch or "."))
+        self.owner = Lease(Path(arguments.scratch or "."))
         self.is_placed = False
         self.reused: ReusedResult | None = None
 
@@ -97,8 +97,8 @@ class Job:
         """Raise InputError where code or environment are not those of the plan, or what is installed not the lock's."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
-        found = environments.of_job(self.name, lock)
-        platform = self.arguments.platform or frozen.platform()
+        found = environments.job_environment(self.name, lock)
+        platform = self.arguments.platform or run_snapshot.planned_platform()
         self.environment_version = found.version
         self.environment = {
             "python": found.python,
@@ -117,7 +117,7 @@ class Job:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {now} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
-        self.plan = frozen.of_this_start(self.name, self.code_version, self.environment_version)
+        self.plan = run_snapshot.load_job_plan(self.name, self.code_version, self.environment_version)
 
     def bind(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -126,7 +126,7 @@ class Job:
         parameters = inspect.signature(run).parameters
         first = next(iter(parameters))
         try:
-            both = joined(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
+            both = merge_settings(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
             settings = hints[first].model_validate(both)
         except json.JSONDecodeError as error:
             raise InputError(
@@ -140,10 +140,10 @@ class Job:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not appears(path):
+                if not wait_for_file(path):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
-        self.partial = {name: lease.partial(path) for name, path in self.outputs.items()}
+        self.partial = {name: lease.partial_path(path) for name, path in self.outputs.items()}
         keywords |= self.partial
         given = self.arguments
         keywords |= {
@@ -158,7 +158,7 @@ class Job:
                 keywords[name] = Path(path)
         for name, template in (("recovery_folder", "recovery"), ("staging", "staging")):
             if name in parameters and (path := getattr(given, template)):
-                keywords[name] = Path(folder(path, account=None))
+                keywords[name] = Path(fill_folder_template(path, account=None))
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
@@ -183,7 +183,7 @@ class Job:
         Raises:
             InputError: a file has other bytes than the step that wrote it has recorded.
         """
-        files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
+        files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in list_files(path)]
         # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
         # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
         written = [
@@ -204,7 +204,7 @@ class Job:
             ):
                 hashes[file] = entry.sha256
         unread = [file for file in stats if file not in hashes]
-        hashes |= zip(unread, sha256_of_each(unread), strict=True)
+        hashes |= zip(unread, hash_files(unread), strict=True)
         described = []
         for name, file in files:
             shown, sha256 = self.shown(file), hashes[file]
@@ -225,8 +225,8 @@ class Job:
                 raise RuntimeError(
                     f"{self.name}: its output {name} is gone: the step did not write it, or a later start removed it"
                 )
-            files = files_below(partial)
-            for file, sha256 in zip(files, sha256_of_each(files), strict=True):
+            files = list_files(partial)
+            for file, sha256 in zip(files, hash_files(files), strict=True):
                 final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
                 described.append(FileEntry(name, self.shown(final), sha256, file.stat().st_size))
         return tuple(described)
@@ -236,13 +236,15 @@ class Job:
         if getattr(settings, "keep_removed", False):  # what is private lies outside of the results
             return None
         of_job = self.code_version, self.environment_version
-        found = twin.find(self.record_path, self.instance, settings.of_result(), of_job, inputs)
+        found = reused_results.find_reusable_result(
+            self.record_path, self.instance, settings.of_result(), of_job, inputs
+        )
         if found is None:
             return None
         taken = found.take_over(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
         if not taken or {entry.sha256 for entry in self.described_outputs()} != found.hashes:
             for path in self.partial.values():
-                give_back(path)
+                truncate_and_remove(path)
             return None
         self.reused = found.result
         print(f"taken over from {self.reused.record}: the same settings, code, environment and inputs", flush=True)
@@ -259,14 +261,16 @@ class Job:
         except InputError:  # no record
             return
         its = {"host": record.host, **(record.slurm or {})}
-        if lease.is_later(its, lease.this_start()):
-            raise Superseded(f"a later start of this step has finished it ({lease.shown(its)}): nothing is changed")
+        if lease.started_later(its, lease.identify_process()):
+            raise Superseded(
+                f"a later start of this step has finished it ({lease.format_process(its)}): nothing is changed"
+            )
 
     def put_in_place(self) -> None:
         """Give the outputs their names; a file that is there is replaced in one stroke."""
         for name, path in self.outputs.items():
             if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
-                remove(path)
+                remove_path(path)
             self.partial[name].replace(path)
         self.is_placed = True
 
@@ -279,7 +283,7 @@ class Job:
         """
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
-            signing_key()  # raises where what is attested cannot be signed
+            load_signing_key()  # raises where what is attested cannot be signed
             self.refuse_other_versions()
             run, settings, keywords = self.bind()
         except InputError as error:
@@ -316,7 +320,7 @@ class Job:
         except DiskFull as error:
             if self.is_placed:  # outputs without a record are none, and without them there is room to say so
                 for path in (*self.outputs.values(), self.record_path):
-                    remove(path)
+                    remove_path(path)
                 attempt.failed(error)
             raise
         self.owner.afterwards()
@@ -330,8 +334,8 @@ class Job:
         """
         for path in self.outputs.values():
             path.parent.mkdir(parents=True, exist_ok=True)
-            for left in begun_before(path.parent).get(path.name, []):
-                remove(left)
+            for left in find_partial_outputs(path.parent).get(path.name, []):
+                remove_path(left)
         inputs = self.described_inputs()
         try:
             counts = self.taken_over(settings, inputs)
@@ -342,9 +346,9 @@ class Job:
             self.put_in_place()
         except BaseException as error:
             places = [self.run_directory, *(path.parent for path in self.outputs.values())]
-            full = disk_full(error, places) if is_full(error) else None
+            full = disk_full_error(error, places) if is_disk_full(error) else None
             for path in self.partial.values():
-                give_back(path)
+                truncate_and_remove(path)
             if full:
                 raise full from error
             if not isinstance(error, InputError):

@@ -16,16 +16,16 @@ from typing import NamedTuple
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.job import installed, versions
-from pipeline.job.installed import Difference
+from pipeline.job.installed import LockDifference
 from pipeline.job.reach import PACKAGE
 
-PYTHON = "PIPELINE_PYTHON"
+IMAGE_PYTHON_VARIABLE = "PIPELINE_PYTHON"
 """The variable with the program that starts Python in the platform's image: rules/platform.smk sets it."""
 
-PROGRAM = (
-    "import json, sys; from pipeline.job.environments import here; "
+IMAGE_PROGRAM = (
+    "import json, sys; from pipeline.job.environments import current_environment; "
     "steps = json.loads(sys.argv[2]); "
-    "print(json.dumps({step: here(frozenset(names), sys.argv[1]) for step, names in steps.items()}))"
+    "print(json.dumps({step: current_environment(frozenset(names), sys.argv[1]) for step, names in steps.items()}))"
 )
 
 
@@ -37,7 +37,7 @@ class Environment(NamedTuple):
     python_build: str
     packages: dict[str, str]
     sha256: dict[str, str | None]
-    differences: Sequence[Difference]
+    differences: Sequence[LockDifference]
 
     def refuse_others(self, who: str, lock: str, platform: str | None) -> dict[str, str]:
         """Return the lock's versions of what differs from it where the platform's file allows that.
@@ -47,14 +47,14 @@ class Environment(NamedTuple):
         """
         if not self.differences:
             return {}
-        own = platform_files.content(platform).get("own_versions", []) if platform else []
+        own = platform_files.load_platform(platform).get("own_versions", []) if platform else []
         for one in self.differences:
             if one.installed is None or one.name not in map(installed.canonical, own):
                 raise InputError(one.sentence(who, lock, platform))
         return {one.name: one.locked for one in self.differences}
 
 
-def here(imports: frozenset[str], lock: str) -> Environment:
+def current_environment(imports: frozenset[str], lock: str) -> Environment:
     """Return the environment of this process for a step that imports these distributions."""
     found = installed.closure(imports, lock)
     return Environment(
@@ -62,29 +62,31 @@ def here(imports: frozenset[str], lock: str) -> Environment:
         python.python_version(),
         " ".join([python.python_implementation(), *python.python_build(), python.python_compiler()]),
         found.packages,
-        {name: installed.sha256_of(name) for name in found.packages},
+        {name: installed.distribution_sha256(name) for name in found.packages},
         found.differences,
     )
 
 
-def of_step(step: str, lock: str) -> Environment:
+def step_environment(step: str, lock: str) -> Environment:
     """Return the environment of this process for a step such as corpus.filter."""
-    return here(versions.imported(f"pipeline.{step}"), lock)
+    return current_environment(versions.imported(f"pipeline.{step}"), lock)
 
 
-def inside(program: str, lock: str, names: Sequence[str], variables: Mapping[str, str]) -> dict[str, Environment]:
+def image_environments(
+    program: str, lock: str, names: Sequence[str], variables: Mapping[str, str]
+) -> dict[str, Environment]:
     """Return the environments of steps in an image, whose Python is asked once for all of them.
 
     Raises:
         InputError: it does not answer.
     """
     steps = json.dumps({step: sorted(versions.imported(f"pipeline.{step}")) for step in names})
-    words = [program, "-c", PROGRAM, lock, steps]
+    words = [program, "-c", IMAGE_PROGRAM, lock, steps]
     done = subprocess.run(words, env=dict(variables), cwd=PACKAGE.parent, capture_output=True, text=True)
     try:
         if done.returncode == 0:
             return {
-                step: Environment(*values)._replace(differences=[Difference(*one) for one in values[-1]])
+                step: Environment(*values)._replace(differences=[LockDifference(*one) for one in values[-1]])
                 for step, values in json.loads(done.stdout.splitlines()[-1]).items()
             }
     except (ValueError, IndexError, TypeError, AttributeError):  # something else has printed
@@ -96,18 +98,18 @@ def inside(program: str, lock: str, names: Sequence[str], variables: Mapping[str
     )
 
 
-def of_job(step: str, lock: str) -> Environment:
+def job_environment(step: str, lock: str) -> Environment:
     """Return the environment in which a job computes; what starts a training's processes is outside of their image.
 
     Raises:
         InputError: there is no such lock, or the image does not answer.
     """
-    if os.environ.get(PYTHON) and platform_files.image() is None:
-        return inside(os.environ[PYTHON], lock, [step], os.environ)[step]
-    return of_step(step, lock)
+    if os.environ.get(IMAGE_PYTHON_VARIABLE) and platform_files.container_image() is None:
+        return image_environments(os.environ[IMAGE_PYTHON_VARIABLE], lock, [step], os.environ)[step]
+    return step_environment(step, lock)
 
 
-def altered(folder: Path) -> Iterator[str]:
+def find_modified_files(folder: Path) -> Iterator[str]:
     """Yield a sentence for each file of a distribution that is not as it was installed, and for an editable install.
 
     Every file that RECORD has a hash of is read. `folder` is the distribution's metadata.
@@ -135,7 +137,7 @@ def altered(folder: Path) -> Iterator[str]:
             yield f"{name}: {path} was changed after it was installed"
 
 
-def findings(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
+def find_environment_problems(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
     """Yield a sentence for each distribution of a lock that is not installed as the lock says, by name.
 
     Args:
@@ -145,16 +147,16 @@ def findings(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
     Raises:
         InputError: there is no such lock or platform.
     """
-    own = platform_files.content(platform).get("own_versions", []) if platform else []
+    own = platform_files.load_platform(platform).get("own_versions", []) if platform else []
     for name in installed.locked_names(lock):
-        one = installed.difference(lock, name)
+        one = installed.compare_with_lock(lock, name)
         if one and (one.installed is None or name not in map(installed.canonical, own)):
             yield one.sentence("the run", lock, platform)
-    for _, folder in sorted(installed.folders().items()) if deep else ():
-        yield from altered(folder)
+    for _, folder in sorted(installed.metadata_folders().items()) if deep else ():
+        yield from find_modified_files(folder)
 
 
 def unlocked(lock: str) -> list[str]:
     """Return the installed distributions that a lock does not name, without the installers and this project."""
     own = {"pip", "setuptools", "polder"}
-    return sorted(set(installed.folders()) - set(installed.locked_names(lock)) - own)
+    return sorted(set(installed.metadata_folders()) - set(installed.locked_names(lock)) - own)

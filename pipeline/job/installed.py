@@ -32,7 +32,7 @@ class Distribution(NamedTuple):
     folder: Path | None
 
 
-class Difference(NamedTuple):
+class LockDifference(NamedTuple):
     """A distribution that is not installed as the lock says; `installed` is None where it is missing."""
 
     name: str
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
         here = f"{self.installed} is installed" if self.installed else "it is not installed"
         virtual = Path(sys.prefix).name if Path(sys.prefix).name.startswith(".venv") else ".venv"
         way_out = f"run `sh envs/setup.sh {virtual} envs/{lock}.lock`"
-        if platform_files.image() and virtual not in Path(sys.prefix).name:
+        if platform_files.container_image() and virtual not in Path(sys.prefix).name:
             way_out = "build the image anew, see docs/howto/use-a-container.md"
         file = f"workflow/platforms/{platform or 'NAME'}.yaml"
         return (
@@ -61,7 +61,7 @@ class Closure(NamedTuple):
 
     packages: dict[str, str]
     locked: dict[str, str]
-    differences: tuple[Difference, ...]
+    differences: tuple[LockDifference, ...]
 
     def counted(self) -> dict[str, str]:
         """Return by name what can change a number: the version that is installed, its local part (+cpu) included.
@@ -80,7 +80,7 @@ def canonical(distribution: str) -> str:
 
 
 @cache
-def applies(marker: str) -> bool:
+def marker_applies(marker: str) -> bool:
     """Return whether a marker such as `python_full_version < '3.12'` is true of this Python."""
     from packaging.markers import Marker  # no lock has a marker for the few distributions of the shortest steps
 
@@ -88,7 +88,7 @@ def applies(marker: str) -> bool:
 
 
 @cache
-def _lines(lock: str) -> dict[str, list[tuple[str, str | None]]]:
+def _read_lock(lock: str) -> dict[str, list[tuple[str, str | None]]]:
     path = LOCKS / f"{lock}.lock"
     if not path.is_file():
         raise InputError(f"the environment {lock!r} has no lock {path}: choose one of envs/*.lock in run.environment")
@@ -102,19 +102,19 @@ def _lines(lock: str) -> dict[str, list[tuple[str, str | None]]]:
 @cache
 def locked_version(lock: str, name: str) -> str | None:
     """Return the version that a lock names for this Python and machine; None where it names none."""
-    for version, marker in _lines(lock).get(name, []):
-        if marker is None or applies(marker):
+    for version, marker in _read_lock(lock).get(name, []):
+        if marker is None or marker_applies(marker):
             return version
     return None
 
 
 def locked_names(lock: str) -> list[str]:
     """Return the distributions that a lock names for this Python and machine."""
-    return [name for name in sorted(_lines(lock)) if locked_version(lock, name)]
+    return [name for name in sorted(_read_lock(lock)) if locked_version(lock, name)]
 
 
 @cache
-def folders() -> dict[str, Path]:
+def metadata_folders() -> dict[str, Path]:
     """Return the metadata of the installed distributions, by their names in one list of the folders of modules."""
     found: dict[str, Path] = {}
     for folder in map(Path, sys.path):
@@ -124,19 +124,19 @@ def folders() -> dict[str, Path]:
     return found
 
 
-def _required(entry: str) -> tuple[str, str | None]:
+def _parse_requirement(entry: str) -> tuple[str, str | None]:
     requirement, _, marker = entry.partition(";")
     return canonical(re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]), marker.strip() or None
 
 
 @cache
-def installed(name: str) -> Distribution | None:
+def find_distribution(name: str) -> Distribution | None:
     """Return an installed distribution, read from the head of its metadata alone; None where it is not installed.
 
     Python's own module for it would read the long descriptions too, and ask for each name in each folder: it is asked
     for what has no dist-info, as Debian's packages.
     """
-    folder = folders().get(name)
+    folder = metadata_folders().get(name)
     if folder is None:
         from importlib import metadata
 
@@ -151,7 +151,7 @@ def installed(name: str) -> Distribution | None:
     except (OSError, StopIteration):  # what an installation that was broken off leaves behind
         return None
     required = [value.strip() for key, _, value in head if key == "Requires-Dist" and "extra ==" not in value]
-    return Distribution(version, tuple(map(_required, required)), folder)
+    return Distribution(version, tuple(map(_parse_requirement, required)), folder)
 
 
 def _is_locked(version: str, locked: str) -> bool:
@@ -163,12 +163,12 @@ def _is_locked(version: str, locked: str) -> bool:
     return SpecifierSet(f"=={locked}").contains(version, prereleases=True)
 
 
-def difference(lock: str, name: str) -> Difference | None:
+def compare_with_lock(lock: str, name: str) -> LockDifference | None:
     """Return how a distribution differs from the lock; None where it does not, or the lock does not name it."""
-    locked, here = locked_version(lock, name), installed(name)
+    locked, here = locked_version(lock, name), find_distribution(name)
     if locked is None or (here and _is_locked(here.version, locked)):
         return None
-    return Difference(name, locked, here and here.version)
+    return LockDifference(name, locked, here and here.version)
 
 
 @cache
@@ -184,28 +184,28 @@ def closure(imported: frozenset[str], lock: str) -> Closure:
         if name in found:
             continue
         if locked_version(lock, name) is None and (
-            name not in folders() or (marker is not None and not applies(marker))
+            name not in metadata_folders() or (marker is not None and not marker_applies(marker))
         ):
             continue
-        found[name] = here = installed(name)
+        found[name] = here = find_distribution(name)
         waiting += here.requires if here else ()
     names = sorted(found)
     locked = {name: version for name in names if (version := locked_version(lock, name))}
     return Closure(
         {name: here.version for name in names if (here := found[name])},
         locked,
-        tuple(one for name in names if (one := difference(lock, name))),
+        tuple(one for name in names if (one := compare_with_lock(lock, name))),
     )
 
 
 @cache
-def sha256_of(name: str) -> str | None:
+def distribution_sha256(name: str) -> str | None:
     """Return a hash of the hashes of a distribution's files that its RECORD names; None where it has no RECORD.
 
     Without what differs between two installations of one wheel: scripts, whose first line is the path of Python, what
     Python has compiled, and what the installer says of itself. No file of the distribution is read.
     """
-    folder = folders().get(name)
+    folder = metadata_folders().get(name)
     try:
         record = (folder / "RECORD").read_bytes() if folder else b""
     except OSError:

@@ -72,7 +72,7 @@ def write_weights(
             for name in files[file]
             for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
         }
-        with atomic_files.mode_of_umask(path):
+        with atomic_files.apply_umask(path):
             save_file(tensors, path, metadata={"format": "pt"})
 
     def write_index() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings, later_field
+from pipeline.core.settings import Settings, optional_later_field
 from pipeline.model.architectures import presets, shape
 
 INITIAL_DEVIATION = 0.02
@@ -57,20 +57,22 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
-    window: int | None = later_field(
+    window: int | None = optional_later_field(
         None, ge=1, description="tokens that a position attends to, itself counted; default: all before it"
     )
-    full_attention_layers: tuple[int, ...] = later_field(
+    full_attention_layers: tuple[int, ...] = optional_later_field(
         (), description="layers, counted from 0, that attend to all tokens though there is a window"
     )
-    experts: int | None = later_field(
+    experts: int | None = optional_later_field(
         None,
         ge=1,
         description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
     )
-    experts_per_token: int | None = later_field(None, ge=1, description="experts that a token visits")
-    initial_deviation: float = later_field(INITIAL_DEVIATION, gt=0, description="of matrices when training begins")
-    base_width: int | None = later_field(
+    experts_per_token: int | None = optional_later_field(None, ge=1, description="experts that a token visits")
+    initial_deviation: float = optional_later_field(
+        INITIAL_DEVIATION, gt=0, description="of matrices when training begins"
+    )
+    base_width: int | None = optional_later_field(
         None,
         ge=1,
         description="width that learning_rate was found at, for maximal update parametrisation; default: its own",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline.core.ramp import Batches
+from pipeline.core.training_steps import BatchSchedule
 from pipeline.model.architectures import DeviceWork, shape
 from pipeline.model.settings import Architecture
 
@@ -32,7 +32,7 @@ def flops_per_token(
 
 
 def training_flops(
-    architecture: Architecture, vocabulary_size: int, batches: Batches, first_step: int, last_step: int
+    architecture: Architecture, vocabulary_size: int, batches: BatchSchedule, first_step: int, last_step: int
 ) -> int:
     """Return the operations of the steps behind `first_step`, each with its own number and length of sequences."""
     return sum(

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipeline.core.errors import InputError
-from pipeline.core.hosts import host_of, suffixes_of
-from pipeline.core.normalization import composed
+from pipeline.core.hosts import domain_suffixes, extract_host
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.sources.byte_streams import DamagedFile, DecompressedChunks, raise_disk_error
 from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
 from pipeline.sources.record_formats import (
@@ -34,14 +34,14 @@ from pipeline.sources.record_formats import (
 )
 from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
 
-Index = npt.NDArray[np.uint64]
-WAITING = 500_000  # hashes that are held before they are sorted
+HashIndex = npt.NDArray[np.uint64]
+HASHES_IN_MEMORY = 500_000  # hashes that are held before they are sorted
 ROWS_PER_BATCH = 10_000
 # What the later of two documents with one id has at its end, and the number of one whose id is withheld.
-_NUMBERED = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
+_NUMBER_SUFFIX = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
 
 
-class Named(NamedTuple):
+class RecordIdentity(NamedTuple):
     """What a record says about itself, as the opt-out list may name it; `ids` are its own id and the full one."""
 
     ids: tuple[str, ...]
@@ -49,23 +49,23 @@ class Named(NamedTuple):
     holder: str | None
 
 
-def _hashes(kind: str, values: Iterable[str]) -> list[int]:
-    return [xxhash.xxh3_64_intdigest(f"{kind}:{composed(value)}") for value in values]
+def _hash_values(kind: str, values: Iterable[str]) -> list[int]:
+    return [xxhash.xxh3_64_intdigest(f"{kind}:{normalize_nfc(value)}") for value in values]
 
 
-def _ids(place: str, number: int, original: str | None) -> tuple[str, ...]:
+def _record_ids(place: str, number: int, original: str | None) -> tuple[str, ...]:
     """Return the ids that a record, the `number`-th from 1, can be called by."""
     return (f"{place}/{number - 1}",) if original is None else (f"{place}/{original}", original)
 
 
-def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
+def _read_columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
     """Yield some columns of a Parquet file as strings, None where it has no such column or no valid string."""
     try:
         with pq.ParquetFile(path) as file:
             present = present_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
             check_column_types(path, file.schema_arrow, present)
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                read = {name: _strings(get_column(batch, name), name, str(path)) for name in present}
+                read = {name: _read_strings(get_column(batch, name), name, str(path)) for name in present}
                 nothing: list[str | None] = [None] * batch.num_rows
                 yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
     except (pa.ArrowException, OSError) as error:
@@ -73,37 +73,37 @@ def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
         raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
-def _strings(column: pa.Array, key: str, place: str) -> list[str | None]:
+def _read_strings(column: pa.Array, key: str, place: str) -> list[str | None]:
     try:
         values = column.to_pylist()
     except (ValueError, OverflowError):  # one of them is no UTF-8: a record that is removed as such
-        values = [_valid(column[row]) for row in range(len(column))]
+        values = [_decode_cell(column[row]) for row in range(len(column))]
     return [field_text(value, key, place) for value in values]
 
 
-def _valid(cell: pa.Scalar) -> Any:
+def _decode_cell(cell: pa.Scalar) -> Any:
     with suppress(UnicodeDecodeError):
         return to_python_value(cell)
     return None
 
 
-def _of_part(path: Path) -> Iterator[Named]:
-    for full, original, url, holder in _columns(path, ["id", "original_id", "url", "holder"]):
-        yield Named(tuple(value for value in (full, original) if value is not None), url, holder)
+def _read_part(path: Path) -> Iterator[RecordIdentity]:
+    for full, original, url, holder in _read_columns(path, ["id", "original_id", "url", "holder"]):
+        yield RecordIdentity(tuple(value for value in (full, original) if value is not None), url, holder)
 
 
-def _of_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[Named]:
+def _read_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[RecordIdentity]:
     stem, compression = split_name(name)
     if stem.endswith(".parquet"):
-        for number, (original, url, holder) in enumerate(_columns(path, [keys.id, keys.url, keys.holder]), 1):
-            yield Named(_ids(place, number, original), url, holder)
+        for number, (original, url, holder) in enumerate(_read_columns(path, [keys.id, keys.url, keys.holder]), 1):
+            yield RecordIdentity(_record_ids(place, number, original), url, holder)
     elif stem.endswith(".warc"):
         from pipeline.sources.web_pages import read_archive_ids  # a second to import, and few sources need it
 
         for number, (original, url) in enumerate(
             read_archive_ids(iter(DecompressedChunks(path, compression)), path), 1
         ):
-            yield Named(_ids(place, number, exact_text_or_none(original)), url, None)
+            yield RecordIdentity(_record_ids(place, number, exact_text_or_none(original)), url, None)
     elif stem.endswith((".jsonl", ".ndjson")):
         for record in read_records(path, name, keys, limit):
             fields = record.fields or {}
@@ -111,14 +111,14 @@ def _of_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) ->
                 field_text(get_field(fields, key), key, f"{path}, record {record.number}")
                 for key in (keys.id, keys.url, keys.holder)
             )
-            yield Named(_ids(place, record.number, original), url, holder)
+            yield RecordIdentity(_record_ids(place, record.number, original), url, holder)
     else:  # the one document of a file of text or of a page has no id and no address
-        yield Named(_ids(place, 1, None), None, None)
+        yield RecordIdentity(_record_ids(place, 1, None), None, None)
 
 
-def entries_of(
+def hash_entries(
     source: str, files: Iterable[tuple[str, Path]], keys: FieldNames, limit: int, *, is_part: bool = False
-) -> Index:
+) -> HashIndex:
     """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
 
     Texts are not extracted, and of Parquet they are not read.
@@ -132,35 +132,35 @@ def entries_of(
     found = np.empty(0, dtype=np.uint64)
     waiting: set[int] = set()
     for name, path in files:
-        waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD_ID}"]))
-        read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", keys, limit)
+        waiting.update(_hash_values("id", [f"{source}/{name}/{WITHHELD_ID}"]))
+        read = _read_part(path) if is_part else _read_file(path, name, f"{source}/{name}", keys, limit)
         with suppress(DamagedFile):  # whether anything of a damaged file is used is for the filter to decide
             for ids, url, holder in read:
-                waiting.update(_hashes("id", ids))
+                waiting.update(_hash_values("id", ids))
                 if url is not None:
-                    waiting.update(_hashes("domain", suffixes_of(host_of(url))))
+                    waiting.update(_hash_values("domain", domain_suffixes(extract_host(url))))
                 if holder is not None:
-                    waiting.update(_hashes("holder", [holder]))
-                if len(waiting) >= WAITING:
+                    waiting.update(_hash_values("holder", [holder]))
+                if len(waiting) >= HASHES_IN_MEMORY:
                     found, waiting = np.union1d(found, np.array([*waiting], dtype=np.uint64)), set()
     return np.union1d(found, np.array([*waiting], dtype=np.uint64))
 
 
-def write_entries(path: Path, entries: Index) -> None:
+def write_entries(path: Path, entries: HashIndex) -> None:
     """Write the hashes of a unit, for nobody else to read: whom one guesses, one can look for in them."""
     path.touch(mode=0o660)
     with path.open("wb") as stream:
         np.save(stream, entries, allow_pickle=False)
 
 
-def read_entries(path: Path) -> Index:
+def read_entries(path: Path) -> HashIndex:
     """Return the hashes of a unit.
 
     Raises:
         InputError: the file holds none.
     """
     try:
-        entries: Index = np.load(path, allow_pickle=False)
+        entries: HashIndex = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         raise InputError(f"{path} is damaged: delete it, so that its unit is read again") from None
     return entries
@@ -177,16 +177,19 @@ class ListedEntries:
         self.opt_out = opt_out
         self.holder = holder
         self._listed = {
-            "domains": [_hashes("domain", opt_out.domains)],
-            "ids": [_hashes("id", opt_out.ids), _hashes("id", (_NUMBERED.sub("", value) for value in opt_out.ids))],
-            "holders": [_hashes("holder", opt_out.holders)],
+            "domains": [_hash_values("domain", opt_out.domains)],
+            "ids": [
+                _hash_values("id", opt_out.ids),
+                _hash_values("id", (_NUMBER_SUFFIX.sub("", value) for value in opt_out.ids)),
+            ],
+            "holders": [_hash_values("holder", opt_out.holders)],
         }
 
-    def relevant(self, entries: Index) -> OptOut:
+    def relevant(self, entries: HashIndex) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
         chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
-        if composed(self.holder) in self.opt_out.holders:
-            chosen["holders"] = sorted({*chosen["holders"], composed(self.holder)})
+        if normalize_nfc(self.holder) in self.opt_out.holders:
+            chosen["holders"] = sorted({*chosen["holders"], normalize_nfc(self.holder)})
         return self.opt_out.model_copy(update=chosen)
 
     def unmatched_ids(self, units: Iterable[Path]) -> list[str]:
@@ -198,13 +201,13 @@ class ListedEntries:
             unmatched.difference_update(self._matched("ids", read_entries(path)))
         return sorted(unmatched)
 
-    def _matched(self, kind: str, entries: Index) -> list[str]:
+    def _matched(self, kind: str, entries: HashIndex) -> list[str]:
         listed = [np.array(hashes, dtype=np.uint64) for hashes in self._listed[kind]]
-        is_there = np.logical_or.reduce([contains(entries, hashes) for hashes in listed])
+        is_there = np.logical_or.reduce([contains_hashes(entries, hashes) for hashes in listed])
         return [value for value, there in zip(getattr(self.opt_out, kind), is_there.tolist(), strict=True) if there]
 
 
-def contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:
+def contains_hashes(entries: HashIndex, wanted: HashIndex) -> npt.NDArray[np.bool_]:
     """Return for each wanted hash whether it is among the sorted ones."""
     if not len(entries):
         return np.zeros(len(wanted), dtype=bool)
@@ -225,6 +228,6 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
     keys = FieldNames(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
-    found = entries_of(settings.source, named, keys, settings.document_bytes, is_part=is_part)
+    found = hash_entries(settings.source, named, keys, settings.document_bytes, is_part=is_part)
     write_entries(entries, found)
     return {"files": len(files), "entries": len(found)}

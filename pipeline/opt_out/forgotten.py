@@ -14,14 +14,21 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import OPT_OUT, read_metadata
 from pipeline.corpus.duplicates.signature_files import Keys
-from pipeline.opt_out.entries import contains
-from pipeline.opt_out.lists import shown
-from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.lists import mask_personal_data
+from pipeline.opt_out.reserved_matching import (
+    ReservedSignatures,
+    hash_ids,
+    manifest_opt_out,
+    match_domains,
+    read_removed_copies,
+    union_hashes,
+)
 from pipeline.opt_out.settings import ForgottenSettings
 from pipeline.sources.settings import OPT_OUT_KINDS
 
 
-def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
+def _summarize_list(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
     """Return date, hash and numbers of entries of a list, and which of them name nothing."""
     return {
         "date": opt_out["date"],
@@ -33,7 +40,7 @@ def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
     }
 
 
-def _left_out(removed: list[Path]) -> Counter[str]:
+def _count_removed(removed: list[Path]) -> Counter[str]:
     """Return by source how many documents the filter removed for the lists."""
     found: Counter[str] = Counter()
     for path in removed:
@@ -44,7 +51,9 @@ def _left_out(removed: list[Path]) -> Counter[str]:
     return found
 
 
-def _search(final: Path, signatures: Path, reserved: Reserved, ids: Keys, lists: dict[str, Any]) -> Counter[str]:
+def _search_unit(
+    final: Path, signatures: Path, reserved: ReservedSignatures, ids: Keys, lists: dict[str, Any]
+) -> Counter[str]:
     """Search the final file of a unit, beside its signatures, and return how much that was.
 
     Args:
@@ -57,15 +66,15 @@ def _search(final: Path, signatures: Path, reserved: Reserved, ids: Keys, lists:
     known = read_metadata(final)
     table = pq.read_table(final, columns=["id", "url"])
     signed = pq.read_table(signatures, columns=["id", *reserved.hashes])
-    own = hashed(table["id"])
-    signed = signed.filter(pa.array(contains(np.sort(own), hashed(signed["id"]))))
+    own = hash_ids(table["id"])
+    signed = signed.filter(pa.array(contains_hashes(np.sort(own), hash_ids(signed["id"]))))
     if len(signed) != len(table):
         raise InputError(f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures")
-    opt_out = lists.get(known["source"], listed({}))
+    opt_out = lists.get(known["source"], manifest_opt_out({}))
     by_holder = opt_out.get("holder") in opt_out["holders"]
     for how, names, found in (
-        ("stands on the list, or was removed as a copy", table["id"], contains(ids, own)),
-        ("is of a domain on the list", table["id"], on_domains(table["url"], set(opt_out["domains"]))),
+        ("stands on the list, or was removed as a copy", table["id"], contains_hashes(ids, own)),
+        ("is of a domain on the list", table["id"], match_domains(table["url"], set(opt_out["domains"]))),
         ("is of a holder on the list", table["id"], [by_holder] * len(table)),
         ("is a copy of a reserved document", signed["id"], reserved.signed_alike(signed, reserved.hashes)),
     ):
@@ -97,33 +106,33 @@ def run(
     Raises:
         InputError: something that is to be forgotten is in the corpus, or the counts do not fit.
     """
-    known = Reserved(reserved, settings.signatures)
-    copies = removed_copies(path for path in removed if read_metadata(path)["stage"] == "deduplicate")
-    left_out, lists, sources = _left_out(removed), {}, {}
+    known = ReservedSignatures(reserved, settings.signatures)
+    copies = read_removed_copies(path for path in removed if read_metadata(path)["stage"] == "deduplicate")
+    left_out, lists, sources = _count_removed(removed), {}, {}
     copied = Counter(
         (value.partition("/")[0], source)
         for value, source in zip(copies["value"].to_pylist(), copies["source"].to_pylist(), strict=True)
     )
     for path in manifests:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        name, opt_out = manifest["source"]["name"], listed(manifest)
-        lists[name] = {**opt_out, "holder": shown(manifest["source"]["rights"]["holder"])}
+        name, opt_out = manifest["source"]["name"], manifest_opt_out(manifest)
+        lists[name] = {**opt_out, "holder": mask_personal_data(manifest["source"]["rights"]["holder"])}
         if name in left_out and left_out[name] != known.documents[name]:
             raise InputError(
                 f"source {name}: {known.documents[name]} documents are reserved, the filter removed {left_out[name]}: "
                 "delete its records of opt_out.reserved and start again"
             )
         sources[name] = {
-            **_described(opt_out, known.entries.get(name, Counter())),
+            **_summarize_list(opt_out, known.entries.get(name, Counter())),
             "documents": known.documents[name],
             "bytes": known.bytes[name],
             "copies": {source: number for (owner, source), number in sorted(copied.items()) if owner == name},
         }
-    ids, searched = joined([known.ids, hashed(copies["id"])]), Counter(documents=0, bytes=0, units=0)
+    ids, searched = union_hashes([known.ids, hash_ids(copies["id"])]), Counter(documents=0, bytes=0, units=0)
     signed = {(unit["source"], unit["unit"]): path for path in signatures for unit in [read_metadata(path)]}
     for path in sorted(final):
         unit = read_metadata(path)
-        searched.update(_search(path, signed[unit["source"], unit["unit"]], known, ids, lists))
+        searched.update(_search_unit(path, signed[unit["source"], unit["unit"]], known, ids, lists))
     before = {"documents": known.documents.total(), "copies": len(copies)}
     content = {
         "corpus": settings.corpus,

@@ -14,18 +14,18 @@ from pipeline.corpus.settings import PersonalData
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 
 
-def shown(entry: str) -> str:
+def mask_personal_data(entry: str) -> str:
     """Return an id or a holder with markers for all personal data, whatever a corpus replaces."""
     return mask_value(entry, PersonalData())
 
 
-def published(opt_out: OptOut) -> dict[str, Any]:
+def publishable_list(opt_out: OptOut) -> dict[str, Any]:
     """Return a list as anybody may see it."""
-    ids, holders = map(shown, opt_out.ids), map(shown, opt_out.holders)
+    ids, holders = map(mask_personal_data, opt_out.ids), map(mask_personal_data, opt_out.holders)
     return {"date": opt_out.date, "domains": opt_out.domains, "ids": [*ids], "holders": [*holders]}
 
 
-def read_opt_out(path: Path) -> OptOut:
+def read_opt_out_list(path: Path) -> OptOut:
     """Return the entries of a list.
 
     YAML and JSON (.yaml, .yml, .json) have the keys date, domains, ids and holders. In any other file a line is a
@@ -37,21 +37,25 @@ def read_opt_out(path: Path) -> OptOut:
     try:
         content = path.read_text(encoding="utf-8-sig")
         is_yaml = path.suffix in (".yaml", ".yml", ".json")
-        given = parse_yaml(content, path, scalars_as_text=True) if is_yaml else _lines(content)
+        given = parse_yaml(content, path, scalars_as_text=True) if is_yaml else _parse_lines(content)
         if given is not None and not isinstance(given, dict):
             raise ValueError("the keys are date, domains, ids and holders")
         return OptOut.model_validate({key: value for key, value in (given or {}).items() if value is not None})
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
-        raise InputError(shown(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}")) from None
+        raise InputError(
+            mask_personal_data(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}")
+        ) from None
     except InputError as error:
-        raise InputError(shown(str(error))) from None
+        raise InputError(mask_personal_data(str(error))) from None
     except (OSError, ValueError) as error:
-        raise InputError(shown(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct it")) from None
+        raise InputError(
+            mask_personal_data(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct it")
+        ) from None
 
 
-def _lines(content: str) -> dict[str, Any]:
+def _parse_lines(content: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for line in map(str.strip, content.split("\n")):
         if not line or line.startswith("#"):

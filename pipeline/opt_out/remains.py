@@ -22,14 +22,20 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.duplicates.signature_files import Keys
-from pipeline.opt_out.entries import contains
-from pipeline.opt_out.neighbouring_runs import archives, runs
-from pipeline.opt_out.places import RemainingCopy, RunSearch, Wanted, ids_in_shard
-from pipeline.opt_out.search import Reserved, hashed, joined, listed, removed_copies
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.other_runs import find_archives, list_runs
+from pipeline.opt_out.reserved_matching import (
+    ReservedSignatures,
+    hash_ids,
+    manifest_opt_out,
+    read_removed_copies,
+    union_hashes,
+)
+from pipeline.opt_out.run_search import ForgottenDocuments, RemainingCopy, RunSearch, read_shard_ids
 from pipeline.opt_out.settings import RemainsSettings
 
 
-def _of(corpus: str, paths: list[Path]) -> list[Path]:
+def _files_of_corpus(corpus: str, paths: list[Path]) -> list[Path]:
     """Return those of the files corpus/NAME/FOLDER/FILE that are of one corpus."""
     return [path for path in paths if path.parts[-3] == corpus]
 
@@ -42,9 +48,9 @@ def _search_shards(shards: list[Path], ids: Keys) -> int:
     """
     documents = 0
     for path in shards:
-        for found in ids_in_shard(path):
+        for found in read_shard_ids(path):
             documents += len(found)
-            if contains(ids, found).any():
+            if contains_hashes(ids, found).any():
                 raise InputError(f"{path} holds a document that is to be forgotten: delete it and start again")
     return documents
 
@@ -71,38 +77,42 @@ def run(
     Raises:
         InputError: a shard of this run holds what is to be forgotten.
     """
-    signed = {name: Reserved(_of(name, reserved), section) for name, section in settings.corpora.items()}
+    signed = {
+        name: ReservedSignatures(_files_of_corpus(name, reserved), section)
+        for name, section in settings.corpora.items()
+    }
     ids = {
-        name: joined([signed[name].ids, hashed(removed_copies(_of(name, removed))["id"])]) for name in settings.corpora
+        name: union_hashes([signed[name].ids, hash_ids(read_removed_copies(_files_of_corpus(name, removed))["id"])])
+        for name in settings.corpora
     }
     tokens = {}
     for name, corpus in settings.tokens.items():
         documents = _search_shards([path for path in shards if path.parts[-3] == name], ids[corpus])
         tokens[name] = {"documents": documents, "found": 0}
     described = [json.loads(path.read_text(encoding="utf-8")) for path in manifests]
-    wanted = Wanted(
-        ids=joined(list(ids.values())),
-        domains={manifest["source"]["name"]: set(listed(manifest)["domains"]) for manifest in described},
+    wanted = ForgottenDocuments(
+        ids=union_hashes(list(ids.values())),
+        domains={manifest["source"]["name"]: set(manifest_opt_out(manifest)["domains"]) for manifest in described},
         reserved=[(section, signed[name]) for name, section in settings.corpora.items()],
     )
     results = remains.absolute().parents[2]
     places: list[RemainingCopy] = []
     found_ids = [wanted.ids]
-    names = [folder.name for folder in runs(results)]
+    names = [folder.name for folder in list_runs(results)]
     for name in names:
         own = name == settings.run
         proven, corpora = (settings.tokens, settings.corpora) if own else ((), ())
         search = RunSearch(results, name, wanted, own=own, proven=proven, proven_corpora=corpora)
         places += search.places()
         found_ids.append(search.ids)
-    everything = joined(found_ids)
-    for path in archives(results):
+    everything = union_hashes(found_ids)
+    for path in find_archives(results):
         place = search_archive(path, path.relative_to(results).as_posix(), wanted, everything)
         places += [place] if place else []
     content = {
         "tokens": tokens,
         "runs": names,
-        "archives": sum(1 for _ in archives(results)),
+        "archives": sum(1 for _ in find_archives(results)),
         "places": [asdict(place) for place in places],
     }
     remains.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -112,22 +122,22 @@ def run(
 
 
 MEMBER_BYTES = 1 << 28  # the largest member that is read
-_OF_A_RUN = re.compile(
+_RUN_FILE = re.compile(
     r"(^|/)(corpus|tokens|models|sources|scratch|private)/.*\.(parquet|arrow|safetensors|jsonl|bin|pt)$"
 )
-_DOCUMENTS = re.compile(r"(^|/)(filtered|deduplicated|final|removed|parts/[^/]+)/([^/]+)\.parquet$")
+_DOCUMENT_FILE = re.compile(r"(^|/)(filtered|deduplicated|final|removed|parts/[^/]+)/([^/]+)\.parquet$")
 
 Members = Iterator[tuple[str, int, IO[bytes] | None]]
 
 
-def _tar(archive: tarfile.TarFile) -> Members:
+def _tar_members(archive: tarfile.TarFile) -> Members:
     for member in archive:
         if member.isfile():
             yield member.name, member.size, archive.extractfile(member)
 
 
 @contextmanager
-def _members(path: Path) -> Iterator[Members]:
+def _open_members(path: Path) -> Iterator[Members]:
     """Give name, size and content of the members of an archive, in their order."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -135,13 +145,13 @@ def _members(path: Path) -> Iterator[Members]:
             yield ((entry.filename, entry.file_size, archive.open(entry)) for entry in listed)
     elif path.suffix == ".zst":
         with pa.input_stream(str(path), compression="zstd") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-            yield _tar(tar)
+            yield _tar_members(tar)
     else:
         with tarfile.open(path, "r|*") as tar:
-            yield _tar(tar)
+            yield _tar_members(tar)
 
 
-def search_archive(path: Path, shown: str, wanted: Wanted, ids: Keys) -> RemainingCopy | None:
+def search_archive(path: Path, shown: str, wanted: ForgottenDocuments, ids: Keys) -> RemainingCopy | None:
     """Return what an archive holds of what is looked for; None where it holds nothing of any run, or is free of it.
 
     Files of documents are searched by id and domain; tokens, models and files that are too large are not.
@@ -153,16 +163,16 @@ def search_archive(path: Path, shown: str, wanted: Wanted, ids: Keys) -> Remaini
     found = searched = others = 0
     run = shown.split("/")[0] if "/" in shown else ""
     try:
-        with _members(path) as members:
+        with _open_members(path) as members:
             for name, size, content in members:
-                if not _OF_A_RUN.search(name):
+                if not _RUN_FILE.search(name):
                     continue
-                documents = _DOCUMENTS.search(name)
+                documents = _DOCUMENT_FILE.search(name)
                 if documents is None or size > MEMBER_BYTES or content is None:
                     others += 1
                     continue
                 searched += 1
-                found += _found(content.read(), documents[3].split(".")[-2:][0], wanted, ids)
+                found += _count_matches(content.read(), documents[3].split(".")[-2:][0], wanted, ids)
     except (tarfile.TarError, zipfile.BadZipFile, pa.ArrowException, OSError, EOFError, ValueError) as error:
         why = f"it cannot be read as an archive ({' '.join(str(error).split())[:80]})"
         return RemainingCopy(run, "archive", shown, False, None, why)
@@ -174,7 +184,7 @@ def search_archive(path: Path, shown: str, wanted: Wanted, ids: Keys) -> Remaini
     return None
 
 
-def _found(content: bytes, source: str, wanted: Wanted, ids: Keys) -> int:
+def _count_matches(content: bytes, source: str, wanted: ForgottenDocuments, ids: Keys) -> int:
     file = pa.BufferReader(content)
     present = pq.read_schema(file).names
     columns = [name for name in ("id", "url", "text") if name in present]

@@ -26,17 +26,17 @@ from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.rules.web_text import C4Quality
 from pipeline.corpus.signatures import sign
 from pipeline.corpus.text.text_normalizer import TextNormalizer
-from pipeline.opt_out.lists import shown
+from pipeline.opt_out.lists import mask_personal_data
 from pipeline.opt_out.settings import LineRules, ReservedSettings
 
 
-def _shown(entry: str) -> str:
+def _mask_entry(entry: str) -> str:
     """Return an entry, its kind before it, as the manifest shows it."""
     kind, _, value = entry.partition(" ")
-    return entry if kind == "domain" else f"{kind} {shown(value)}"
+    return entry if kind == "domain" else f"{kind} {mask_personal_data(value)}"
 
 
-class _Reserved:
+class _ReservedDocuments:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
     def __init__(self, settings: ReservedSettings, raw: RawFiles, opt_out: dict[str, Any]) -> None:
@@ -58,16 +58,16 @@ class _Reserved:
                 continue
             self.documents += 1
             self.bytes += document.metadata["bytes"]
-            self.entries.update(_shown(entry) for entry in found)
+            self.entries.update(_mask_entry(entry) for entry in found)
             whole = self.normalise.format(document.text)
             shown_id = self.fields.mask_id(document)
-            for text in dict.fromkeys([whole, *(_without_lines(whole, rules) for rules in self.line_rules)]):
+            for text in dict.fromkeys([whole, *(_drop_lines(whole, rules) for rules in self.line_rules)]):
                 if text:
                     masked = next(iter(self.mask.run(iter([Document(text=text, id=shown_id)]))))
                     yield shown_id, masked.text
 
 
-def _without_lines(text: str, rules: LineRules) -> str:
+def _drop_lines(text: str, rules: LineRules) -> str:
     """Return a text without the lines that the filter drops."""
     no_document = {"lorem_ipsum": False, "curly_bracket": False, "minimum_sentences": None}
     block = C4Quality({rules.language: C4(**dict(rules.c4) | no_document)}, None, {rules.language: rules.words})
@@ -97,8 +97,8 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         raw = RawFiles.from_unit(settings, content, files)
         known = {"source": settings.source, "unit": content["unit"]}
 
-        def signed(chosen: RawFiles) -> tuple[_Reserved, pa.Table]:
-            found = _Reserved(settings, chosen, content["opt_out"])
+        def signed(chosen: RawFiles) -> tuple[_ReservedDocuments, pa.Table]:
+            found = _ReservedDocuments(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "signed.parquet"
                 sign(found.forms(), path, settings.signatures, known)

@@ -37,7 +37,7 @@ class ForgottenSettings(Settings):
     signatures: SignatureSettings
 
 
-def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
+def collect_line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
     """Return the different rules on lines that sources, language to rules, apply, in an order of their own."""
     found = {}
     for languages in sources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.core.formatting import aligned, in_blocks
+from pipeline.core.formatting import align_columns, wrap_columns
 from pipeline.plan.alternatives import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
 from pipeline.plan.calibrated_forecast import NO_RUNS
 from pipeline.plan.run_time import FORMULAS as RUN_TIME
@@ -67,7 +67,7 @@ def plan_table(plan: dict[str, Any]) -> str:
         [_label(key), *(format_quantity(key, column[key]) if key in column else "" for column in columns.values())]
         for key in keys
     ]
-    lines = in_blocks(rows)
+    lines = wrap_columns(rows)
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]
@@ -89,7 +89,7 @@ def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
         for step, values in told.items()
         if "refused" not in values
     ]
-    lines = aligned(rows) if len(rows) > 1 else ["forecast: none"]
+    lines = align_columns(rows) if len(rows) > 1 else ["forecast: none"]
     refused: dict[str, list[str]] = {}
     for step, values in told.items():
         if "refused" in values:
@@ -138,7 +138,7 @@ def _sizes(plan: dict[str, Any]) -> list[str]:
     ways = {row["model"]: row["way"] or "fits in no way that was tried" for row in plan["sizes"]}
     return [
         "",
-        *aligned(rows),
+        *align_columns(rows),
         "tokens per parameter: " + "; ".join(f"{ratio:,} {name}" for ratio, name in TOKENS_PER_PARAMETER.items()),
         *(f"{model}: {way}" for model, way in ways.items()),
         f"sequences of {SEQUENCE_LENGTH:,}, {BATCH_SIZE} or more in a step, bf16, compiled, Llama 3's vocabulary",
@@ -173,7 +173,7 @@ def _volumes(corpus: dict[str, Any]) -> list[str]:
     rows += [
         [f"disk, {name}", f"at most {format_quantity('bytes', size)}"] for name, size in corpus["disk_bytes"].items()
     ]
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
@@ -197,7 +197,7 @@ def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
         rows.append(
             ["measured steps, in turn", *[""] * 4, _hours_range(total, "core_seconds"), _hours_range(total, "seconds")]
         )
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _hours_range(step: dict[str, Any], key: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-from pipeline.core.ramp import Stretch
+from pipeline.core.training_steps import StepRange
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
@@ -77,7 +77,7 @@ def missing_figures(model: ModelPlan, platform: PlatformPlan, devices: int) -> l
     return found
 
 
-def step_of(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: Stretch | None = None) -> StepTime:
+def step_of(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: StepRange | None = None) -> StepTime:
     """Return the parts of a step, after a ramp or of a stretch of it, of a model without `missing_figures`."""
     machine = Machine(
         platform.matrix_flops_per_second or math.nan,
@@ -130,7 +130,7 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
     return found | _around(model, platform, devices, parts, steps)
 
 
-def _cut(training: TrainingPlan, stretch: Stretch) -> TrainingPlan:
+def _cut(training: TrainingPlan, stretch: StepRange) -> TrainingPlan:
     """Return a training whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
     rows = training.sequence_length // stretch.sequence_length
     changes = {

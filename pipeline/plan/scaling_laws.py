@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.core.confidence_intervals import CONFIDENCE
+from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
@@ -158,5 +158,7 @@ def _loss_interval(
     middle, middle_tokens = (math.sqrt(low * high) for low, high in (law.parameters, law.tokens))
     of_parameters_R = law.A * middle**-law.alpha * (parameters / middle) ** -alpha_R
     of_tokens_R = law.B * middle_tokens**-law.beta * (tokens / middle_tokens) ** -beta_R
-    low, high = np.quantile(E_R + of_parameters_R + of_tokens_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    low, high = np.quantile(
+        E_R + of_parameters_R + of_tokens_R, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2]
+    )
     return float(low), float(high)

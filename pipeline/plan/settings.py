@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from pipeline.core.ramp import Batches, RampStage
 from pipeline.core.settings import Settings
+from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import StrategyName
 
@@ -55,9 +55,9 @@ class TrainingPlan(_Part):
     milestone_every: int | None = None
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> BatchSchedule:
         """Return the sizes of the batches by data step."""
-        return Batches(self.sequence_length, self.batch_size, self.ramp)
+        return BatchSchedule(self.sequence_length, self.batch_size, self.ramp)
 
     @property
     def own_steps(self) -> int:

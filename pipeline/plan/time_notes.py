@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from pipeline.core.formatting import counted
+from pipeline.core.formatting import format_count
 from pipeline.energy.energy_forecast import student_quantile
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.run_time import missing_figures, run_time, similar_trainings
@@ -102,8 +102,8 @@ def interval_note(planned: Mapping[str, Any], found: list[TimeRatio]) -> str:
         return f"time {told} (95 %) by the error on published trainings; none was measured on this platform"
     values = ", ".join(f"{ratio.value:.3g} ({ratio.training})" for ratio in found)
     return (
-        f"time {told} (95 %) by {counted(len(found), 'training')} on this platform, whose steps took as many times as "
-        f"long as planned: {values}"
+        f"time {told} (95 %) by {format_count(len(found), 'training')} on this platform, whose steps took as many "
+        f"times as long as planned: {values}"
     )
 
 
@@ -165,7 +165,7 @@ def _published(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
     took = " to ".join(dict.fromkeys(format_quantity("seconds", value) for value in (least, most)))
     told = (
         f"published runs of this size took as much of their peak that this one would take {took} on "
-        f"{counted(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
+        f"{format_count(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
     )
     if own < least:
         told += f"; the plan is {most / own:.2g} times as fast as the slowest of them, and faster than all"

@@ -17,7 +17,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.command_lines import command_option
 from pipeline.core.errors import InputError
-from pipeline.core.records import SEGMENT, Attempt, Record
+from pipeline.core.records import SEGMENT_STEP, Attempt, Record
 from pipeline.energy.readings import current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW, TensorBoardWriter, read
 
@@ -104,7 +104,7 @@ class Board:
 def planned_steps(run_directory: Path, model: str) -> int | None:
     """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
     begun = []
-    for path in layout.ATTEMPT.glob(run_directory, attempt=f"{SEGMENT}.{model}.*"):
+    for path in layout.ATTEMPT.glob(run_directory, attempt=f"{SEGMENT_STEP}.{model}.*"):
         with suppress(InputError, ValueError, KeyError, TypeError):
             attempt = Attempt.load(path)
             if attempt.status == "finished":
@@ -150,7 +150,7 @@ def told(
 def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     folder = trains_in(run_directory, model)
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
-    meters = (run_directory / layout.READINGS).glob(f"{SEGMENT}.{model}.*.jsonl")
+    meters = (run_directory / layout.READINGS).glob(f"{SEGMENT_STEP}.{model}.*.jsonl")
     now = time.time()
     return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.confidence_intervals import ratio
+from pipeline.core.confidence_intervals import ratio_interval
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
@@ -58,9 +58,9 @@ def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
 
     def add(name: str, of_D: NDArray[Any] | slice) -> None:
         nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]
-        line_of = {"loss": ratio(nats_D, held_out.tokens_D[of_D])}
+        line_of = {"loss": ratio_interval(nats_D, held_out.tokens_D[of_D])}
         if bytes_D.sum():
-            line_of["bits_per_byte"] = ratio(nats_D / math.log(2), bytes_D)
+            line_of["bits_per_byte"] = ratio_interval(nats_D / math.log(2), bytes_D)
         for kind, found in line_of.items():
             line[f"validation_{kind}{name}"] = found.value
             line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
-from pipeline.core.lease import Owner
+from pipeline.core.lease import Lease
 from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
 from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
@@ -40,7 +40,7 @@ WATCHING = (
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
     "pipeline.core.lease",
-    "pipeline.core.parent_process",
+    "pipeline.core.process_lifetime",
     "pipeline.core.disk_space",
 )
 
@@ -56,7 +56,7 @@ def run(
     scratch: Path,
     launch: str | None,
     recovery_folder: Path | None = None,
-    owner: Owner | None = None,
+    owner: Lease | None = None,
     staging: Path | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def run(
         copy_to_node(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
         check_altered_shards(index)
-    owner = owner or Owner(scratch)
+    owner = owner or Lease(scratch)
     owner.claim()
     owner.afterwards = partial(recovery.tidy, scratch, settings.training.keep_every)
     identity = recovery.identity(settings, index, previous[0] if previous else None)

@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.core.ramp import Batches, RampStage
-from pipeline.core.settings import Pretrained, Settings, later_field
+from pipeline.core.settings import Pretrained, Settings, optional_later_field
+from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, backend_strategies
 from pipeline.tokens.settings import Sampling
@@ -49,13 +49,13 @@ class Mesh(Settings):
 
     tensor: int = Field(default=1, ge=1, description="processes that split every matrix, and the sequence in between")
     pipeline: int = Field(default=1, ge=1, description="processes that the layers are split over")
-    interleaving: int = later_field(
+    interleaving: int = optional_later_field(
         1, ge=1, description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more"
     )
     context: int = Field(
         default=1, ge=1, description="processes that split one sequence, its attention by heads and then by queries"
     )
-    expert: int = later_field(
+    expert: int = optional_later_field(
         1, ge=1, description="processes, of those that share the state, that divide the experts of each layer"
     )
     shard: int | None = Field(
@@ -80,10 +80,12 @@ class Training(Settings):
     mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
-    ramp: list[RampStage] = later_field([], description="smaller batches or shorter sequences at first, stage by stage")
+    ramp: list[RampStage] = optional_later_field(
+        [], description="smaller batches or shorter sequences at first, stage by stage"
+    )
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
     sampling: Sampling = Sampling()
-    start: StartingMilestone | None = later_field(
+    start: StartingMilestone | None = optional_later_field(
         None, description="the milestone that this training goes on from, such as {model: base, step: 4000}: a branch"
     )
     steps: int = Field(ge=1, description="the last one; those of `start` count")
@@ -93,11 +95,11 @@ class Training(Settings):
     warmup_steps: int = Field(default=0, ge=0)
     schedule: Literal["cosine", "wsd"] = "cosine"
     decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
-    optimizer: Literal["adamw", "muon"] = later_field(
+    optimizer: Literal["adamw", "muon"] = optional_later_field(
         "adamw", description="muon: that of the matrices of the blocks, with adamw for all else"
     )
     weight_decay: float = Field(default=0.1, ge=0, description="of matrices; norms are not decayed")
-    decay_embedding: bool = later_field(
+    decay_embedding: bool = optional_later_field(
         True,
         description="whether the table of embeddings is decayed as the other matrices are; a tied output is that table",
     )
@@ -105,12 +107,12 @@ class Training(Settings):
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
-    z_loss: float = later_field(
+    z_loss: float = optional_later_field(
         0.0,
         ge=0,
         description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
     )
-    load_balancing_loss: float = later_field(
+    load_balancing_loss: float = optional_later_field(
         0.0,
         ge=0,
         description="weight of the loss that has experts get equally many tokens, in what is minimised, not in what "
@@ -127,7 +129,7 @@ class Training(Settings):
         ge=1,
         description="held-out tokens of one validation, of each source and language in their shares; default: all",
     )
-    norms_every: int = later_field(
+    norms_every: int = optional_later_field(
         0, ge=0, description="steps between norms of each layer's gradients and weights in the metrics; 0: none"
     )
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
@@ -141,18 +143,18 @@ class Training(Settings):
     )
     tiled_feed_forward: int = Field(default=1, ge=1, description="parts of the sequence in the feed-forward block")
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
-    flash_attention: bool = later_field(
+    flash_attention: bool = optional_later_field(
         True,
         description="a kernel of attention that keeps no scores; false, to compare: all scores of a block in memory",
     )
-    deterministic: bool = later_field(
+    deterministic: bool = optional_later_field(
         True, description="no kernels but those that give the same bits every time; on a GPU that is slower"
     )
     async_tensor_parallel: bool = Field(
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
     )
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
-    energy_policy: str | None = later_field(
+    energy_policy: str | None = optional_later_field(
         None, description="one of the platform's `energy_policies`: how fast its devices run, and on how much power"
     )
 
@@ -232,9 +234,9 @@ class Training(Settings):
         return {key: getattr(self, key) for key in keys}
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> BatchSchedule:
         """Return the sizes of the batches by data step."""
-        return Batches(self.sequence_length, self.batch_size, self.ramp)
+        return BatchSchedule(self.sequence_length, self.batch_size, self.ramp)
 
     @property
     def first_step(self) -> int:
@@ -259,7 +261,7 @@ class Model(Settings):
         default=None, ge=0, description="of its first weights and the order of its sequences; default: the run's"
     )
     architecture: Architecture
-    pretrained: Pretrained | None = later_field(
+    pretrained: Pretrained | None = optional_later_field(
         None, description="the model that the training begins with, instead of weights that are drawn"
     )
     training: Training
@@ -321,11 +323,11 @@ class SegmentSettings(Settings):
     records_outcome: bool = Field(
         default=False, description="of a cell: that it runs out of memory, or diverges, is its result and no failure"
     )
-    index_sha256: str | None = later_field(
+    index_sha256: str | None = optional_later_field(
         None, description="of the token index that the segments before it read, where these stay whatever is edited"
     )
 
-    energy_options: str | None = later_field(
+    energy_options: str | None = optional_later_field(
         None, description="of sbatch, which the platform's energy policy stands for"
     )
 
@@ -351,4 +353,4 @@ class ExportSettings(Settings):
     hyperparameters: dict[str, bool | int | float | str] = Field(
         default={}, description="by which TensorBoard tells models apart; they change no weight"
     )
-    first_step: int = later_field(0, ge=0, description="steps done before")
+    first_step: int = optional_later_field(0, ge=0, description="steps done before")

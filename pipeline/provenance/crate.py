@@ -15,27 +15,27 @@ from urllib.parse import quote
 from pipeline import layout
 from pipeline.core.attestation_log import checkpoint_before
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record, load_attempts, load_records
 from pipeline.energy.energy_accounting import read_energy_accounting
-from pipeline.provenance.crate_actions import COMMIT, COMPLETED, LANGUAGE, Actions, CrateWorkflow
+from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
-    CHECKPOINT,
+    CHECKPOINT_IDENTIFIER,
     CONTEXT,
     CRATE_SPECIFICATION,
     PROFILES,
     WORKFLOW_CRATE,
-    Files,
-    Graph,
+    CrateFiles,
+    CrateGraph,
     reference,
     references,
 )
-from pipeline.provenance.inventory import artefacts
-from pipeline.provenance.prov_document import document
+from pipeline.provenance.inventory import list_artifacts
+from pipeline.provenance.prov_document import build_prov_document
 from pipeline.provenance.settings import CrateSettings
 
 # What is written together with the crate, and is listed in it.
-WRITTEN = (layout.RUN_README, layout.PROV)
+WRITTEN_WITH_CRATE = (layout.RUN_README, layout.PROV)
 README_TEXT = """# {name}
 
 {description}
@@ -46,7 +46,7 @@ record in `{records}`. Open `{page}` first.
 """
 
 
-def copies_of(workflow: list[Path]) -> dict[str, bytes]:
+def read_workflow_files(workflow: list[Path]) -> dict[str, bytes]:
     """The files of the workflow by their paths in the run: the Snakefile, and what it includes, in folders beside it.
 
     Raises:
@@ -62,7 +62,7 @@ def copies_of(workflow: list[Path]) -> dict[str, bytes]:
     }
 
 
-def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]) -> None:
+def _add_pretrained(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
     """Add what models of the run began with, with its licence, and that they are based on it."""
     for record in records:
         if record.step == "pretrain.adopt" and (model := str(record.instance["model"])) in settings.pretrained:
@@ -78,11 +78,11 @@ def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]
             files.graph.entities[f"{layout.MODEL.name(model=quote(model))}/"]["isBasedOn"] = reference(identifier)
 
 
-def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
+def _add_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
     """Add the state of the log of attestations before this crate, so that whoever knows the crate's hash knows it."""
     if checkpoint := checkpoint_before(run_directory, "provenance.crate"):
         graph.add(
-            CHECKPOINT,
+            CHECKPOINT_IDENTIFIER,
             "CreativeWork",
             name="log checkpoint",
             description=f"the last line of {layout.ATTESTATION_LOG} before this crate was made: its number and its "
@@ -92,7 +92,7 @@ def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
         )
 
 
-def _add_workflow(graph: Graph, workflow: CrateWorkflow, written: dict[str, bytes], records: list[Record]) -> None:
+def _add_workflow(graph: CrateGraph, workflow: CrateWorkflow, written: dict[str, bytes], records: list[Record]) -> None:
     """Make the Snakefile the workflow of the crate, and its rules and the README what they are."""
     main = graph.entities[workflow.identifier]
     commits = sorted({str(record.git["commit"]) for record in records if record.git and record.git.get("commit")})
@@ -105,7 +105,7 @@ def _add_workflow(graph: Graph, workflow: CrateWorkflow, written: dict[str, byte
         "conformsTo": reference("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
         "license": reference(graph.license("Apache-2.0")),
         "version": ", ".join(commits) or main["sha256"],
-        "url": COMMIT.format(commit=commits[-1]) if commits else workflow.identifier,
+        "url": COMMIT_URL.format(commit=commits[-1]) if commits else workflow.identifier,
         "step": references(steps),
         "hasPart": references(tool for tools in workflow.tools.values() for tool in tools),
     }
@@ -116,7 +116,12 @@ def _add_workflow(graph: Graph, workflow: CrateWorkflow, written: dict[str, byte
 
 
 def _add_run(
-    graph: Graph, actions: Actions, workflow: CrateWorkflow, records: list[Record], energies: list[str], title: str
+    graph: CrateGraph,
+    actions: CrateActions,
+    workflow: CrateWorkflow,
+    records: list[Record],
+    energies: list[str],
+    title: str,
 ) -> str:
     """Add what was done as a whole: the workflow's own action, from the configuration to what no job read."""
     read = {entry.path for record in records for entry in record.inputs}
@@ -153,28 +158,28 @@ def _add_run(
         result=references(map(quote, left)),
         startTime=min(record.started for record in records),
         endTime=max(record.ended for record in records),
-        actionStatus=COMPLETED,
+        actionStatus=COMPLETED_STATUS,
         resourceUsage=references(identifier for identifier in energies if identifier == "#energy/total"),
         subjectOf=reference(layout.RUN_README),
     )
 
 
-def _metadata(
+def _build_metadata(
     settings: CrateSettings,
     run_directory: Path,
     records: list[Record],
     lost: list[Attempt],
     starts: dict[str, str | None],
     written: dict[str, bytes],
-) -> tuple[str, Files]:
+) -> tuple[str, CrateFiles]:
     """Return the text of the metadata, and what they list."""
     paths = [
         path
-        for path in artefacts(run_directory)
-        if path not in WRITTEN and not path.startswith(f"{layout.WORKFLOW_FILES}/")
+        for path in list_artifacts(run_directory)
+        if path not in WRITTEN_WITH_CRATE and not path.startswith(f"{layout.WORKFLOW_FILES}/")
     ]
-    graph = Graph()
-    files = Files(graph, run_directory, paths, records)
+    graph = CrateGraph()
+    files = CrateFiles(graph, run_directory, paths, records)
     inside = files.add_datasets()
     files.add()
     files.add_parameters()
@@ -185,7 +190,7 @@ def _metadata(
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
     workflow = CrateWorkflow(files, f"{layout.WORKFLOW_FILES}/Snakefile")
-    actions = Actions(files, workflow, agent, read_energy_accounting(run_directory))
+    actions = CrateActions(files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
         actions.job(record, starts.get(record.attempt or ""))
@@ -197,7 +202,7 @@ def _metadata(
     actions.starts(workflow.engine(), run)
     for profile, (name, version) in PROFILES.items():
         graph.add(profile, "CreativeWork", name=name, version=version)
-    top = Graph()
+    top = CrateGraph()
     top.add(
         layout.CRATE,
         "CreativeWork",
@@ -216,7 +221,9 @@ def _metadata(
         conformsTo=references(PROFILES),
         mainEntity=reference(workflow.identifier),
         hasPart=references([*inside.values(), *(quote(path) for path in paths if path not in inside)]),
-        mentions=references([run, *actions.done, *([CHECKPOINT] * (CHECKPOINT in graph.entities))]),
+        mentions=references(
+            [run, *actions.done, *([CHECKPOINT_IDENTIFIER] * (CHECKPOINT_IDENTIFIER in graph.entities))]
+        ),
         variableMeasured=references(energies),
     )
     text = json.dumps(
@@ -264,13 +271,13 @@ def run(
         records=layout.RECORDS,
         page=layout.REPORT_PAGE,
     )
-    copies = copies_of(workflow)
+    copies = read_workflow_files(workflow)
     written = {
         **copies,
         layout.RUN_README: told.encode(),
-        layout.PROV: document(settings.run, records, lost, settings.provider).encode(),
+        layout.PROV: build_prov_document(settings.run, records, lost, settings.provider).encode(),
     }
-    text, listed = _metadata(settings, run_directory, records, lost, starts, written)
+    text, listed = _build_metadata(settings, run_directory, records, lost, starts, written)
     for path, content in copies.items():
         target = kept / Path(path).relative_to(layout.WORKFLOW_FILES)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +285,7 @@ def run(
     readme.write_bytes(written[layout.RUN_README])
     prov.write_bytes(written[layout.PROV])
     crate.write_text(text, encoding="utf-8")
-    print(f"crate sha256: {sha256_of(crate)}", flush=True)
+    print(f"crate sha256: {hash_file(crate)}", flush=True)
     return {
         "files": len(listed.paths) + len(written),
         "bytes": listed.total_bytes,

@@ -12,23 +12,23 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json, short_command
+from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, Record, producers
+from pipeline.core.records import Attempt, Record, map_producers
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
-from pipeline.provenance.crate_graph import Files, reference, references
+from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
 LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
 # The identifier of a commit at Software Heritage; it is computed from the commit alone, archived or not.
-COMMIT = "https://identifiers.org/swh:1:rev:{commit}"
+COMMIT_URL = "https://identifiers.org/swh:1:rev:{commit}"
 # The labels of a distribution's addresses, the best first.
-PAGES = ("homepage", "home", "repository", "source", "source code", "documentation")
-TYPES = {bool: "Boolean", int: "Integer", float: "Float"}
-COMPLETED = "http://schema.org/CompletedActionStatus"
-FAILED = "http://schema.org/FailedActionStatus"
-ENERGIES = {
+URL_LABELS = ("homepage", "home", "repository", "source", "source code", "documentation")
+SCHEMA_TYPES = {bool: "Boolean", int: "Integer", float: "Float"}
+COMPLETED_STATUS = "http://schema.org/CompletedActionStatus"
+FAILED_STATUS = "http://schema.org/FailedActionStatus"
+ENERGY_TITLES = {
     "total": "energy of the run",
     "finished": "energy of attempts whose outputs stand",
     "lost": "energy of attempts whose result was lost",
@@ -45,7 +45,7 @@ UNKNOWN = "unknown"
 
 
 @cache
-def home_page(distribution: str) -> str | None:
+def find_home_page(distribution: str) -> str | None:
     """The address of an installed distribution, as its own metadata tell it; None where they tell none."""
     try:
         told = metadata(distribution)
@@ -56,16 +56,16 @@ def home_page(distribution: str) -> str | None:
         label, _, page = line.partition(",")
         pages[label.strip().lower()] = page.strip()
     pages.setdefault("homepage", "".join(told.get_all("Home-page") or []))
-    return next((pages[label] for label in PAGES if pages.get(label, "").startswith("http")), None)
+    return next((pages[label] for label in URL_LABELS if pages.get(label, "").startswith("http")), None)
 
 
-def positions(records: list[Record]) -> dict[str, int]:
+def order_steps(records: list[Record]) -> dict[str, int]:
     """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read.
 
     Raises:
         InputError: the records say that two jobs have read what the other wrote.
     """
-    made = producers(records)
+    made = map_producers(records)
     by_file = {record.file: record for record in records}
     before: dict[str, set[str]] = {
         record.file: {made[entry.path][0].file for entry in record.inputs if entry.path in made} for record in records
@@ -87,16 +87,16 @@ def positions(records: list[Record]) -> dict[str, int]:
 class CrateWorkflow:
     """The workflow of one run: `identifier` is the @id of its file."""
 
-    def __init__(self, files: Files, identifier: str) -> None:
+    def __init__(self, files: CrateFiles, identifier: str) -> None:
         self.graph, self.files, self.identifier = files.graph, files, identifier
-        self.positions = positions(files.records)
+        self.positions = order_steps(files.records)
         self.tools: dict[str, set[str]] = defaultdict(set)
 
     def packages(self, environment: dict[str, Any]) -> list[str]:
         """Add the distributions of an environment whose version and address are known, and return their @ids."""
         found = []
         for name, pinned in (environment.get("packages") or {}).items():
-            page = home_page(name)
+            page = find_home_page(name)
             if page is not None and ";" not in pinned:  # a version that depends on the machine is none
                 identifier = f"{page}#{quote(name)}-{quote(pinned)}"
                 found.append(
@@ -106,7 +106,7 @@ class CrateWorkflow:
 
     def tool(self, step: str, code: str, environment: str, commit: str | None, packages: dict[str, Any]) -> str:
         """Add the code of a step at its version, in an environment, and return its @id."""
-        page = COMMIT.format(commit=commit) if commit else None
+        page = COMMIT_URL.format(commit=commit) if commit else None
         identifier = f"{page or ''}#tool/{step}/{quote(code)}/{quote(environment)}"
         if identifier not in self.graph.entities:
             words = ", ".join(f"{name} {pinned}" for name, pinned in sorted((packages.get("packages") or {}).items()))
@@ -147,14 +147,14 @@ class CrateWorkflow:
         A section of several keys is in a record: its value is the sha256 of its JSON, `subjectOf` the record.
         """
         parameter = self.graph.parameter(
-            f"#parameter/{record.step}/settings/{quote(key)}", key, TYPES.get(type(value), "Text")
+            f"#parameter/{record.step}/settings/{quote(key)}", key, SCHEMA_TYPES.get(type(value), "Text")
         )
         is_plain = isinstance(value, int | float | str) and value != ""
         text = settings_json(value)
         digest = settings_digest(text)
         is_long = len(text) > len(digest)
         return self.graph.add(
-            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(DIGEST)[:16]}",
+            f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(DIGEST_PREFIX)[:16]}",
             "PropertyValue",
             name=key,
             value=digest if is_long else value if is_plain else text,
@@ -190,10 +190,12 @@ class CrateWorkflow:
         )
 
 
-class Actions:
+class CrateActions:
     """The actions of one run; `agent` is the @id of who ran it."""
 
-    def __init__(self, files: Files, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None) -> None:
+    def __init__(
+        self, files: CrateFiles, workflow: CrateWorkflow, agent: str, account: EnergyAccounting | None
+    ) -> None:
         self.graph, self.files, self.workflow, self.agent, self.account = files.graph, files, workflow, agent, account
         self.done: list[str] = []
         self.controls: dict[str, list[str]] = defaultdict(list)
@@ -208,20 +210,20 @@ class Actions:
             f"#job/{name}",
             "CreateAction",
             name=record.title,
-            description=shlex.join(short_command(record.command)),
+            description=shlex.join(shorten_command(record.command)),
             instrument=reference(self.workflow.tool_of(record)),
             agent=reference(self.agent),
             object=references(inputs),
             result=references([self.files.identifier(entry) for entry in record.outputs] or [quote(record.file)]),
             startTime=record.started,
             endTime=record.ended,
-            actionStatus=COMPLETED,
+            actionStatus=COMPLETED_STATUS,
             resourceUsage=self.usage(
                 name, record.computed_by, {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes}
             ),
             subjectOf=reference(quote(record.file)),
         )
-        self.control(record, identifier, COMPLETED, start, record.ended)
+        self.control(record, identifier, COMPLETED_STATUS, start, record.ended)
 
     def attempt(self, attempt: Attempt, commit: str | None) -> None:
         """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
@@ -231,13 +233,13 @@ class Actions:
         name = attempt.name
         is_finished = attempt.status == "finished"
         error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
-        status = COMPLETED if is_finished else FAILED
+        status = COMPLETED_STATUS if is_finished else FAILED_STATUS
         work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json")
         identifier = self.graph.add(
             f"#attempt/{quote(name)}",
             "ActivateAction",
             name=f"{attempt.title}, an attempt whose outputs do not stand",
-            description=shlex.join(short_command(attempt.command)),
+            description=shlex.join(shorten_command(attempt.command)),
             instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
             startTime=attempt.started,
@@ -277,7 +279,7 @@ class Actions:
                 agent=reference(self.agent),
                 object=references(controls),
                 result=reference(run),
-                startTime=_moment(began),
+                startTime=_parse_invocation_time(began),
                 endTime=self.ends[start],
             )
 
@@ -306,11 +308,11 @@ class Actions:
         """Add the energies of the run as a whole."""
         if self.account is None:
             return []
-        parts = {name: getattr(self.account, name) for name in ENERGIES}
-        return [made for name in parts for made in self.energy(f"#energy/{name}", ENERGIES[name], parts[name])]
+        parts = {name: getattr(self.account, name) for name in ENERGY_TITLES}
+        return [made for name in parts for made in self.energy(f"#energy/{name}", ENERGY_TITLES[name], parts[name])]
 
 
-def _moment(began: str) -> str | None:
+def _parse_invocation_time(began: str) -> str | None:
     """The moment that a start's name tells, such as 20261123T072529, in ISO 8601; None where it tells none."""
     try:
         return datetime.strptime(began, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).isoformat()

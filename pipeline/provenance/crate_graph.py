@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import name_problem
-from pipeline.core.hashing import sha256_of
-from pipeline.core.records import FileEntry, Record, producers
+from pipeline.core.formatting import file_name_problem
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import FileEntry, Record, map_producers
 
-ENTITY = dict[str, Any]
+Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 PROFILES = {
@@ -32,8 +32,8 @@ CONTEXT = [
 ]
 # Identifiers such as CC0-1.0, CC-BY-SA-3.0-NL, Apache-2.0 and GPL-3.0-only have a page of their own at SPDX.
 SPDX = re.compile(r"(MIT|ISC|Unlicense|[A-Za-z][A-Za-z0-9]*(-[A-Za-z]+)*-\d+(\.\d+)*(-[A-Za-z]+)*)")
-NOBODY = "#agent/not-stated"
-CHECKPOINT = "#log-checkpoint"
+UNKNOWN_AGENT = "#agent/not-stated"
+CHECKPOINT_IDENTIFIER = "#log-checkpoint"
 MEDIA_TYPES = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
@@ -63,11 +63,11 @@ def references(identifiers: Iterable[str]) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-class Graph:
+class CrateGraph:
     """The entities of a crate by @id."""
 
     def __init__(self) -> None:
-        self.entities: dict[str, ENTITY] = {}
+        self.entities: dict[str, Entity] = {}
 
     def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> str:
         """Add an entity, unless it is there, and return its @id; properties without a value are left out."""
@@ -89,7 +89,7 @@ class Graph:
         """Add who ran the pipeline, as the configuration says it or does not, and return the @id."""
         if name is None:
             described = "the configuration names nobody who is responsible for the run (run.provider)"
-            return self.add(NOBODY, "Organization", name="not stated", description=described)
+            return self.add(UNKNOWN_AGENT, "Organization", name="not stated", description=described)
         point = contact and self.add("#contact", "ContactPoint", name=contact)
         return self.add(
             url or f"#organization/{quote(name)}",
@@ -113,19 +113,19 @@ class Graph:
         """Say that an entity is a value of some parameters."""
         self.entities[identifier]["exampleOfWork"] = references(parameters)
 
-    def sorted(self) -> list[ENTITY]:
+    def sorted(self) -> list[Entity]:
         """All entities by @id."""
         return [self.entities[key] for key in sorted(self.entities)]
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value of a source's description in words: {basis: …, holder: …} as `basis: …; holder: …`."""
     if isinstance(value, dict):
-        return "; ".join(f"{key}: {_words(item)}" for key, item in sorted(value.items()) if item is not None)
-    return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
+        return "; ".join(f"{key}: {_format_value(item)}" for key, item in sorted(value.items()) if item is not None)
+    return ", ".join(map(_format_value, value)) if isinstance(value, list) else str(value)
 
 
-def source_of(manifest: Path) -> dict[str, Any]:
+def read_source_description(manifest: Path) -> dict[str, Any]:
     """The description of a source from its manifest: name, language, license, rights.
 
     Raises:
@@ -140,7 +140,7 @@ def source_of(manifest: Path) -> dict[str, Any]:
         ) from None
 
 
-def format_licence(source: dict[str, Any]) -> str:
+def format_license(source: dict[str, Any]) -> str:
     """Return the licence of a source in words, with the basis and holder of the rights."""
     key, rights = source.get("license_key"), source.get("rights")
     own = f" (of a document: what it says itself, in {key})" if key else ""
@@ -149,7 +149,7 @@ def format_licence(source: dict[str, Any]) -> str:
     return f"{source.get('license', 'no licence stated')}{own}{basis}"
 
 
-def media_type(path: Path) -> str:
+def detect_media_type(path: Path) -> str:
     """Return the media type of a file, by its name; Arrow's two formats share a name, so its first bytes decide."""
     if path.suffix == ".arrow" and path.is_file():
         with path.open("rb") as file:
@@ -158,10 +158,10 @@ def media_type(path: Path) -> str:
     return MEDIA_TYPES.get(path.suffix, "application/octet-stream")
 
 
-class Files:
+class CrateFiles:
     """The files of one run in its crate; `paths` are those that the crate lists, relative to the run."""
 
-    def __init__(self, graph: Graph, run_directory: Path, paths: list[str], records: list[Record]) -> None:
+    def __init__(self, graph: CrateGraph, run_directory: Path, paths: list[str], records: list[Record]) -> None:
         self.graph = graph
         self.run_directory = run_directory
         self.paths = paths
@@ -186,16 +186,16 @@ class Files:
             InputError: a file that a record names is missing or has another length than the record says, or the name of
                 a file is no UTF-8.
         """
-        made, own = producers(self.records), {record.file for record in self.records}
+        made, own = map_producers(self.records), {record.file for record in self.records}
         gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
         if gone is not None:
             raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the step runs again")
         for path in self.paths:
-            if problem := name_problem(path):
+            if problem := file_name_problem(path):
                 raise InputError(problem)
             size_bytes = (self.run_directory / path).stat().st_size
             if path not in made:
-                self.add_file(path, sha256_of(self.run_directory / path), size_bytes, is_left_over=path not in own)
+                self.add_file(path, hash_file(self.run_directory / path), size_bytes, is_left_over=path not in own)
                 continue
             record, entry = made[path]
             if entry.bytes != size_bytes:
@@ -213,7 +213,7 @@ class Files:
             name=Path(path).name,
             sha256=sha256,
             contentSize=str(size_bytes),
-            encodingFormat=media_type(self.run_directory / path),
+            encodingFormat=detect_media_type(self.run_directory / path),
             description="not made by a job of this run's configuration" if is_left_over else None,
         )
         self.total_bytes += size_bytes
@@ -237,7 +237,7 @@ class Files:
                 title = f"{kind[:-1]} {name}"
                 self.graph.add(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
                 continue
-            source = source_of(self.run_directory / manifest)
+            source = read_source_description(self.run_directory / manifest)
             license, key = source.get("license"), source.get("license_key")
             own = f"; licence of a document: what it says itself, in {key}" if key else ""
             self.graph.add(
@@ -246,7 +246,7 @@ class Files:
                 name=source["name"],
                 inLanguage=source.get("language"),
                 license=reference(self.graph.license(str(license))) if license else None,
-                usageInfo=_words(source.get("rights") or "") + own,
+                usageInfo=_format_value(source.get("rights") or "") + own,
                 hasPart=references(map(quote, parts)),
                 mentions=references(raw[name]),
             )

@@ -14,24 +14,24 @@ from typing import NamedTuple
 
 from pipeline import layout
 
-MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
-UNFINISHED = ".partial"
-LOCK_BEGUN = ".lock-"
-CLOSED = "may not be read by this user: verify the run as one who may"
+SNAKEMAKE_MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
+PARTIAL_PREFIX = ".partial"
+LOCK_PREFIX = ".lock-"
+UNREADABLE = "may not be read by this user: verify the run as one who may"
 
-CRATE = "the crate: it lists the file with its sha256"
-LOG = "the log of attestations: a line of it has the file's sha256"
-JOB = "the log of attestations: the line of the job that wrote it has its sha256"
-READER = "the reader: its sha256 comes from the owner of the run"
-AUTHORITY = "the authority that has signed it, and the log once a later start has attested it"
-NOBODY = "nobody"
+CRATE_VOUCHER = "the crate: it lists the file with its sha256"
+LOG_VOUCHER = "the log of attestations: a line of it has the file's sha256"
+JOB_VOUCHER = "the log of attestations: the line of the job that wrote it has its sha256"
+READER_VOUCHER = "the reader: its sha256 comes from the owner of the run"
+AUTHORITY_VOUCHER = "the authority that has signed it, and the log once a later start has attested it"
+NO_VOUCHER = "nobody"
 
-FIXED = "is written once"
-APPENDED = "grows at its end"
-REPLACED = "is written anew when its job runs again"
+WRITE_ONCE = "is written once"
+APPEND_ONLY = "grows at its end"
+REPLACEABLE = "is written anew when its job runs again"
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of path that may be in a results folder.
 
     Attributes:
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     pattern: str
     voucher: str
-    change: str = FIXED
+    change: str = WRITE_ONCE
 
     @property
     def folder(self) -> str:
@@ -50,37 +50,40 @@ class Kind(NamedTuple):
         return self.pattern.rpartition("/")[0]
 
 
-KINDS = (
-    Kind(layout.CRATE, READER),
-    Kind(layout.RUN_README, CRATE),
-    *(Kind(f"{name}/**", CRATE) for name in ("sources", "corpus", "tokenizer", "tokens", "models")),
-    *(Kind(f"{name}/**", CRATE) for name in ("baselines", "evaluation", "plan", layout.REPORT, layout.WORKFLOW_FILES)),
-    Kind(layout.PROV, CRATE),
-    Kind(layout.CRATE_RECORD, JOB),  # written after the crate, so the crate cannot hold it
-    Kind(layout.RECORD.pattern(), CRATE),
-    Kind(layout.ATTESTATION_LOG, READER),
-    Kind(layout.SIGNER, LOG, REPLACED),  # its owner may take another name or authority
-    Kind(layout.PUBLIC_KEY, LOG),
-    Kind(layout.TIMESTAMP.pattern(), AUTHORITY),
-    Kind(f"{layout.LOGS}/**", LOG, REPLACED),
+FILE_KINDS = (
+    FileKind(layout.CRATE, READER_VOUCHER),
+    FileKind(layout.RUN_README, CRATE_VOUCHER),
+    *(FileKind(f"{name}/**", CRATE_VOUCHER) for name in ("sources", "corpus", "tokenizer", "tokens", "models")),
     *(
-        Kind(f"{folder}/*.json", LOG, REPLACED)
+        FileKind(f"{name}/**", CRATE_VOUCHER)
+        for name in ("baselines", "evaluation", "plan", layout.REPORT, layout.WORKFLOW_FILES)
+    ),
+    FileKind(layout.PROV, CRATE_VOUCHER),
+    FileKind(layout.CRATE_RECORD, JOB_VOUCHER),  # written after the crate, so the crate cannot hold it
+    FileKind(layout.RECORD.pattern(), CRATE_VOUCHER),
+    FileKind(layout.ATTESTATION_LOG, READER_VOUCHER),
+    FileKind(layout.SIGNER, LOG_VOUCHER, REPLACEABLE),  # its owner may take another name or authority
+    FileKind(layout.PUBLIC_KEY, LOG_VOUCHER),
+    FileKind(layout.TIMESTAMP.pattern(), AUTHORITY_VOUCHER),
+    FileKind(f"{layout.LOGS}/**", LOG_VOUCHER, REPLACEABLE),
+    *(
+        FileKind(f"{folder}/*.json", LOG_VOUCHER, REPLACEABLE)
         for folder in (layout.ACCOUNTING, layout.EXTERNAL_METERS, layout.INVOCATIONS)
     ),
-    Kind(layout.ATTEMPT.pattern(), LOG),
-    Kind(layout.BATCH.pattern(), LOG, REPLACED),
-    Kind(layout.SOURCES_COMPLETE, LOG, REPLACED),
-    Kind(layout.FROZEN_CONFIGURATION.pattern(), LOG),
-    Kind(layout.ENVIRONMENT.pattern(), LOG),
-    Kind(f"{layout.READINGS}/*.jsonl", LOG, APPENDED),
-    Kind(layout.MODEL_SIGNATURE.pattern(), LOG, REPLACED),
-    Kind(layout.RUN_LOCK, NOBODY),
-    Kind(f"{layout.SCRATCH}/**", NOBODY),
+    FileKind(layout.ATTEMPT.pattern(), LOG_VOUCHER),
+    FileKind(layout.BATCH.pattern(), LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.SOURCES_COMPLETE, LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.FROZEN_CONFIGURATION.pattern(), LOG_VOUCHER),
+    FileKind(layout.ENVIRONMENT.pattern(), LOG_VOUCHER),
+    FileKind(f"{layout.READINGS}/*.jsonl", LOG_VOUCHER, APPEND_ONLY),
+    FileKind(layout.MODEL_SIGNATURE.pattern(), LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.RUN_LOCK, NO_VOUCHER),
+    FileKind(f"{layout.SCRATCH}/**", NO_VOUCHER),
 )
 EVIDENCE_FOLDERS = (layout.LOGS, layout.PROVENANCE)
-EXCEPTIONS = (
+ACCEPTED_WITHOUT_VOUCHER = (
     f"what is in `{layout.SCRATCH}/`: it lets a job continue and is no result",
-    f"an empty file `{MARK}` in a folder of results: Snakemake's mark",
+    f"an empty file `{SNAKEMAKE_MARK}` in a folder of results: Snakemake's mark",
     "an empty folder among results and logs, and any empty folder of this table",
     "times, owner and permissions of a file, as long as you may read it",
     f"a file in `{layout.TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
@@ -88,24 +91,31 @@ EXCEPTIONS = (
 )
 """What `verify` accepts without a word, as the auditor's page lists it."""
 
-_PART = r"[^./][^/]*"
+_NAME_PATTERN = r"[^./][^/]*"
 _REGEXES = tuple(
-    re.compile(re.escape(kind.pattern).replace(r"\*\*", f"{_PART}(/{_PART})*").replace(r"\*", _PART), re.DOTALL)
-    for kind in KINDS
+    re.compile(
+        re.escape(kind.pattern).replace(r"\*\*", f"{_NAME_PATTERN}(/{_NAME_PATTERN})*").replace(r"\*", _NAME_PATTERN),
+        re.DOTALL,
+    )
+    for kind in FILE_KINDS
 )
-_OPEN = tuple(f"{kind.folder}/" for kind in KINDS if kind.pattern.endswith("**"))  # there may be folders in these
-_RESULTS = tuple(f"{kind.folder}/" for kind in KINDS if kind.pattern.endswith("**") and kind.voucher == CRATE)
-_FIXED = {
+_FREE_FOLDERS = tuple(
+    f"{kind.folder}/" for kind in FILE_KINDS if kind.pattern.endswith("**")
+)  # there may be folders in these
+_RESULT_FOLDERS = tuple(
+    f"{kind.folder}/" for kind in FILE_KINDS if kind.pattern.endswith("**") and kind.voucher == CRATE_VOUCHER
+)
+_KNOWN_FOLDERS = {
     parent.as_posix()
-    for kind in KINDS
+    for kind in FILE_KINDS
     if kind.folder
     for parent in (Path(kind.folder), *Path(kind.folder).parents[:-1])
 }
 
 
-def kind_of(path: str) -> Kind | None:
+def find_kind(path: str) -> FileKind | None:
     """Return the kind of a file by its path in the run; None where no run has such a file."""
-    return next((kind for kind, regex in zip(KINDS, _REGEXES, strict=True) if regex.fullmatch(path)), None)
+    return next((kind for kind, regex in zip(FILE_KINDS, _REGEXES, strict=True) if regex.fullmatch(path)), None)
 
 
 class Inventory(NamedTuple):
@@ -119,8 +129,8 @@ class Inventory(NamedTuple):
         special: pipes, sockets, devices and links to them among the problems: no file may be read while there is one.
     """
 
-    files: dict[str, Kind]
-    links: dict[str, Kind]
+    files: dict[str, FileKind]
+    links: dict[str, FileKind]
     problems: dict[str, str]
     closed: list[str]
     special: list[str]
@@ -163,7 +173,7 @@ def _add_link(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
     except OSError:  # it leads nowhere
         return
     if stat.S_ISREG(mode):
-        if kind := kind_of(path):
+        if kind := find_kind(path):
             inventory.links[path] = kind
     elif not stat.S_ISDIR(mode):
         _add_special(inventory, path)
@@ -171,61 +181,61 @@ def _add_link(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
 
 def _add_folder(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> bool:
     """Note a folder, and return whether to look into it."""
-    is_known = path in _FIXED or (path.startswith(_OPEN) and entry.name[0] != ".")
+    is_known = path in _KNOWN_FOLDERS or (path.startswith(_FREE_FOLDERS) and entry.name[0] != ".")
     if path == layout.SCRATCH:
         return False
-    if not may_read(entry):
-        inventory.problems[path] = f"{path} {CLOSED}."
+    if not is_readable(entry):
+        inventory.problems[path] = f"{path} {UNREADABLE}."
         inventory.closed.append(f"{path}/")
         return False
     if not is_known:
         inventory.problems[path] = (
-            _unfinished(path, entry.name) or f"{path} is unknown: a results folder has no such folder."
+            _describe_unfinished(path, entry.name) or f"{path} is unknown: a results folder has no such folder."
         )
     return is_known
 
 
 def _add_file(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
-    kind = kind_of(path)
-    if not may_read(entry):
-        inventory.problems[path] = f"{path} {CLOSED}."
+    kind = find_kind(path)
+    if not is_readable(entry):
+        inventory.problems[path] = f"{path} {UNREADABLE}."
     elif kind is not None:
         inventory.files[path] = kind
-    elif entry.name == MARK and path.startswith(_RESULTS):
+    elif entry.name == SNAKEMAKE_MARK and path.startswith(_RESULT_FOLDERS):
         if entry.stat().st_size:
             inventory.problems[path] = f"{path} holds something: Snakemake's marks of folders are empty."
     else:
         inventory.problems[path] = (
-            _unfinished(path, entry.name) or f"{path} is unknown: a results folder has no such file."
+            _describe_unfinished(path, entry.name) or f"{path} is unknown: a results folder has no such file."
         )
 
 
-def _unfinished(path: str, name: str) -> str | None:
-    if name.startswith(UNFINISHED):
+def _describe_unfinished(path: str, name: str) -> str | None:
+    if name.startswith(PARTIAL_PREFIX):
         return f"{path} is unfinished: a job that was killed left it, or somebody put it there."
-    if name.startswith(LOCK_BEGUN):
+    if name.startswith(LOCK_PREFIX):
         return f"{path} is a lock that no start holds: delete it where you know that no start is running."
     return None
 
 
-def may_read(path: Path | os.DirEntry[str]) -> bool:
+def is_readable(path: Path | os.DirEntry[str]) -> bool:
     """Return whether this user may read a file, or look into a folder."""
     return os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
 
 
-def closed_evidence(run_directory: Path) -> str | None:
+def find_unreadable_evidence(run_directory: Path) -> str | None:
     """Return the first of the folder of a run, its crate and its evidence that this user may not read."""
-    evidence = ("", layout.LOGS, *sorted(folder for folder in _FIXED if f"{folder}/" not in _OPEN))
+    evidence = ("", layout.LOGS, *sorted(folder for folder in _KNOWN_FOLDERS if f"{folder}/" not in _FREE_FOLDERS))
     evidence += (layout.CRATE, layout.ATTESTATION_LOG, layout.SIGNER, layout.PUBLIC_KEY)
     paths = ((name, run_directory / name) for name in evidence)
-    return next((name or "it" for name, path in paths if os.path.exists(path) and not may_read(path)), None)
+    return next((name or "it" for name, path in paths if os.path.exists(path) and not is_readable(path)), None)
 
 
-def artefacts(run_directory: Path) -> list[str]:
+def list_artifacts(run_directory: Path) -> list[str]:
     """Return the sorted paths, relative to the run, of all files that belong to its results.
 
     A link to a file is one: where the run was linked elsewhere, to do a step again, the step reads what it reads.
     """
     inventory = take_inventory(run_directory)
     found = {**inventory.files, **inventory.links}
-    return sorted(path for path, kind in found.items() if kind.voucher == CRATE)
+    return sorted(path for path, kind in found.items() if kind.voucher == CRATE_VOUCHER)

@@ -16,16 +16,16 @@ import bagit
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import name_problem
-from pipeline.core.hashing import sha256_of
-from pipeline.provenance.verify_files import LARGE
+from pipeline.core.formatting import file_name_problem
+from pipeline.core.hashing import hash_file
+from pipeline.provenance.verify_files import LARGE_FILES
 
-VERIFIER = Path(__file__).with_name("verify_files.py")
+VERIFIER_SCRIPT = Path(__file__).with_name("verify_files.py")
 LIMIT_BYTES = 100_000_000
-NEVER = (layout.SCRATCH, "private", layout.RUN_LOCK)
+EXCLUDED = (layout.SCRATCH, "private", layout.RUN_LOCK)
 
 
-class Packed(NamedTuple):
+class PackedBag(NamedTuple):
     """How many files are in a bag, at an address, and left out; the bytes of those in it."""
 
     inside: int
@@ -34,7 +34,7 @@ class Packed(NamedTuple):
     inside_bytes: int
 
 
-class _File(NamedTuple):
+class _HashedFile(NamedTuple):
     path: str
     bytes: int
     sha256: str
@@ -45,7 +45,7 @@ class _File(NamedTuple):
         return f"data/{self.path}".replace("%", "%25").replace("\n", "%0A").replace("\r", "%0D")
 
 
-def _crate(run_directory: Path) -> list[dict[str, Any]]:
+def _read_crate_entities(run_directory: Path) -> list[dict[str, Any]]:
     try:
         graph = json.loads((run_directory / layout.CRATE).read_bytes())["@graph"]
         return [dict(entity) for entity in graph]
@@ -53,24 +53,24 @@ def _crate(run_directory: Path) -> list[dict[str, Any]]:
         raise InputError(f"{run_directory} has no {layout.CRATE} that can be read: finish the run first") from None
 
 
-def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
+def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_HashedFile]:
     """The files of a run, evidence included, with their hashes, which are those of the crate."""
     expected = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"] and "sha256" in e}
     found = []
     for folder, subfolders, names in os.walk(run_directory):
         below = Path(folder).relative_to(run_directory)
         kept = [name for name in subfolders if not name.startswith(".partial")]
-        kept = [name for name in kept if (below / name).as_posix() not in NEVER]
+        kept = [name for name in kept if (below / name).as_posix() not in EXCLUDED]
         subfolders[:] = sorted(kept)
         paths = [(below / name).as_posix() for name in names if not name.startswith((".partial", ".snakemake"))]
-        for path in (*(p for p in paths if p not in NEVER), *((below / name).as_posix() for name in kept)):
+        for path in (*(p for p in paths if p not in EXCLUDED), *((below / name).as_posix() for name in kept)):
             file = run_directory / path
             if file.is_symlink():
                 raise InputError(f"{path} is a symbolic link: replace it by what it leads to, or delete it")
             if not file.is_dir():
-                if problem := name_problem(path, one_line=True):
+                if problem := file_name_problem(path, one_line=True):
                     raise InputError(problem)
-                found.append(_File(path, file.stat().st_size, sha256_of(file)))
+                found.append(_HashedFile(path, file.stat().st_size, hash_file(file)))
     there = {file.path: file.sha256 for file in found}
     for path, sha256 in sorted(expected.items()):
         if there.get(path) != sha256:
@@ -79,7 +79,7 @@ def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
     return sorted(found)
 
 
-def _told(entities: list[dict[str, Any]], files: list[_File]) -> dict[str, str]:
+def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) -> dict[str, str]:
     """The entries of bag-info.txt, as the crate says them; the date is that of the crate."""
     by_id = {entity["@id"]: entity for entity in entities}
     root = by_id["./"]
@@ -97,7 +97,7 @@ def _told(entities: list[dict[str, Any]], files: list[_File]) -> dict[str, str]:
     return {key: value for key, value in told.items() if value}
 
 
-def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> Packed:
+def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> PackedBag:
     """Write the bag of a finished run to the folder `target`.
 
     Files of more than `limit_bytes` stay out of it, but for the crate and the log of attestations: where `url` is the
@@ -114,8 +114,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         raise InputError(f"--url {url} is no address: it begins with https://")
     if target.absolute().is_relative_to(run_directory.absolute()):
         raise InputError(f"{target} lies in the run itself: name another folder with --to")
-    entities = _crate(run_directory)
-    files = _files(run_directory, entities)
+    entities = _read_crate_entities(run_directory)
+    files = _hash_run_files(run_directory, entities)
     small = [file for file in files if file.bytes <= limit_bytes or file.path in (layout.CRATE, layout.ATTESTATION_LOG)]
     large = [file for file in files if file not in set(small)]
     listed = files if url is not None else small
@@ -125,9 +125,9 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         for file in small:
             (partial / file.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run_directory / file.path, partial / file.path)
-        told = _told(entities, listed)
+        told = _build_bag_info(entities, listed)
         bag = bagit.make_bag(str(partial), {**told}, checksums=["sha256"])
-        shutil.copyfile(VERIFIER, partial / VERIFIER.name)
+        shutil.copyfile(VERIFIER_SCRIPT, partial / VERIFIER_SCRIPT.name)
         if large and url is not None:
             base = url.rstrip("/")
             lines = [f"{base}/{quote(file.path)} {file.bytes} {file.escaped}\n" for file in large]
@@ -136,11 +136,11 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
                 manifest.writelines(f"{file.sha256}  {file.escaped}\n" for file in large)
         elif large:
             lines = [f"{file.escaped.removeprefix('data/')}\t{file.bytes}\t{file.sha256}\n" for file in large]
-            (partial / LARGE).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
+            (partial / LARGE_FILES).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
         bag.info["Payload-Oxum"] = told["Payload-Oxum"]
         bag.save()
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     fetched = len(large) if url is not None else 0
-    return Packed(len(small), fetched, len(large) - fetched, sum(file.bytes for file in small))
+    return PackedBag(len(small), fetched, len(large) - fetched, sum(file.bytes for file in small))

@@ -15,12 +15,12 @@ from pipeline.core.records import Attempt, FileEntry, Record
 VOCABULARY = "https://schema.org/"
 
 
-def _name(entry: FileEntry) -> str:
+def _entity_identifier(entry: FileEntry) -> str:
     """A file by its path and the beginning of its hash: another content is another entity."""
     return f"run:{quote(entry.path.replace(':', '/'))}/{entry.sha256[:16]}"
 
 
-def document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
+def build_prov_document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
     """Return the PROV-JSON of a run: `attempts` are those whose outputs do not stand.
 
     A file is said to be derived from what its job read where that job wrote no other file; of several, no record says
@@ -48,7 +48,7 @@ def document(run: str, records: list[Record], attempts: list[Attempt], provider:
         return identifier
 
     def entity(entry: FileEntry) -> str:
-        name = _name(entry)
+        name = _entity_identifier(entry)
         if name not in files:
             files[name] = entry
             described: dict[Any, Any] = {

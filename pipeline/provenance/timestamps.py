@@ -18,10 +18,10 @@ from rfc3161_client import (
 from pipeline.core.errors import InputError
 from pipeline.provenance.settings import Timestamps
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
-def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime:
+def _verify_response(answer: TimeStampResponse, head: str, certificates: Path) -> datetime:
     """Return when the authority saw a head.
 
     Raises:
@@ -42,7 +42,7 @@ def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime
     return answer.tst_info.gen_time
 
 
-def ask(head: str, settings: Timestamps) -> bytes:
+def request_timestamp(head: str, settings: Timestamps) -> bytes:
     """Return an authority's answer to the question when a head was there.
 
     Raises:
@@ -52,9 +52,9 @@ def ask(head: str, settings: Timestamps) -> bytes:
     headers = {"Content-Type": "application/timestamp-query"}
     asked = urllib.request.Request(settings.url, request, headers, method="POST")
     try:
-        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read()
-        _check(decode_timestamp_response(content), head, Path(settings.certificates).expanduser())
+        _verify_response(decode_timestamp_response(content), head, Path(settings.certificates).expanduser())
     except (OSError, ValueError) as error:
         raise InputError(
             f"provenance.timestamps: {settings.url} gave no timestamp ({error}): the next start asks again"
@@ -62,7 +62,7 @@ def ask(head: str, settings: Timestamps) -> bytes:
     return content
 
 
-def seen(path: Path, certificates: Path | None) -> datetime:
+def read_timestamp(path: Path, certificates: Path | None) -> datetime:
     """Return when the authority saw the head that the file of its answer is named after.
 
     Without its root certificate the answer is believed to be the authority's.
@@ -74,4 +74,4 @@ def seen(path: Path, certificates: Path | None) -> datetime:
     answer = decode_timestamp_response(path.read_bytes())
     if certificates is None:
         return answer.tst_info.gen_time
-    return _check(answer, path.stem, certificates)
+    return _verify_response(answer, path.stem, certificates)

@@ -16,21 +16,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline import layout
+from pipeline.core.command_lines import compress_numbered_paths
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import counted
-from pipeline.core.hashing import sha256_of
-from pipeline.core.paths import shorten
-from pipeline.core.records import Attempt, FileEntry, Record, load_records, producers, read_each
+from pipeline.core.formatting import format_count
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
 from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
-from pipeline.provenance.contents import flat
-from pipeline.provenance.crate_graph import format_licence, source_of
+from pipeline.provenance.content_differences import flatten_json
+from pipeline.provenance.crate_graph import format_license, read_source_description
 
 SHOWN_FILES = 6
 INDENT = "  "
 SHOWN_PATHS = 4
-ROOMS = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")
-SAME = 1e-9  # of a number that was written as text and read again
+STAGE_ORDER = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")
+RELATIVE_TOLERANCE = 1e-9  # of a number that was written as text and read again
 
 
 class _Lineage:
@@ -39,13 +39,13 @@ class _Lineage:
     def __init__(self, run_directory: Path) -> None:
         self.run_directory = run_directory
         records = load_records(run_directory)
-        self.made = producers(records)
+        self.made = map_producers(records)
         page = next((record for record in records if record.step == "report.page"), None)
         taken = (page.settings.get("pretrained") or {}) if page else {}
         self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
         self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
         self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
-        attempts, self.problems = read_each(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
+        attempts, self.problems = read_job_files(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         for attempt in attempts:
             self.attempts.setdefault(_job(attempt), []).append(attempt)
         self.lines: list[str] = []
@@ -116,7 +116,7 @@ class _Lineage:
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
             return ""
-        licence = self.licences[f"source {name}"] = format_licence(source_of(manifest))
+        licence = self.licences[f"source {name}"] = format_license(read_source_description(manifest))
         return f", source {name}, licence {licence}"
 
 
@@ -126,7 +126,7 @@ def _job(one: Attempt | Record) -> tuple[object, ...]:
 
 def is_of_the_run(run_directory: Path, file: str) -> bool:
     """Whether a record says where a file or folder comes from."""
-    return bool(_inside(_relative(run_directory, file), producers(load_records(run_directory))))
+    return bool(_inside(_relative(run_directory, file), map_producers(load_records(run_directory))))
 
 
 def _inside(path: str, files: Iterable[str]) -> list[str]:
@@ -163,12 +163,12 @@ def trace(run_directory: Path, file: str) -> list[str]:
     unknown = sum(not lineage.energy(record).is_known for record in lineage.told.values())
     without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
     energy = lineage.told_energy(sum_figures(by_attempt.values()))
-    lineage.write(0, f"behind it: {counted(len(lineage.told), 'job')}, energy: {energy}{without}")
+    lineage.write(0, f"behind it: {format_count(len(lineage.told), 'job')}, energy: {energy}{without}")
     lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
     lineage.lines += [f"not counted: {problem}" for problem in lineage.problems.values()]
     if lost:
         energy = lineage.told_energy(sum_figures(figure for _, figure in lost))
-        lineage.write(0, f"lost on the way: {counted(len(lost), 'attempt')}, energy: {energy}")
+        lineage.write(0, f"lost on the way: {format_count(len(lost), 'attempt')}, energy: {energy}")
     lineage.lines += [f"{name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines
 
@@ -202,7 +202,7 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
     manifest = layout.MANIFEST.path(run_directory, source=source)
     lines = [f"source {source}"]
     if manifest.is_file():
-        described = source_of(manifest)
+        described = read_source_description(manifest)
         rights = described.get("rights") or {}
         lines.append(f"  licence {described.get('license', 'not stated')}, language {described.get('language')}")
         lines += [f"  {name}: {rights.get(name) or 'not stated'}" for name in ("basis", "holder", "url")]
@@ -212,13 +212,13 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
     )
     lines += [f"  raw file {path}" for path in raw[:SHOWN_PATHS]]
     lines += [f"  and {len(raw) - SHOWN_PATHS} more raw files"] if len(raw) > SHOWN_PATHS else []
-    for room in ROOMS:
+    for room in STAGE_ORDER:
         of_room = [record for record in found if record.step.startswith(f"{room}.")]
         for record in sorted(of_room, key=lambda record: record.file):
             kept = record.counts.get("documents_out") if "source" in record.instance else None
             documents = f": {kept} of {record.counts.get('documents_in')} documents kept" if kept is not None else ""
             lines.append(f"{record.title}{documents}")
-            paths = shorten(sorted(entry.path for entry in record.outputs))
+            paths = compress_numbered_paths(sorted(entry.path for entry in record.outputs))
             lines += [f"  {path}" for path in paths[:SHOWN_PATHS]]
             lines += [f"  and {len(paths) - SHOWN_PATHS} more"] if len(paths) > SHOWN_PATHS else []
     files = sum(len(record.outputs) for record in found)
@@ -287,7 +287,7 @@ def trace_figure(run_directory: Path, name: str) -> list[str]:
     lines = [f"{figure.figure}: {figure.label}", f"  {figure.value}{unit}, {figure.how}"]
     lines += [f"  command: {figure.command}"] if figure.command else []
     records = load_records(run_directory)
-    made = producers(records)
+    made = map_producers(records)
     read = {entry.path: entry.sha256 for record in records for entry in record.inputs}
     lines += [f"  from {path}, {_state(run_directory, path, made, read)}" for path in figure.sources]
     lines += [f"  recomputed: {line}" for line in _recomputed(run_directory, figure)]
@@ -312,7 +312,7 @@ def _state(
         recorded, who = read[path], "the job that read it"
     else:
         return "which no record lists"
-    if sha256_of(file) != recorded:
+    if hash_file(file) != recorded:
         return f"ALTERED: {who} says {recorded}"
     return "whose bytes are those of its record" if path in made else "whose bytes are those that a job of the run read"
 
@@ -321,9 +321,9 @@ def _numbers(file: Path) -> dict[str, str]:
     """The leaves of a JSON file by their keys; those of JSON lines have the number of their line before them."""
     text = file.read_text(encoding="utf-8")
     if file.suffix != ".jsonl":
-        return dict(flat(json.loads(text)))
+        return dict(flatten_json(json.loads(text)))
     lines = enumerate(text.splitlines(), 1)
-    return {f"line {number}: {key}": leaf for number, line in lines for key, leaf in flat(json.loads(line))}
+    return {f"line {number}: {key}": leaf for number, line in lines for key, leaf in flatten_json(json.loads(line))}
 
 
 def _recomputed(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
@@ -355,6 +355,6 @@ def _recomputed(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
 
 def _is_number(text: str, value: float) -> bool:
     try:
-        return abs(float(text) - value) <= SAME * abs(value)
+        return abs(float(text) - value) <= RELATIVE_TOLERANCE * abs(value)
     except ValueError:
         return False

@@ -13,39 +13,39 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pipeline import layout
-from pipeline.core.attestation_log import Checkpoint
+from pipeline.core.attestation_log import LogCheckpoint
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import counted, printable
-from pipeline.core.hashing import sha256_of
+from pipeline.core.formatting import escape_to_one_line, format_count
+from pipeline.core.hashing import hash_file
 from pipeline.core.json_values import parse_json
-from pipeline.core.records import FileEntry, Record, producers, read_records
-from pipeline.provenance.crate_graph import CHECKPOINT
-from pipeline.provenance.inventory import CLOSED, CRATE, closed_evidence, take_inventory
-from pipeline.provenance.seal import run_names
-from pipeline.provenance.verify_evidence import EvidenceCheck, check_record
-from pipeline.provenance.verify_log import Log, Signed
+from pipeline.core.records import FileEntry, Record, map_producers, read_records
+from pipeline.provenance.crate_graph import CHECKPOINT_IDENTIFIER
+from pipeline.provenance.evidence_check import EvidenceCheck, check_record
+from pipeline.provenance.inventory import CRATE_VOUCHER, UNREADABLE, find_unreadable_evidence, take_inventory
+from pipeline.provenance.log_check import LogCheck, LogSignature
+from pipeline.provenance.signing import find_run_names
 
 
-class _Crate:
+class _CrateMetadata:
     """What the metadata say: sha256 of every file, the records of the run's jobs, and the log's state before it."""
 
     def __init__(self, text: bytes) -> None:
         entities: list[dict[str, Any]] = parse_json(text)["@graph"]
-        state = next((entity for entity in entities if entity["@id"] == CHECKPOINT), None)
-        self.checkpoint = state and Checkpoint(int(state["position"]), str(state["sha256"]))
+        state = next((entity for entity in entities if entity["@id"] == CHECKPOINT_IDENTIFIER), None)
+        self.checkpoint = state and LogCheckpoint(int(state["position"]), str(state["sha256"]))
         self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"]}
         self.records = {unquote(e["subjectOf"]["@id"]) for e in entities if e["@type"] == "CreateAction"}
 
 
 def _read_crate(
     run_directory: Path, records: list[Record], crate_sha256: str | None, problems: dict[str, str]
-) -> _Crate | None:
+) -> _CrateMetadata | None:
     """The crate, or None and a problem where it is missing, broken or not the one that was made."""
     path = run_directory / layout.CRATE
     if not path.is_file():
         problems[layout.CRATE] = f"{layout.CRATE} is missing: the crate was not made or was deleted."
         return None
-    actual = sha256_of(path)
+    actual = hash_file(path)
     outputs = [output for record in records if record.file == layout.CRATE_RECORD for output in record.outputs]
     recorded = next((output.sha256 for output in outputs if output.path == layout.CRATE), actual)
     expected, said = recorded, f"{layout.CRATE_RECORD} says {recorded}"
@@ -59,13 +59,13 @@ def _read_crate(
             f"{layout.CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded}."
         )
     try:
-        return _Crate(path.read_bytes())
+        return _CrateMetadata(path.read_bytes())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         problems[layout.CRATE] = f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata."
         return None
 
 
-def _conserved(name: str, part: dict[str, Any]) -> list[str]:
+def _check_document_counts(name: str, part: dict[str, Any]) -> list[str]:
     """Problems of the counts of one source or of the totals: documents in = kept + removed, step by step."""
     problems, expected = [], int(part["documents_in"])
     for step in part["stages"]:
@@ -80,13 +80,13 @@ def _conserved(name: str, part: dict[str, Any]) -> list[str]:
     return problems
 
 
-def _statistics_problems(run_directory: Path, path: str) -> list[str]:
+def _check_statistics(run_directory: Path, path: str) -> list[str]:
     try:
         content = parse_json((run_directory / path).read_bytes())
         sources, totals = content["sources"], content["totals"]
-        problems = _conserved(f"{path}, totals", totals)
+        problems = _check_document_counts(f"{path}, totals", totals)
         for source, part in sorted(sources.items()):
-            problems += _conserved(f"{path}, source {source}", part)
+            problems += _check_document_counts(f"{path}, source {source}", part)
         for key in ("documents_in", "documents_out"):
             total = sum(int(part[key]) for part in sources.values())
             if total != int(totals[key]):
@@ -96,7 +96,7 @@ def _statistics_problems(run_directory: Path, path: str) -> list[str]:
         return [f"{path} is not valid: it does not hold the counts of a corpus."]
 
 
-class Trusted(NamedTuple):
+class TrustAnchors(NamedTuple):
     """What a reader has from others than the run itself: without it the run vouches for itself alone."""
 
     crate_sha256: str | None = None
@@ -106,30 +106,30 @@ class Trusted(NamedTuple):
     log_checkpoint: str | None = None
 
 
-NOTHING = Trusted()
+NO_TRUST_ANCHORS = TrustAnchors()
 
 
-class _Verification:
+class _RunVerification:
     """One pass over a run; `problems` maps each path in question to its one sentence."""
 
-    def __init__(self, run_directory: Path, trusted: Trusted) -> None:
+    def __init__(self, run_directory: Path, trusted: TrustAnchors) -> None:
         self.run_directory = run_directory
         self.inventory = take_inventory(run_directory)
         special = self.inventory.special
         self.problems = {path: self.inventory.problems[path] for path in special or self.inventory.problems}
-        self.files = self.inventory.of(CRATE)
+        self.files = self.inventory.of(CRATE_VOUCHER)
         self.closed = tuple(self.inventory.closed)
-        self.crate: _Crate | None = None
+        self.crate: _CrateMetadata | None = None
         self.records: list[Record] = []
-        self.signed: Signed | None = None
+        self.signed: LogSignature | None = None
         self.timestamps: list[datetime] = []
         self.run_names: list[str] = []
         self.hash = cache(self._hash)
         self.evidence: EvidenceCheck | None = None
         if not special:  # to read one may take for ever
-            self.check(Log(run_directory, self.tell), trusted)
+            self.check(LogCheck(run_directory, self.tell), trusted)
 
-    def check(self, log: Log, trusted: Trusted) -> None:
+    def check(self, log: LogCheck, trusted: TrustAnchors) -> None:
         run_directory = self.run_directory
         log.check_chain()
         self.signed = log.check_signatures(trusted.key)
@@ -138,7 +138,7 @@ class _Verification:
             log.check_published(trusted.log)
         if trusted.log_checkpoint is not None:
             log.check_checkpoint(trusted.log_checkpoint)
-        self.run_names = run_names(log.lines)
+        self.run_names = find_run_names(log.lines)
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         self.problems |= {path: f"{sentence}." for path, sentence in broken.items() if path not in self.problems}
@@ -159,7 +159,7 @@ class _Verification:
             and record.file != layout.CRATE_RECORD
             and (self.crate is None or record.file in self.crate.records)
         ]
-        self.made = producers(self.records)
+        self.made = map_producers(self.records)
         for record in self.records:
             self.check_outputs(record)
             self.check_frozen(record)
@@ -173,14 +173,14 @@ class _Verification:
 
     def _hash(self, path: str) -> str:
         try:
-            return sha256_of(self.run_directory / path)
+            return hash_file(self.run_directory / path)
         except OSError as error:
             return f"unknown ({error.strerror})"
 
     def tell(self, path: str, sentence: str) -> None:
         self.problems.setdefault(path, sentence)
 
-    def check_files(self, crate: _Crate) -> None:
+    def check_files(self, crate: _CrateMetadata) -> None:
         """Every file of the crate is there with its hash, and there is no other."""
         present = set(self.files)
         for path, expected in sorted(crate.sha256_of.items()):
@@ -250,24 +250,24 @@ class _Verification:
             return False
 
 
-def _verified(run_directory: Path, trusted: Trusted) -> tuple[list[str], _Verification]:
+def _run_verification(run_directory: Path, trusted: TrustAnchors) -> tuple[list[str], _RunVerification]:
     """Problems, and what was looked at."""
     if not run_directory.is_dir():
         raise InputError(f"{run_directory} does not exist: give the folder of a run's results")
-    if closed := closed_evidence(run_directory):
-        raise InputError(f"{run_directory}: {closed} {CLOSED}")
-    done = _Verification(run_directory, trusted)
+    if closed := find_unreadable_evidence(run_directory):
+        raise InputError(f"{run_directory}: {closed} {UNREADABLE}")
+    done = _RunVerification(run_directory, trusted)
     counts = [
         problem
         for path in done.files
         if layout.STATISTICS.parse(path) and path not in done.problems
-        for problem in _statistics_problems(run_directory, path)
+        for problem in _check_statistics(run_directory, path)
     ]
     problems = [*(done.problems[path] for path in sorted(done.problems)), *counts]
-    return [printable(problem) for problem in problems], done
+    return [escape_to_one_line(problem) for problem in problems], done
 
 
-def verify(run_directory: Path, trusted: Trusted = NOTHING) -> list[str]:
+def verify(run_directory: Path, trusted: TrustAnchors = NO_TRUST_ANCHORS) -> list[str]:
     """All problems of a run's results, one sentence each, that name the file; an empty list if there is none.
 
     Checks that the crate is the one of that sha256 (or of its record, if none is given), that its files are there
@@ -278,10 +278,10 @@ def verify(run_directory: Path, trusted: Trusted = NOTHING) -> list[str]:
     Raises:
         InputError: the folder does not exist, or what was given to trust cannot be read.
     """
-    return _verified(run_directory, trusted)[0]
+    return _run_verification(run_directory, trusted)[0]
 
 
-def _told(signed: Signed | None) -> str:
+def _format_signature(signed: LogSignature | None) -> str:
     """Who vouches for the run, and how far that goes."""
     if signed is None:
         return "unsigned: who could write these files could write the run anew; compare the crate's published sha256"
@@ -293,16 +293,18 @@ def _told(signed: Signed | None) -> str:
     )
 
 
-def _name_lines(run_directory: Path, names: list[str]) -> list[str]:
+def _format_run_names(run_directory: Path, names: list[str]) -> list[str]:
     """Say which run this is, where the folder's name is another one or there have been several."""
     folder = run_directory.absolute().name
     if not names or names == [folder]:
         return []
     earlier = f", and before that {', '.join(names[:-1])}" if names[1:] else ""
-    return [printable(f"{run_directory}: this is the run {names[-1]}{earlier}, as its log of attestations says.")]
+    return [
+        escape_to_one_line(f"{run_directory}: this is the run {names[-1]}{earlier}, as its log of attestations says.")
+    ]
 
 
-def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
+def _format_uncovered(done: _RunVerification, trusted: TrustAnchors) -> list[str]:
     """One line on what the reader's pins do not cover, where they have given some."""
     if trusted.log or trusted.log_checkpoint or done.evidence is None or not (trusted.crate_sha256 or trusted.key):
         return []
@@ -315,7 +317,7 @@ def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
     example = f", such as {alone[0]}" if alone else ""
     return [
         f"Not covered by --crate-sha256: {layout.ATTESTATION_LOG} after line {after} (now to line {lines}), lines that "
-        f"were removed there, and {counted(len(alone), 'file')} that it alone attests{example}. {more}"
+        f"were removed there, and {format_count(len(alone), 'file')} that it alone attests{example}. {more}"
     ]
 
 
@@ -327,21 +329,21 @@ class Verified(NamedTuple):
     uncovered: list[str]
 
 
-def verify_run(run_directory: Path, trusted: Trusted = NOTHING) -> Verified:
+def verify_run(run_directory: Path, trusted: TrustAnchors = NO_TRUST_ANCHORS) -> Verified:
     """Return the problems of a run, and who vouches for what was checked, in sentences.
 
     Raises:
         InputError: the folder does not exist, or what was given to trust cannot be read.
     """
-    problems, done = _verified(run_directory, trusted)
-    statements = _name_lines(run_directory, done.run_names)
+    problems, done = _run_verification(run_directory, trusted)
+    statements = _format_run_names(run_directory, done.run_names)
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
-    uncovered = [printable(f"{run_directory}: {line}") for line in _uncovered(done, trusted)]
+    uncovered = [escape_to_one_line(f"{run_directory}: {line}") for line in _format_uncovered(done, trusted)]
     if problems:
-        statements.append(f"{run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")
+        statements.append(f"{run_directory}: {format_count(len(problems), 'problem')} in {looked_at}.")
         return Verified(problems, statements, uncovered)
     statements.append(f"{run_directory}: {looked_at} are as the crate and the records say.")
-    statements.append(f"{run_directory}: {_told(done.signed)}.")
+    statements.append(f"{run_directory}: {_format_signature(done.signed)}.")
     if done.timestamps:
         whose = "of the certificate given" if trusted.timestamp_certificates else "whose certificate was not given"
         seen = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"

@@ -27,15 +27,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-Verifies = Callable[[bytes, bytes], bool]
-Key = tuple[str, Verifies]
+Verifier = Callable[[bytes, bytes], bool]
+NamedKey = tuple[str, Verifier]
 
 CRATE = "ro-crate-metadata.json"
 LOG = "provenance/attestations.intoto.jsonl"
 SLSA = "https://slsa.dev/provenance/v1"
-BEFORE = "attestation before"
+PREVIOUS_LINE = "attestation before"
 # What began was attested before it was written to its end, and what somebody changed is attested as no start vouches.
-NO_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")
+KINDS_WITHOUT_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")
 
 # P-256 (FIPS 186-5, SP 800-186): y² = x³ − 3x + b over the integers modulo P, of prime order N.
 P = 2**256 - 2**224 + 2**192 + 2**96 - 1
@@ -52,7 +52,7 @@ D = -121665 * pow(121666, -1, Q) % Q
 ROOT = pow(2, (Q - 1) // 4, Q)
 
 
-def weierstrass_sum(a: Any, b: Any) -> Any:
+def add_p256_points(a: Any, b: Any) -> Any:
     """Return the sum of two points of P-256; None is the point at infinity."""
     if a is None or b is None:
         return a or b
@@ -64,7 +64,7 @@ def weierstrass_sum(a: Any, b: Any) -> Any:
     return x, (slope * (a[0] - x) - a[1]) % P
 
 
-def multiple(point: Any, number: int, add: Callable[[Any, Any], Any], nothing: Any) -> Any:
+def multiply_point(point: Any, number: int, add: Callable[[Any, Any], Any], nothing: Any) -> Any:
     """Return a point added to itself so many times."""
     result = nothing
     while number:
@@ -75,7 +75,7 @@ def multiple(point: Any, number: int, add: Callable[[Any, Any], Any], nothing: A
     return result
 
 
-def der_integers(signature: bytes) -> tuple[int, int]:
+def parse_der_signature(signature: bytes) -> tuple[int, int]:
     """Return the two integers of an ECDSA signature in DER."""
     if signature[0] != 0x30 or signature[1] != len(signature) - 2 or signature[2] != 2:
         raise ValueError("no ECDSA signature")
@@ -86,22 +86,22 @@ def der_integers(signature: bytes) -> tuple[int, int]:
     return int.from_bytes(first, "big"), int.from_bytes(rest[2:], "big")
 
 
-def p256_verifies(public: bytes, signature: bytes, message: bytes) -> bool:
+def verify_p256(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether an ECDSA signature with SHA-256 is of a message."""
     point = int.from_bytes(public[1:33], "big"), int.from_bytes(public[33:], "big")
     if public[0] != 4 or (point[1] ** 2 - point[0] ** 3 + 3 * point[0] - B) % P:
         raise ValueError("the key is no point of P-256")
-    r, s = der_integers(signature)
+    r, s = parse_der_signature(signature)
     if not (0 < r < N and 0 < s < N):
         return False
     digest = int.from_bytes(hashlib.sha256(message).digest(), "big")
     inverse = pow(s, -1, N)
-    one = multiple(GENERATOR, digest * inverse % N, weierstrass_sum, None)
-    found = weierstrass_sum(one, multiple(point, r * inverse % N, weierstrass_sum, None))
+    one = multiply_point(GENERATOR, digest * inverse % N, add_p256_points, None)
+    found = add_p256_points(one, multiply_point(point, r * inverse % N, add_p256_points, None))
     return found is not None and found[0] % N == r
 
 
-def edwards_sum(a: Any, b: Any) -> Any:
+def add_ed25519_points(a: Any, b: Any) -> Any:
     """Return the sum of two points of Ed25519 in extended coordinates (X, Y, Z, T)."""
     e, f = (a[1] - a[0]) * (b[1] - b[0]) % Q, (a[1] + a[0]) * (b[1] + b[0]) % Q
     g, h = 2 * a[3] * b[3] * D % Q, 2 * a[2] * b[2] % Q
@@ -109,7 +109,7 @@ def edwards_sum(a: Any, b: Any) -> Any:
     return i * j % Q, k * m % Q, j * k % Q, i * m % Q
 
 
-def edwards_point(encoded: bytes) -> tuple[int, int, int, int]:
+def decode_ed25519_point(encoded: bytes) -> tuple[int, int, int, int]:
     """Return the point of 32 bytes; ValueError where there is none."""
     y = int.from_bytes(encoded, "little")
     sign, y = y >> 255, y & ((1 << 255) - 1)
@@ -125,53 +125,53 @@ def edwards_point(encoded: bytes) -> tuple[int, int, int, int]:
     return x, y, 1, x * y % Q
 
 
-def ed25519_verifies(public: bytes, signature: bytes, message: bytes) -> bool:
+def verify_ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether an Ed25519 signature is of a message."""
     if len(signature) != 64:
         return False
-    point, r = edwards_point(public), edwards_point(signature[:32])
+    point, r = decode_ed25519_point(public), decode_ed25519_point(signature[:32])
     s = int.from_bytes(signature[32:], "little")
     if s >= L:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
     y = 4 * pow(5, -1, Q) % Q
-    base = edwards_point(y.to_bytes(32, "little"))
-    left = multiple(base, s, edwards_sum, (0, 1, 1, 0))
-    right = edwards_sum(r, multiple(point, k, edwards_sum, (0, 1, 1, 0)))
+    base = decode_ed25519_point(y.to_bytes(32, "little"))
+    left = multiply_point(base, s, add_ed25519_points, (0, 1, 1, 0))
+    right = add_ed25519_points(r, multiply_point(point, k, add_ed25519_points, (0, 1, 1, 0)))
     return not (left[0] * right[2] - right[0] * left[2]) % Q and not (left[1] * right[2] - right[1] * left[2]) % Q
 
 
-def read_key(path: str) -> Key:
+def read_key(path: str) -> NamedKey:
     """Return the name of a public key in PEM (the SHA-256 of its DER) and what verifies with it."""
     with open(path, encoding="ascii") as text:
         der = base64.b64decode("".join(line for line in text.read().splitlines() if not line.startswith("-----")))
     name = hashlib.sha256(der).hexdigest()
     if len(der) == 44 and der[4:9] == bytes.fromhex("06032b6570"):
-        return name, lambda signature, message: ed25519_verifies(der[12:], signature, message)
+        return name, lambda signature, message: verify_ed25519(der[12:], signature, message)
     if len(der) == 91 and bytes.fromhex("06082a8648ce3d030107") in der:
-        return name, lambda signature, message: p256_verifies(der[26:], signature, message)
+        return name, lambda signature, message: verify_p256(der[26:], signature, message)
     raise ValueError(f"{path} is neither a P-256 nor an Ed25519 public key")
 
 
-def before(statement: Any) -> str:
+def previous_line_sha256(statement: Any) -> str:
     """Return the hash of the line before that a statement names."""
     if statement["predicateType"] != SLSA:
         return str(statement["predicate"]["before"])
     made = statement["predicate"]["runDetails"]["byproducts"]
-    return str(next(entry["digest"]["sha256"] for entry in made if entry["name"] == BEFORE))
+    return str(next(entry["digest"]["sha256"] for entry in made if entry["name"] == PREVIOUS_LINE))
 
 
-def attested(statement: Any) -> list[tuple[str, str]]:
+def attested_files(statement: Any) -> list[tuple[str, str]]:
     """Return the name and hash of what a statement attests."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
     return [
         (entry["name"], entry["digest"]["sha256"])
         for entry in [*statement["subject"], *made]
-        if entry["name"] != BEFORE
+        if entry["name"] != PREVIOUS_LINE
     ]
 
 
-def digest(path: str) -> str:
+def hash_file(path: str) -> str:
     """Return the hash of a file."""
     found = hashlib.sha256()
     with open(path, "rb") as stream:
@@ -180,12 +180,12 @@ def digest(path: str) -> str:
     return found.hexdigest()
 
 
-def printable(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """Return a text on one line, without what a terminal obeys."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def is_signed(envelope: Any, payload: bytes, key: Key) -> bool:
+def is_signed(envelope: Any, payload: bytes, key: NamedKey) -> bool:
     """Return whether an envelope has a signature by that key of its payload."""
     key_name, verifies = key
     kind = envelope["payloadType"].encode()
@@ -195,7 +195,7 @@ def is_signed(envelope: Any, payload: bytes, key: Key) -> bool:
 
 
 def check_log(
-    run: str, key: Key | None, checkpoint: str | None, every: bool = False
+    run: str, key: NamedKey | None, checkpoint: str | None, every: bool = False
 ) -> tuple[list[str], int, dict[str, tuple[str, int]]]:
     """Return the problems of the log, how many lines it has, and the newest hash of each file with the line's number.
 
@@ -212,12 +212,12 @@ def check_log(
             envelope = json.loads(line)
             payload = base64.b64decode(envelope["payload"])
             statement = json.loads(payload)
-            if before(statement) != hashes[-1]:
+            if previous_line_sha256(statement) != hashes[-1]:
                 problems.append(f"line {number} does not follow the line before it")
             if key and (every or number == len(lines)) and not is_signed(envelope, payload, key):
                 problems.append(f"line {number} is not signed with the key given")
-            for name, sha256 in attested(statement):
-                if not statement["predicateType"].startswith(NO_CONTENT):
+            for name, sha256 in attested_files(statement):
+                if not statement["predicateType"].startswith(KINDS_WITHOUT_CONTENT):
                     files[name] = (sha256, number)
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError, RecursionError):
             problems.append(f"line {number} is no attestation")
@@ -241,8 +241,8 @@ def check_crate(run: str, given: str | None) -> tuple[list[str], dict[str, str]]
     path = os.path.join(run, CRATE)
     if not os.path.isfile(path):
         return ([f"{CRATE} is missing"] if given is not None else []), {}
-    if given is not None and digest(path) != given:
-        return [f"{CRATE} was changed: its sha256 is {digest(path)}, the sha256 given is {given}"], {}
+    if given is not None and hash_file(path) != given:
+        return [f"{CRATE} was changed: its sha256 is {hash_file(path)}, the sha256 given is {given}"], {}
     try:
         with open(path, encoding="utf-8") as text:
             listed = [entity for entity in json.load(text)["@graph"] if "File" in entity["@type"]]
@@ -265,7 +265,7 @@ def check_files(run: str, expected: list[tuple[str, str, str]]) -> tuple[list[st
             absent.add(name)
             continue
         if name not in found:
-            found[name] = digest(path)
+            found[name] = hash_file(path)
         if found[name] != sha256:
             problems.setdefault(name, f"{name} was changed: it is not what {source} says")
     return [*problems.values()], len(found), len(absent)
@@ -285,21 +285,21 @@ def main(arguments: list[str]) -> int:
         key = read_key(given.key) if given.key else None
         problems, lines, attested_files = check_log(given.run, key, given.log_checkpoint)
     except (OSError, ValueError) as error:
-        print(f"error: {printable(str(error))}")
+        print(f"error: {escape_to_one_line(str(error))}")
         return 2
     of_crate, crate_files = check_crate(given.run, given.crate_sha256)
     expected = [(name, sha256, f"line {number} of the log") for name, (sha256, number) in attested_files.items()]
     expected += [(name, sha256, "the crate") for name, sha256 in crate_files.items()]
     of_files, here, absent = check_files(given.run, expected)
     for problem in (problems := [*problems, *of_crate, *of_files]):
-        print(f"{printable(problem)}.")
+        print(f"{escape_to_one_line(problem)}.")
     told = f"{lines} attestations, {here} files looked at, {absent} attested or listed files are not here"
     verdict = f"problems: {len(problems)}" if problems else "signed and unchanged" if key else "unchanged"
-    print(f"{printable(given.run)}: {verdict}: {told}.")
+    print(f"{escape_to_one_line(given.run)}: {verdict}: {told}.")
     missing = [name for name in ("log_checkpoint", "crate_sha256") if getattr(given, name) is None]
     for name in missing if not problems else ():
         what = "the end of the log was cut off" if name == "log_checkpoint" else "this is the crate that was published"
-        print(f"{printable(given.run)}: nothing says whether {what}: give --{name.replace('_', '-')}.")
+        print(f"{escape_to_one_line(given.run)}: nothing says whether {what}: give --{name.replace('_', '-')}.")
     return 1 if problems else 0
 
 

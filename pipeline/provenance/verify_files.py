@@ -20,11 +20,14 @@ from typing import Any
 from urllib.parse import unquote
 
 METADATA = "ro-crate-metadata.json"
-LARGE = "large-files.tsv"
+LARGE_FILES = "large-files.tsv"
 LOG = "provenance/attestations.intoto.jsonl"
 SLSA = "https://slsa.dev/provenance/v1"
-BEFORE = "attestation before"
-NO_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")  # no line that vouches for a content
+PREVIOUS_LINE = "attestation before"
+KINDS_WITHOUT_CONTENT = (
+    "urn:polder:attempt-began:",
+    "urn:polder:evidence-changed:",
+)  # no line that vouches for a content
 REMOVED = "urn:polder:evidence-removed:"
 BATCHES = "data/provenance/batches/"  # which alone are deleted, by a line that says so
 # No file of these is ever deleted, and the log alone has them; results may give way to newer ones.
@@ -33,15 +36,15 @@ EVIDENCE = (
     *("data/provenance/environments/", "data/provenance/frozen/", "data/provenance/readings/"),
     *("data/provenance/signatures/", "data/provenance/signer."),
 )
-STAMPS = "data/provenance/timestamps/"  # the newest is asked for when the log has ended
+TIMESTAMPS = "data/provenance/timestamps/"  # the newest is asked for when the log has ended
 
 
-def printable(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """A text on one line, without what a terminal obeys."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def hash_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """The sha256 of a file, read in pieces."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -50,27 +53,27 @@ def hash_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def plain(path: str) -> str:
+def unescape_path(path: str) -> str:
     """A path as a manifest writes it: line ends and % are escaped."""
     return path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
-def listed(manifest: Path) -> dict[str, str]:
+def read_manifest(manifest: Path) -> dict[str, str]:
     """The hashes in a manifest, by path."""
     found = {}
     for line in manifest.read_text(encoding="utf-8").splitlines():
         if line.strip():
             hash_, path = line.split(None, 1)
-            found[plain(path)] = hash_.lower()
+            found[unescape_path(path)] = hash_.lower()
     return found
 
 
-def fetched(bag: Path) -> dict[str, str]:
+def read_fetch_list(bag: Path) -> dict[str, str]:
     """The addresses in fetch.txt, by path."""
     if not (bag / "fetch.txt").is_file():
         return {}
     lines = (bag / "fetch.txt").read_text(encoding="utf-8").splitlines()
-    return {plain(path): url for url, _, path in (line.split(None, 2) for line in lines if line.strip())}
+    return {unescape_path(path): url for url, _, path in (line.split(None, 2) for line in lines if line.strip())}
 
 
 def crate_files(bag: Path) -> dict[str, str]:
@@ -80,21 +83,21 @@ def crate_files(bag: Path) -> dict[str, str]:
     return {"data/" + unquote(entity["@id"]): entity["sha256"] for entity in is_file}
 
 
-def left_out(bag: Path) -> dict[str, str]:
+def read_large_files(bag: Path) -> dict[str, str]:
     """The hashes of the files that were too large to pack and have no address, by path in the bag."""
-    if not (bag / LARGE).is_file():
+    if not (bag / LARGE_FILES).is_file():
         return {}
-    lines = (bag / LARGE).read_text(encoding="utf-8").splitlines()[1:]
-    return {"data/" + plain(path): hash_ for path, _, hash_ in (line.rsplit("\t", 2) for line in lines)}
+    lines = (bag / LARGE_FILES).read_text(encoding="utf-8").splitlines()[1:]
+    return {"data/" + unescape_path(path): hash_ for path, _, hash_ in (line.rsplit("\t", 2) for line in lines)}
 
 
-def attested(statement: Any) -> list[tuple[str, str]]:
+def attested_files(statement: Any) -> list[tuple[str, str]]:
     """The name and hash of all that a line of the log attests; the line before it is among them."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
     return [(entry["name"], entry["digest"]["sha256"]) for entry in [*statement["subject"], *made]]
 
 
-def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str], set[str]]:
+def check_log(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str], set[str]]:
     """The problems of the log, the newest hash that it says of each file, and all files that it names."""
     path = bag / "data" / LOG
     content = path.read_bytes() if path.is_file() else b""
@@ -105,14 +108,14 @@ def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str]
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], start=1):
         try:
             statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
-            named = attested(statement)
-            if (statement["predicate"].get("before") or dict(named)[BEFORE]) != last:
+            named = attested_files(statement)
+            if (statement["predicate"].get("before") or dict(named)[PREVIOUS_LINE]) != last:
                 problems.append(f"data/{LOG}, line {number}, does not follow the line before it.")
-            attests = {f"data/{name}": hash_ for name, hash_ in named if name != BEFORE}
+            attests = {f"data/{name}": hash_ for name, hash_ in named if name != PREVIOUS_LINE}
             names |= attests.keys()
             if statement["predicateType"].startswith(REMOVED):
                 files = {name: files[name] for name in files if not (name in attests and name.startswith(BATCHES))}
-            elif not statement["predicateType"].startswith(NO_CONTENT):
+            elif not statement["predicateType"].startswith(KINDS_WITHOUT_CONTENT):
                 files.update(attests)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problems.append(f"data/{LOG}, line {number}, is no attestation.")
@@ -122,12 +125,12 @@ def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str]
     return problems, files, names
 
 
-def problems_of(
+def check_bag(
     bag: Path, checkpoint: str | None = None, crate_sha256: str | None = None
 ) -> tuple[list[str], dict[str, str], int]:
     """All problems, a sentence each; what is elsewhere, path to where it is; and how many files were read."""
-    tags, payload = listed(bag / "tagmanifest-sha256.txt"), listed(bag / "manifest-sha256.txt")
-    addresses, crate, large = fetched(bag), crate_files(bag), left_out(bag)
+    tags, payload = read_manifest(bag / "tagmanifest-sha256.txt"), read_manifest(bag / "manifest-sha256.txt")
+    addresses, crate, large = read_fetch_list(bag), crate_files(bag), read_large_files(bag)
     problems: list[str] = []
     elsewhere: dict[str, str] = {}
     found: dict[str, str] = {}
@@ -136,7 +139,7 @@ def problems_of(
         if bag.resolve() not in file.resolve().parents:
             problems.append(f"{path} is outside of the bag.")
         elif file.is_file():
-            found[path] = hash_of(file)
+            found[path] = hash_file(file)
             if found[path] != expected:
                 problems.append(f"{path} was changed: its sha256 is {found[path]}, the manifest says {expected}.")
         elif path in addresses:
@@ -146,7 +149,7 @@ def problems_of(
     for path, expected in sorted(crate.items()):
         known = found.get(path) or payload.get(path) or large.get(path)
         if known is None and (bag / path).is_file():
-            known = found[path] = hash_of(bag / path)
+            known = found[path] = hash_file(bag / path)
         if known is None:
             problems.append(f"{path} is missing, the crate lists it.")
         elif known != expected and not any(problem.startswith(f"{path} ") for problem in problems):
@@ -154,7 +157,7 @@ def problems_of(
     actual = found.get(f"data/{METADATA}")
     if crate_sha256 is not None and actual != crate_sha256:
         problems.append(f"data/{METADATA} is another one: its sha256 is {actual}, the sha256 given is {crate_sha256}.")
-    of_log, evidence, names = logged(bag, checkpoint)
+    of_log, evidence, names = check_log(bag, checkpoint)
     problems += of_log
     for path, expected in sorted(evidence.items()):
         known = found.get(path) or payload.get(path) or large.get(path)
@@ -165,14 +168,14 @@ def problems_of(
     for path, expected in sorted(large.items()):
         if not (bag / path).is_file():
             elsewhere[path] = "no address is known"
-        elif found.setdefault(path, hash_of(bag / path)) != expected and path not in crate:
-            problems.append(f"{path} was changed: its sha256 is {found[path]}, {LARGE} says {expected}.")
+        elif found.setdefault(path, hash_file(bag / path)) != expected and path not in crate:
+            problems.append(f"{path} was changed: its sha256 is {found[path]}, {LARGE_FILES} says {expected}.")
     here = {path.relative_to(bag).as_posix() for path in bag.rglob("*") if path.is_symlink() or not path.is_dir()}
     for path in sorted(here - set(tags) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
         problems.append(f"{path} is unknown: the bag does not list it.")
     known_payload = {*crate, *names, f"data/{METADATA}", f"data/{LOG}"}
     for path in sorted((here & set(payload)) - known_payload):  # whoever wrote the manifests may have added it
-        if not path.startswith(STAMPS):
+        if not path.startswith(TIMESTAMPS):
             problems.append(f"{path} is unknown: neither the crate nor the log lists it.")
     return problems, elsewhere, len(found)
 
@@ -185,14 +188,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--crate-sha256", type=str.lower)
     given = parser.parse_args(arguments)
     try:
-        problems, elsewhere, count = problems_of(given.folder, given.log_checkpoint, given.crate_sha256)
+        problems, elsewhere, count = check_bag(given.folder, given.log_checkpoint, given.crate_sha256)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(printable(f"{given.folder} is no bag of a run that can be read: {error}"), file=sys.stderr)
+        print(escape_to_one_line(f"{given.folder} is no bag of a run that can be read: {error}"), file=sys.stderr)
         return 2
     for path, address in sorted(elsewhere.items()):
-        print(printable(f"{path} is not here: {address}"))
+        print(escape_to_one_line(f"{path} is not here: {address}"))
     for problem in problems:
-        print(printable(problem))
+        print(escape_to_one_line(problem))
     verdict = f"problems: {len(problems)}" if problems else "all that is here is as it was packed"
     print(f"{count} files checked, {len(elsewhere)} elsewhere: {verdict}.")
     if not problems and (given.log_checkpoint is None or given.crate_sha256 is None):

@@ -14,8 +14,8 @@ from itertools import cycle, pairwise
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import shorten
-from pipeline.core.markup import element, number
+from pipeline.core.formatting import truncate_text
+from pipeline.core.markup import format_number, html_element
 from pipeline.core.records import Record
 
 WIDTH, HEIGHT = 560, 240
@@ -99,30 +99,33 @@ def draw_line_chart(
         return f"{across:.1f}", f"{down:.1f}"
 
     summary = "; ".join(
-        f"{line.name}: {gettext('first')} {number(line.points[0][1])}, {gettext('last')} {number(line.points[-1][1])}"
+        f"{line.name}: {gettext('first')} {format_number(line.points[0][1])}, "
+        f"{gettext('last')} {format_number(line.points[-1][1])}"
         for line in lines
     )
     description = f"{title}. {summary}"
-    parts = [element("title", description)]
+    parts = [html_element("title", description)]
     for value, text in zip(y_ticks, y_texts, strict=True):
         _, y = place(x_low, value)
-        parts.append(element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))
-        parts.append(element("text", text, x=f"{left - 8:.1f}", y=y, dy=4, text_anchor="end"))
+        parts.append(html_element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))
+        parts.append(html_element("text", text, x=f"{left - 8:.1f}", y=y, dy=4, text_anchor="end"))
     for value, text in [*zip(x_ticks, x_texts, strict=True)][::every]:
         x, _ = place(value, y_low)
-        parts.append(element("text", text, x=x, y=HEIGHT - 24, text_anchor="middle"))
-    parts.append(element("text", x_label, x=f"{(WIDTH + left) / 2:.1f}", y=HEIGHT - 6, text_anchor="middle"))
+        parts.append(html_element("text", text, x=x, y=HEIGHT - 24, text_anchor="middle"))
+    parts.append(html_element("text", x_label, x=f"{(WIDTH + left) / 2:.1f}", y=HEIGHT - 6, text_anchor="middle"))
     turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
-    parts.append(element("text", y_label, transform=turned, text_anchor="middle"))
+    parts.append(html_element("text", y_label, transform=turned, text_anchor="middle"))
     for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False):
         if len(line.band) > 1:
             edge = [place(x, low) for x, low, _ in line.band] + [place(x, high) for x, _, high in reversed(line.band)]
-            parts.append(element("path", class_=f"band series-{index}", d=join_points(edge) + "Z"))
+            parts.append(html_element("path", class_=f"band series-{index}", d=join_points(edge) + "Z"))
         positions = [place(*point) for point in line.points]
-        parts.append(element("path", class_=f"line series-{index}", d=join_points(positions)))
+        parts.append(html_element("path", class_=f"line series-{index}", d=join_points(positions)))
         if len(positions) <= 20:
-            parts += [element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in positions]
-    svg = element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=description)
+            parts += [html_element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in positions]
+    svg = html_element(
+        "svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=description
+    )
     keys = [
         (f"series-{index}", line.name) for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False)
     ]
@@ -136,13 +139,15 @@ def join_points(points: Sequence[tuple[str, str]]) -> str:
 
 def draw_legend(keys: Sequence[tuple[str, str]]) -> Markup:
     """Return the keys of a drawing, each of the class that it is drawn with and its name."""
-    return Markup(" ").join(element("span", element("i", "", class_=kind), name, class_="key") for kind, name in keys)
+    return Markup(" ").join(
+        html_element("span", html_element("i", "", class_=kind), name, class_="key") for kind, name in keys
+    )
 
 
 def wrap_figure(label: str, svg: Markup, caption: str) -> Markup:
     """Return a drawing that scrolls where the screen is narrow, with its caption below."""
-    scroll = element("div", svg, class_="scroll", role="region", tabindex=0, aria_label=label)
-    return element("figure", scroll, element("figcaption", caption))
+    scroll = html_element("div", svg, class_="scroll", role="region", tabindex=0, aria_label=label)
+    return html_element("figure", scroll, html_element("figcaption", caption))
 
 
 def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
@@ -151,13 +156,13 @@ def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callabl
     `gettext` says a word in the language of the page.
     """
     title = "; ".join(f"{name}: {value:,.0f} {gettext('of')} {whole:,.0f}" for _, name, value in parts)
-    start, segments = 0.0, [element("title", title)]
+    start, segments = 0.0, [html_element("title", title)]
     for kind, _, value in parts:
         width = 100 * value / whole if whole else 0.0
-        segments.append(element("rect", class_=kind, x=f"{start:.2f}", width=f"{width:.2f}", height=10))
+        segments.append(html_element("rect", class_=kind, x=f"{start:.2f}", width=f"{width:.2f}", height=10))
         start += width
     box = {"viewBox": "0 0 100 10", "preserveAspectRatio": "none"}
-    return element("svg", *segments, class_="bar", **box, role="img", aria_label=title)
+    return html_element("svg", *segments, class_="bar", **box, role="img", aria_label=title)
 
 
 Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
@@ -290,22 +295,24 @@ def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str],
                 f"M{start:.1f} {y}C{start:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP}"
             )
             path += f"V{y + ROW_GAP + BOX_HEIGHT}" if index < len(xs) - 2 else ""
-        parts.append(element("path", class_="arrow", d=path))
-        parts.append(element("path", class_="head", d=f"M{xs[-1]:.1f} {top[way[-1]]}l-4 -6h8z"))
+        parts.append(html_element("path", class_="arrow", d=path))
+        parts.append(html_element("path", class_="head", d=f"M{xs[-1]:.1f} {top[way[-1]]}l-4 -6h8z"))
     for step, y in top.items():
         x = middle[y // (BOX_HEIGHT + ROW_GAP), step]
-        name, count = shorten(step, BOX_CHARACTERS), count_jobs(jobs[step])
+        name, count = truncate_text(step, BOX_CHARACTERS), count_jobs(jobs[step])
         parts.append(
-            element("rect", class_="box", x=f"{x - BOX_WIDTH / 2:.1f}", y=y, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
+            html_element(
+                "rect", class_="box", x=f"{x - BOX_WIDTH / 2:.1f}", y=y, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4
+            )
         )
-        parts.append(element("text", name, class_="name", x=f"{x:.1f}", y=y + 16, text_anchor="middle"))
-        parts.append(element("text", count, x=f"{x:.1f}", y=y + 31, text_anchor="middle"))
+        parts.append(html_element("text", name, class_="name", x=f"{x:.1f}", y=y + 16, text_anchor="middle"))
+        parts.append(html_element("text", count, x=f"{x:.1f}", y=y + 31, text_anchor="middle"))
     box, description = (
         {"viewBox": f"0 0 {width:.0f} {height}", "width": f"{width:.0f}"},
         _describe_graph(graph, jobs, label),
     )
     return wrap_figure(
-        label, element("svg", *parts, class_="chart dag", **box, role="img", aria_label=description), caption
+        label, html_element("svg", *parts, class_="chart dag", **box, role="img", aria_label=description), caption
     )
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.core.errors import InputError, anonymous
-from pipeline.core.records import is_segment_of
+from pipeline.core.errors import InputError, anonymize_paths
+from pipeline.core.records import is_training_segment
 from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
 from pipeline.energy.energy_accounting import (
@@ -116,7 +116,7 @@ def compute_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[
         attempts |= {
             job.name
             for job in attribution.jobs
-            if job.fate == "lost" and is_segment_of(metrics.name, job.step, job.instance)
+            if job.fate == "lost" and is_training_segment(metrics.name, job.step, job.instance)
         }
         lines = [line for line in metrics.lines if line.get("ended_unix_seconds") and line.get("seconds")]
         ended, seconds = (np.array([line[key] for line in lines], float) for key in ("ended_unix_seconds", "seconds"))
@@ -206,7 +206,7 @@ def account_run_energy(reader: RunReader, settings: PageSettings, carbon_intensi
     return {
         **content,
         "problems": [
-            anonymous(problem) for problem in (*validated.problems, *problems, *_report_intensity_gaps(validated))
+            anonymize_paths(problem) for problem in (*validated.problems, *problems, *_report_intensity_gaps(validated))
         ],
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.markup import number, percent
+from pipeline.core.markup import format_number, format_percent
 from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, sum_figures
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
@@ -112,10 +112,13 @@ def format_home_equivalent(joules: float, gettext: Callable[[str], str] = str) -
     if days < 1:
         seconds, units = days * 86400, ((3600, "hours"), (60, "minutes"))
         size, unit = next((one for one in units if seconds >= one[0]), (1, "seconds"))
-        return f"{gettext('an average Dutch home takes from the grid in')} {number(seconds / size, 2)} {gettext(unit)}"
+        taken = gettext("an average Dutch home takes from the grid in")
+        return f"{taken} {format_number(seconds / size, 2)} {gettext(unit)}"
     if days >= 100 * HOME_DAYS:
-        return f"{number(days / HOME_DAYS, 3)} {gettext('average Dutch homes take from the grid in a year')}"
-    return f"{number(days, 3 if days >= 100 else 2)} {gettext('average Dutch homes take from the grid in a day')}"
+        return f"{format_number(days / HOME_DAYS, 3)} {gettext('average Dutch homes take from the grid in a year')}"
+    return (
+        f"{format_number(days, 3 if days >= 100 else 2)} {gettext('average Dutch homes take from the grid in a day')}"
+    )
 
 
 def _list_units(reader: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[WorkUnit]:
@@ -190,7 +193,7 @@ def _convert_at_annual_intensity(name: str, total: Figure, settings: PageSetting
         name,
         _carbon_amount(total, settings, intensity),
         amounts.MASSES,
-        f"at {number(intensity)} g/kWh: {_format_grid(settings)}; "
+        f"at {format_number(intensity)} g/kWh: {_format_grid(settings)}; "
         f"{_format_source(settings.carbon_intensity_source)}{note}",
         None if intensity is not None else f"{missing} carbon intensity is configured",
     )
@@ -207,19 +210,21 @@ def _convert_at_hourly_intensity(
     yearly = settings.carbon_intensity_grams_per_kwh
     covered = min(intensity.joules / total.joules, 1.0) if total.joules else 1.0
     covered = 1.0 if covered > 1 - ROUNDING else covered
-    rest = f"{percent(1 - covered, 1)} of the electricity was used at a time of which {intensity.name} says nothing"
+    rest = (
+        f"{format_percent(1 - covered, 1)} of the electricity was used at a time of which {intensity.name} says nothing"
+    )
     by_table = f"{intensity.name} says nothing of the time of the run"
     if intensity.known:
         by_table = (
-            f"at {number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: {series.place}, "
-            f"{format_period(intensity.known[0].started, intensity.known[-1].ended)}; {_format_source(series.source)}; "
-            f"{intensity.name}, sha256 {intensity.sha256[:16]}"
+            f"at {format_number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: "
+            f"{series.place}, {format_period(intensity.known[0].started, intensity.known[-1].ended)}; "
+            f"{_format_source(series.source)}; {intensity.name}, sha256 {intensity.sha256[:16]}"
         )
     if yearly is None and covered < 1:
         return [
             _conversion(LOCATION_BASED, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
             _conversion(
-                f"{LOCATION_BASED}, of {percent(covered, 1)} of the electricity",
+                f"{LOCATION_BASED}, of {format_percent(covered, 1)} of the electricity",
                 _carbon_amount(total.times(covered), settings, intensity.grams_per_kwh),
                 amounts.MASSES,
                 by_table,
@@ -232,7 +237,9 @@ def _convert_at_hourly_intensity(
         _conversion(LOCATION_BASED, _carbon_amount(total, settings, mean), amounts.MASSES, by_table + at_average, None)
     ]
     if yearly is not None:
-        change = f"; by the table it is {percent(abs(mean - yearly), yearly)} {'less' if mean < yearly else 'more'}"
+        change = (
+            f"; by the table it is {format_percent(abs(mean - yearly), yearly)} {'less' if mean < yearly else 'more'}"
+        )
         conversions.append(
             _convert_at_annual_intensity(
                 f"{LOCATION_BASED}, by the yearly average alone", total, settings, change if yearly else ""
@@ -252,7 +259,7 @@ def _convert_to_carbon(account: EnergyAccounting, settings: PageSettings) -> tup
         "Carbon dioxide equivalent, market-based",
         _carbon_amount(total, settings, contract),
         amounts.MASSES,
-        f"at {number(contract)} g/kWh, by the contract for the electricity; "
+        f"at {format_number(contract)} g/kWh, by the contract for the electricity; "
         f"{_format_source(settings.market_based_source)}",
         None if contract is not None else "the configuration states no contract for electricity",
     )
@@ -267,14 +274,16 @@ def _convert_to_water_and_euros(total: Figure, facility: Figure, settings: PageS
             "Water",
             convert_energy(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
             amounts.VOLUMES,
-            f"at {number(water)} litres of the site per kWh of computing; {_format_source(settings.water_source)}",
+            f"at {format_number(water)} litres of the site per kWh of computing; "
+            f"{_format_source(settings.water_source)}",
             None if water is not None else "the site states no water",
         ),
         _conversion(
             "Price of the electricity",
             convert_energy(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
             amounts.MONEY,
-            f"at {number(price)} euros per kWh of the facility; {_format_source(settings.electricity_price_source)}",
+            f"at {format_number(price)} euros per kWh of the facility; "
+            f"{_format_source(settings.electricity_price_source)}",
             None if price is not None else "the site states no price",
         ),
     ]
@@ -291,9 +300,9 @@ def _price_devices(use: StepUsage, settings: PageSettings) -> Conversion:
         "Price of the devices",
         Amount(euros, euros, euros),
         amounts.MONEY,
-        f"at {number(price)} euros per device hour: {number(hours)} device hours of trainings and evaluations, "
-        f"{number(lost)} of them of attempts whose result was lost{unknown if use.of_unknown_devices else ''}; "
-        f"{_format_source(settings.price_source or source)}",
+        f"at {format_number(price)} euros per device hour: {format_number(hours)} device hours of trainings and "
+        f"evaluations, {format_number(lost)} of them of attempts whose result was lost"
+        f"{unknown if use.of_unknown_devices else ''}; {_format_source(settings.price_source or source)}",
         None if price is not None else "the platform states no price",
     )
 

@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from pipeline import layout
-from pipeline.core.markup import number, size
-from pipeline.core.records import SEGMENT, Attempt, Record
+from pipeline.core.markup import format_bytes, format_number
+from pipeline.core.records import SEGMENT_STEP, Attempt, Record
 from pipeline.report.amounts import format_duration
 from pipeline.report.run_reader import Artefact, Json, RunReader, link_job
 from pipeline.report.training_section import known_values
@@ -90,16 +90,19 @@ def _suggest_requests(cpu_share: float | None, gpu_share: float | None, allocati
     if cpu_share is not None and cpu_share < LOW_USE:
         needed = max(ceil(cpus * cpu_share * HEADROOM), 1)
         if needed < cpus:
-            suggestions.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
+            suggestions.append(
+                f"{format_number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do"
+            )
     memory = _largest_share(allocations, "peak_memory_bytes", "requested_memory_bytes")
     if memory is not None:
         share, part = memory
         peak, requested = part["peak_memory_bytes"], part["requested_memory_bytes"]
         if share >= HIGH_MEMORY_USE:
-            suggestions.append(f"{size(peak)} of {size(requested)} memory were in use: ask for more")
+            suggestions.append(f"{format_bytes(peak)} of {format_bytes(requested)} memory were in use: ask for more")
         elif share < LOW_USE and requested - peak > SPARE_BYTES:
             suggestions.append(
-                f"{size(peak)} of {size(requested)} memory were in use: {ceil(peak * HEADROOM / 1e9)} GB would do"
+                f"{format_bytes(peak)} of {format_bytes(requested)} memory were in use: "
+                f"{ceil(peak * HEADROOM / 1e9)} GB would do"
             )
     time = _largest_share(allocations, "elapsed_seconds", "time_limit_seconds")
     if time is not None:
@@ -189,7 +192,7 @@ def summarize_slurm_jobs(reader: RunReader) -> Efficiency | None:
     all_jobs = [entry.content for entry in reader.accounting]
     return Efficiency(
         steps=[
-            _summarize_jobs(name, jobs, training if SEGMENT in name else None)
+            _summarize_jobs(name, jobs, training if SEGMENT_STEP in name else None)
             for name, jobs in sorted(by_stage.items())
         ],
         total=_summarize_jobs("all jobs", all_jobs),

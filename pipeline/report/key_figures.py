@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.markup import number, size
+from pipeline.core.markup import format_bytes, format_number
 from pipeline.core.records import Record
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit
 from pipeline.report import amounts
@@ -77,7 +77,16 @@ class _FigureFactory:
         paths = (path, record.file) if record else (path,)
         command = shlex.join(record.command) if record else ""
         return [
-            KeyFigure(name, label, size(value) if unit == "bytes" else number(value), value, unit, how, paths, command)
+            KeyFigure(
+                name,
+                label,
+                format_bytes(value) if unit == "bytes" else format_number(value),
+                value,
+                unit,
+                how,
+                paths,
+                command,
+            )
             for name, label, value, unit, how in rows
             if value is not None
         ]
@@ -203,7 +212,7 @@ def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure
         *_resource_figures(energy, content["models"]),
         *_score_figures(proofs, reader),
         *(
-            KeyFigure(name, label, number(value), value, unit, "counted", paths, REPORT_COMMAND)
+            KeyFigure(name, label, format_number(value), value, unit, "counted", paths, REPORT_COMMAND)
             for name, label, value, unit, paths in counted
         ),
     ]

@@ -96,7 +96,7 @@ def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
 
     It is kept, since its templates take seconds to compile.
     """
-    environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
+    environment = markup.template_environment(Path(__file__).parent, FILTERS, html=html)
     environment.globals |= {"bar": partial(charts.draw_bar, gettext=words.gettext)}
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]
@@ -159,7 +159,10 @@ def run(
     words = translator(settings.language)
     checked_account = validate_accounting(account, energy.name)
     content = build_context(reader, settings, checked_account, words.gettext)
-    css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
+    css, script = (
+        markup.read_style_sheet(Path(__file__).parent / STYLE),
+        (Path(__file__).parent / SCRIPT).read_text("utf-8"),
+    )
     content |= {
         "stated": Stated(settings.disclosure, settings.provider, settings.contact),
         "key_figures": compute_key_figures(reader, content),
@@ -170,9 +173,9 @@ def run(
         "papers": _list_papers(page, "energy.json", "figures.json", "model-card.md")
         + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in PAPER_NAMES]
         + [f"papers/{SPDX}"],
-        "css_hash": markup.allowed(css),
+        "css_hash": markup.content_security_hash(css),
         "script": Markup(script),
-        "script_hash": markup.allowed(script),
+        "script_hash": markup.content_security_hash(script),
         "sections": (*SECTIONS, *[FORGETTING] * bool(reader.forgotten), *[SLURM] * bool(reader.accounting)),
         "results": f"results/{settings.run}",
         "home": (footprint.HOME_KWH_PER_YEAR, footprint.HOME_SOURCE, footprint.HOME_ADDRESS),

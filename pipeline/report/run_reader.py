@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from pipeline import layout
 from pipeline.core.environment_files import read_environment
-from pipeline.core.errors import InputError, anonymous
-from pipeline.core.records import SEGMENT, Attempt, Record, read_each
+from pipeline.core.errors import InputError, anonymize_paths
+from pipeline.core.records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import Place
 
@@ -109,7 +109,7 @@ class RunReader:
 
     def segments(self, **instance: str) -> list[Record]:
         """Return the records of the trainings' segments, in the order of their files' names."""
-        return self.records_of(SEGMENT, **instance)
+        return self.records_of(SEGMENT_STEP, **instance)
 
     def find_index(self, segments: Iterable[Record]) -> Artefact | None:
         """Return the index of the tokens that segments read; None where that is not known."""
@@ -147,12 +147,12 @@ class RunReader:
             try:
                 artefacts.append(Artefact(path.stem, self._link(path), _read_object(path, keys)))
             except InputError as error:
-                self.unreadable.append(UnreadableFile(self._link(path), anonymous(str(error))))
+                self.unreadable.append(UnreadableFile(self._link(path), anonymize_paths(str(error))))
         return artefacts
 
     def _read_jobs(self, kind: type[JobFile], paths: Iterable[Path]) -> list[JobFile]:
-        jobs, problems = read_each(kind, paths)
-        self.unreadable += [UnreadableFile(self._link(path), anonymous(text)) for path, text in problems.items()]
+        jobs, problems = read_job_files(kind, paths)
+        self.unreadable += [UnreadableFile(self._link(path), anonymize_paths(text)) for path, text in problems.items()]
         return [job for job in jobs if not job.step.startswith(UNCOUNTED_STAGES)]
 
     def _with_environment(self, record: Record) -> Record:
@@ -271,7 +271,7 @@ def _device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | Non
     }
 
     def devices(job: Record | Attempt) -> int | None:
-        if job.step != SEGMENT:
+        if job.step != SEGMENT_STEP:
             return int(job.step in ("evaluate.suites", "evaluate.baselines"))
         own: int | None = job.counts.get("world_size") if isinstance(job, Record) else None
         return own or processes.get(job.instance["model"])

@@ -14,8 +14,8 @@ from math import ceil
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import shorten
-from pipeline.core.markup import element, number
+from pipeline.core.formatting import truncate_text
+from pipeline.core.markup import format_number, html_element
 from pipeline.energy.attribution.meter_corrections import merge_spans
 from pipeline.energy.energy_accounting import EnergyAccounting, Moment
 from pipeline.report.charts import (
@@ -219,17 +219,17 @@ def _draw_areas(panel: Panel, components: Sequence[str], axis: Axis, bottom: flo
             outline += [(x, y) for span, _, y in edges[::-1] for x in span[::-1]]
             parts.append(join_points([(f"{axis.place(x):.1f}", f"{bottom - y * scale:.1f}") for x, y in outline]) + "Z")
         if above != below:
-            areas.append(element("path", class_=f"area series-{number_}", d="".join(parts)))
+            areas.append(html_element("path", class_=f"area series-{number_}", d="".join(parts)))
         below = above
     return areas
 
 
 def _draw_label(x: float, y: float, text: str, anchor: str) -> Markup:
-    return element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return html_element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
 
 
 def _draw_grid_line(y: float) -> Markup:
-    return element("path", class_="grid", d=f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}")
+    return html_element("path", class_="grid", d=f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}")
 
 
 def _draw_panel(panel: Panel, components: Sequence[str], axis: Axis, top: float) -> list[Markup]:
@@ -244,7 +244,7 @@ def _draw_panel(panel: Panel, components: Sequence[str], axis: Axis, top: float)
         parts.append(_draw_grid_line(y))
         parts.append(_draw_label(LEFT - 8, y + 5, f"{text} {unit}", "end"))
     parts += _draw_areas(panel, components, axis, bottom, scale)
-    return [*parts, _draw_label(4, top + 14, shorten(panel.name, BOX_CHARACTERS), "start")]
+    return [*parts, _draw_label(4, top + 14, truncate_text(panel.name, BOX_CHARACTERS), "start")]
 
 
 def _format_time(time: float) -> str:
@@ -257,14 +257,14 @@ def _draw_bars(bars: Sequence[Bar], axis: Axis, top: float, gettext: Callable[[s
     rows = {step: top + ROW * index for index, step in enumerate(dict.fromkeys(bar.step for bar in bars))}
     for step, y in rows.items():
         parts.append(_draw_grid_line(y + ROW - 3))
-        parts.append(_draw_label(LEFT - 8, y + 13, shorten(step, BOX_CHARACTERS), "end"))
+        parts.append(_draw_label(LEFT - 8, y + 13, truncate_text(step, BOX_CHARACTERS), "end"))
     for bar in bars:
         x, end = axis.place(bar.started), axis.place(bar.ended)
         fate, to = gettext("lost" if bar.lost else "finished"), gettext("to")
         description = f"{bar.step}, {fate}: {_format_time(bar.started)} {to} {_format_time(bar.ended)} UTC"
         kind, height = ("gone", 6) if bar.lost else ("kept", 13)
         place = {"x": f"{x:.1f}", "y": f"{rows[bar.step] + 16 - height:.1f}", "width": f"{max(end - x, 1.5):.1f}"}
-        parts.append(element("rect", element("title", description), class_=kind, **place, height=height))
+        parts.append(html_element("rect", html_element("title", description), class_=kind, **place, height=height))
     return parts
 
 
@@ -291,17 +291,21 @@ def draw_timeline(reader: RunReader, account: EnergyAccounting, gettext: Callabl
     for (_, before), (after, _) in pairwise(axis.pieces):
         x = axis.place(before) + axis.cut / 2
         description = f"{gettext('nothing ran from')} {_format_time(before)} {gettext('to')} {_format_time(after)} UTC"
-        parts.append(element("path", element("title", description), class_="cut", d=f"M{x:.1f} {TOP}V{bottom:.1f}"))
+        parts.append(
+            html_element("path", html_element("title", description), class_="cut", d=f"M{x:.1f} {TOP}V{bottom:.1f}")
+        )
     parts += [_draw_label(x, bottom + 18, text, "middle") for x, text in axis.ticks()]
     peak = max((panel.peak for panel in power), default=0.0)
     first, last = _format_time(axis.pieces[0][0]), _format_time(axis.pieces[-1][1])
     description = f"{gettext('Timeline from')} {first} {gettext('to')} {last} UTC; "
     description += (
-        f"{gettext('most power of a node:')} {number(float(peak), 3)} W" if power else gettext("no power was recorded")
+        f"{gettext('most power of a node:')} {format_number(float(peak), 3)} W"
+        if power
+        else gettext("no power was recorded")
     )
     box = f"0 0 {WIDTH} {bottom + 28:.0f}"
-    title = element("title", description)
-    svg = element("svg", title, *parts, class_="chart timeline", viewBox=box, role="img", aria_label=description)
+    title = html_element("title", description)
+    svg = html_element("svg", title, *parts, class_="chart timeline", viewBox=box, role="img", aria_label=description)
     keys = [(f"area series-{index}", gettext(COMPONENTS.get(name, name))) for index, name in enumerate(components, 1)]
     for kind, mark, is_lost in (("kept", "step at work", False), ("gone", "attempt that was lost (low bar)", True)):
         if any(bar.lost is is_lost for bar in bars):

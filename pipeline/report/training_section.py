@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.records import Record, is_segment_of
+from pipeline.core.records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
-from pipeline.core.step_seconds import step_seconds
+from pipeline.core.training_steps import median_step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
@@ -278,7 +278,7 @@ def compare_with_plan(
     measured = {
         "parameters": model["parameters"],
         "tokens": model["own_tokens"],
-        "step_seconds": step_seconds(metrics),
+        "step_seconds": median_step_seconds(metrics),
         "tokens_per_second_per_device": speed / processes if speed and processes else None,
         "utilization_share": model["model_flops_utilization"],
         # A process's memory on a CPU holds Python and its libraries.
@@ -312,11 +312,11 @@ def _sum(*amounts: float | None) -> float | None:
 
 def _attempt_seconds(reader: RunReader, name: str) -> float | None:
     """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
-    attempts = [one for one in reader.attempts if is_segment_of(name, one.step, one.instance)]
+    attempts = [one for one in reader.attempts if is_training_segment(name, one.step, one.instance)]
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
 def _attempt_energy(account: EnergyAccounting, name: str) -> Figure:
     """Return the joules of the same attempts; not known where those of one are not."""
-    jobs = [job for job in account.jobs.values() if is_segment_of(name, job.step, job.instance)]
+    jobs = [job for job in account.jobs.values() if is_training_segment(name, job.step, job.instance)]
     return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()

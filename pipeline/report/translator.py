@@ -15,7 +15,7 @@ from babel import Locale
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from pipeline.core.markup import number
+from pipeline.core.markup import format_number
 from pipeline.report.settings import Language
 
 CATALOGUES = {"nl": "nl.po"}  # English needs none
@@ -56,7 +56,7 @@ class Translator:
 
     def number(self, value: float | None, digits: int = 4) -> str:
         """Return a number with the language's decimal and thousands marks."""
-        return self._marked(number(value, digits))
+        return self._marked(format_number(value, digits))
 
     def figure(self, text: str) -> str:
         """Return an amount with its unit, interval and label in the language, marks of its numbers included."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.records import Record
-from pipeline.core.settings import joined
+from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
 from pipeline.evaluate.items import ANSWER_BITS
@@ -72,7 +72,7 @@ def summarize_model(
     planned = reader.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
-    recorded = joined(last.settings, last.operation) if last else {}
+    recorded = merge_settings(last.settings, last.operation) if last else {}
     read, seed = reader.find_index(segments), recorded.get("seed")
     index, training = read.content if read else {}, recorded.get("training") or {}
     energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())

@@ -28,15 +28,15 @@ from pipeline import layout
 from pipeline.config.keys import sentence
 from pipeline.config.platforms import described
 from pipeline.core.atomic_files import write_json
-from pipeline.core.attestation_log import KEY
+from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
 from pipeline.energy.external_meters.smart_meter import read_smart_meter
 from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
-from pipeline.job import frozen
-from pipeline.provenance.evidence import attest
+from pipeline.job import run_snapshot
+from pipeline.provenance.evidence import attest_evidence
 from pipeline.slurm import invocations, job_energy, sacct
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
 from pipeline.slurm.invocations import SlurmInvocation
@@ -214,10 +214,10 @@ def update_accounting(run_directory: Path) -> None:
     written = collect_accounting(
         run_directory, lambda problem: print(f"accounting is incomplete: {problem}", file=sys.stderr)
     )
-    if (run_directory / layout.PUBLIC_KEY).is_file() and KEY not in os.environ:
+    if (run_directory / layout.PUBLIC_KEY).is_file() and SIGNING_KEY_VARIABLE not in os.environ:
         print("the next snakemake, which has the key, signs the new files", file=sys.stderr)
     else:
-        attest(run_directory)
+        attest_evidence(run_directory)
     if written:
         print(f"{written} more Slurm jobs are in {run_directory / layout.ACCOUNTING}")
 
@@ -228,7 +228,7 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
     Raises:
         InputError: the section is not valid, or there is no such platform.
     """
-    content: dict[str, Any] = (frozen.newest(run_directory) or {}).get("configuration") or {}
+    content: dict[str, Any] = (run_snapshot.read_newest_snapshot(run_directory) or {}).get("configuration") or {}
     try:
         settings = Energy.model_validate(content.get("energy") or {})
     except ValidationError as error:

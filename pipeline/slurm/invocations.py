@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, read_each
+from pipeline.core.records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation, slurm_commands
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
@@ -58,7 +58,7 @@ class SlurmInvocation(BaseModel):
 
     def write(self, run_directory: Path) -> None:
         """Write the file of this invocation."""
-        atomic_files.write(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
+        atomic_files.write_atomically(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
 
     def end(self, run_directory: Path) -> None:
         """Record that it submits no more jobs and that none of them is left."""
@@ -183,7 +183,7 @@ def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
     """Return the attempts whose heartbeat advances within some seconds: their steps run, on whatever host."""
 
     def running() -> dict[str, Attempt]:
-        attempts, _ = read_each(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
+        attempts, _ = read_job_files(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         return {f"{attempt.name}.json": attempt for attempt in attempts if attempt.status == "running"}
 
     if not (before := running()):

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.job import environments
 from pipeline.job.environments import Environment
 from pipeline.slurm.executor.snakemake_private import EnvModules
@@ -58,7 +58,9 @@ def image_environments(platform: Platform, lock: str) -> dict[str, Environment] 
     finding = check_image(platform)
     if not finding.ok:
         raise InputError(f"{finding.what}: {finding.way_out}")
-    return environments.inside(str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **image_variables(platform)})
+    return environments.image_environments(
+        str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **image_variables(platform)}
+    )
 
 
 def describe_image(platform: Platform, before: Mapping[str, Any] | None, *, hashed: bool = True) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def describe_image(platform: Platform, before: Mapping[str, Any] | None, *, hash
         if {**known, "sha256": None} == image:
             image["sha256"] = known["sha256"]
         if hashed and image["sha256"] is None:
-            image["sha256"] = sha256_of(path)
+            image["sha256"] = hash_file(path)
     return {"image": image}
 
 

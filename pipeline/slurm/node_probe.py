@@ -29,7 +29,7 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
         answer |= {"built_for": rendezvous.built_for(), "gpus_seen": rendezvous.seen()}
     if disk:
         try:
-            finding = site_checks.check_writable("the node's disk", platform_files.folder(disk, None))
+            finding = site_checks.check_writable("the node's disk", platform_files.fill_folder_template(disk, None))
             answer |= {"disk_ok": finding.ok, "disk": finding.what}
         except InputError as error:
             answer |= {"disk_ok": False, "disk": str(error)}

@@ -110,7 +110,7 @@ def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: it did not start in time, or failed.
     """
-    variables = platform_files.variables(platform.model_dump())
+    variables = platform_files.platform_variables(platform.model_dump())
     environment = {**variables, **job_environment.image_variables(platform), **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -205,6 +205,6 @@ def check_scratch(platform: Platform, account: str | None) -> Iterator[SiteFindi
     if platform.scratch is None:
         return
     try:
-        yield check_writable("scratch", platform_files.folder(platform.scratch, account))
+        yield check_writable("scratch", platform_files.fill_folder_template(platform.scratch, account))
     except InputError as error:
         yield SiteFinding(False, "scratch is not known", str(error))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.opt_out.entries import ListedEntries, read_entries
-from pipeline.opt_out.lists import published, read_opt_out, shown
+from pipeline.opt_out.lists import mask_personal_data, publishable_list, read_opt_out_list
 from pipeline.sources.settings import OPT_OUT_KINDS, ManifestSettings
 
 SHOWN_IDS = 5
@@ -30,7 +30,7 @@ def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dic
     opt_out = listed.relevant(read_entries(entries))
     if not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
-    holder = listed.holder if composed(listed.holder) in opt_out.holders else None
+    holder = listed.holder if normalize_nfc(listed.holder) in opt_out.holders else None
     return {kind: getattr(opt_out, kind) for kind in OPT_OUT_KINDS} | {"holder": holder}
 
 
@@ -42,7 +42,7 @@ def _check_unmatched_ids(settings: ManifestSettings, listed: ListedEntries, path
     """
     unmatched = listed.unmatched_ids(entries)
     if len(unmatched) > settings.allowed_unmatched_ids:
-        first = ", ".join(map(shown, unmatched[:SHOWN_IDS])) + ", …" * (len(unmatched) > SHOWN_IDS)
+        first = ", ".join(map(mask_personal_data, unmatched[:SHOWN_IDS])) + ", …" * (len(unmatched) > SHOWN_IDS)
         raise InputError(
             f"source {settings.source}: {len(unmatched)} of the {len(listed.opt_out.ids)} ids in {path} name no "
             f"document: {first}. Correct them, or write `allowed_unmatched_ids: {len(unmatched)}` at the source"
@@ -79,8 +79,8 @@ def run(
     content: dict[str, Any] = {"source": described}
     listed = None
     for path in opt_out:
-        read = read_opt_out(path)
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **published(read)}
+        read = read_opt_out_list(path)
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **publishable_list(read)}
         listed = ListedEntries(read, settings.rights.holder)
         _check_unmatched_ids(settings, listed, path, entries + shared)
     known = {path.stem: path for path in entries}

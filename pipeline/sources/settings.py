@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.hosts import parse_host
-from pipeline.core.normalization import composed
 from pipeline.core.settings import Settings
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.sources.raw_documents import FieldNames, iso_date
 from pipeline.sources.spdx_licenses import canonical_license
 
@@ -43,7 +43,7 @@ class OptOut(Settings):
     def _ordered(cls, values: list[str]) -> list[str]:
         if not all(value.strip() for value in values):
             raise ValueError("an entry is empty: write what is meant, or take the line out")
-        return sorted({composed(value.strip()) for value in values})
+        return sorted({normalize_nfc(value.strip()) for value in values})
 
 
 def normalize_domain(domain: str) -> str:
@@ -156,7 +156,8 @@ class Source(FieldKeys):
     @classmethod
     def _spdx_names(cls, names: dict[str, str]) -> dict[str, str]:
         return {
-            composed(name.strip()).casefold(): canonical_license(license) for name, license in sorted(names.items())
+            normalize_nfc(name.strip()).casefold(): canonical_license(license)
+            for name, license in sorted(names.items())
         }
 
     @model_validator(mode="after")

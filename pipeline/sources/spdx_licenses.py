@@ -14,8 +14,8 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from pipeline.core.hosts import split_address
-from pipeline.core.normalization import composed
+from pipeline.core.hosts import split_url
+from pipeline.core.unicode_normalization import normalize_nfc
 
 MAXIMUM_COMPARED_LICENSES = 8  # licences of an expression, of which all sets are tried
 
@@ -145,7 +145,7 @@ def parse_license(written: str, names: Mapping[str, str]) -> str | None:
         written: as `as_written` returns it.
         names: what the source says of words that mean nothing by themselves, in small letters.
     """
-    if (name := composed(written).casefold()) in names:
+    if (name := normalize_nfc(written).casefold()) in names:
         return names[name]
     if written[0] in "[{":
         try:
@@ -191,7 +191,7 @@ def _parse_text(text: str) -> str | None:
 
 
 def _parse_address(address: str) -> str | None:
-    parts = split_address(address)
+    parts = split_url(address)
     host, path = parts.host.removeprefix("www."), re.split("[?#]", parts.rest, maxsplit=1)[0].rstrip("/.,;")
     if host == "creativecommons.org":
         return _parse_creative_commons_path(path.lower().strip("/").split("/"))

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.command_lines import substitute_data_folder
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import name_problem
-from pipeline.core.hashing import sha256_of
-from pipeline.core.paths import with_data
+from pipeline.core.formatting import file_name_problem
+from pipeline.core.hashing import hash_file
 from pipeline.sources.byte_streams import Damage, DamagedFile
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import Source
@@ -225,7 +225,7 @@ class SourceUnits:
 
     def resolve(self, path: str) -> str:
         """Return a path of this source with the folder of the data filled in."""
-        return with_data(f"source {self.source.name}", path, self._data)
+        return substitute_data_folder(f"source {self.source.name}", path, self._data)
 
     def divided_path(self) -> tuple[Path, str | None]:
         """Return the folder that the raw files lie in and the pattern of their names; none of a data set."""
@@ -319,7 +319,7 @@ def list_files(pattern: str) -> dict[str, Path]:
             raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
         if any(sign in match for sign in "{}\n"):
             raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
-        if problem := name_problem(match):
+        if problem := file_name_problem(match):
             raise InputError(problem)
         files[path.relative_to(base).as_posix()] = path
     if not files:
@@ -340,7 +340,7 @@ def check_unit_files(content: dict[str, Any], files: list[Path]) -> None:
         files: the raw files, or a part of one, in the order of their names.
     """
     for entry, path in zip(content["files"], files, strict=True):
-        if path.stat().st_size != entry["bytes"] or sha256_of(path) != entry["sha256"]:
+        if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
             raise InputError(
                 f"source {content['source']}, unit {content['unit']}: {path} has other bytes than the manifest "
                 "describes: start snakemake again, which reads it anew"

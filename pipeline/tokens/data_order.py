@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from pipeline.core.ramp import Batches
+from pipeline.core.training_steps import BatchSchedule
 from pipeline.tokens.settings import Mixture, Sampling
 
 
@@ -82,7 +82,7 @@ class StreamOrder:
     """
 
     def __init__(
-        self, sizes: list[int], keys: list[int], phases: list[tuple[int, list[Fraction]]], batches: Batches
+        self, sizes: list[int], keys: list[int], phases: list[tuple[int, list[Fraction]]], batches: BatchSchedule
     ) -> None:
         self.sizes = np.array(sizes, dtype=np.int64)
         self.offsets = np.cumsum([0, *sizes], dtype=np.int64)
@@ -214,7 +214,7 @@ def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
 
 
 def count_epochs(
-    groups: Groups, sampling: Sampling, steps: int, batches: Batches, by: str = "source"
+    groups: Groups, sampling: Sampling, steps: int, batches: BatchSchedule, by: str = "source"
 ) -> dict[str, float]:
     """Return how many times the tokens of each source are read in so many steps, or of another key of the groups."""
     starts = [*sampling.mixtures(steps), (steps, Mixture())]
@@ -239,7 +239,7 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
     if not held or not {"batch_size", "sequence_length"} <= training.keys():
         return []
     sampling = Sampling.model_validate(training.get("sampling") or {})
-    batches = Batches.of(training)
+    batches = BatchSchedule.of(training)
     mixed = [mixture.by for _, mixture in sampling.mixtures(steps) if mixture.weights or mixture.epochs]
     rows = []
     for column in dict.fromkeys(["source", *mixed]):

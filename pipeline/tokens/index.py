@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
@@ -104,7 +104,7 @@ def _describe_shard(
                 counted["tokens"] += length
     return metadata, {
         "path": Path(os.path.relpath(path, folder)).as_posix(),
-        "sha256": sha256_of(path),
+        "sha256": hash_file(path),
         "bytes_on_disk": path.stat().st_size,
         **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
         "groups": list(ranges.values()),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
-from pipeline.core.ramp import Batches, RampStage
+from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.tokens.data_order import Integers, StreamOrder
 from pipeline.tokens.settings import Mixture, Sampling
 from pipeline.tokens.shard_files import Group
@@ -40,7 +40,7 @@ def data_step(step: int, skips: Sequence[int]) -> int:
     return step + bisect_left(kept_before, step + 1)
 
 
-def count_tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
+def count_tokens_seen(batches: BatchSchedule, steps: int, skips: Sequence[int]) -> int:
     """The tokens that a training has seen after so many steps, which left the data steps `skips` out."""
     end = data_step(steps - 1, skips) + 1 if steps else 0
     left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
@@ -105,7 +105,7 @@ class Sampler:
                 raise InputError(f"sampling: nothing is left of the tokens from step {start} on: raise a weight")
             phases.append((start, weights))
         keys = [int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8]) for groups in alike.values()]
-        self.batches = Batches(sequence_length, global_batch_size, ramp)
+        self.batches = BatchSchedule(sequence_length, global_batch_size, ramp)
         self.order = StreamOrder(sizes, keys, phases, self.batches)
         self.sequences = sum(sizes)
 

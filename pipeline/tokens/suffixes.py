@@ -19,7 +19,7 @@ from pydivsufsort import divsufsort
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
@@ -50,7 +50,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     order = divsufsort(text) if len(text) else np.empty(0, np.int32)
     blocks = np.append(0, np.cumsum(np.add.reduceat(begins, np.arange(0, len(text), BLOCK_SIZE), dtype=np.int64)))
     found = _keep_token_starts(order, text, begins, blocks, np.empty(tokens, dtype=kind))
-    described = {"shard": metadata["shard"], "shard_sha256": sha256_of(train), "tokens": str(tokens)}
+    described = {"shard": metadata["shard"], "shard_sha256": hash_file(train), "tokens": str(tokens)}
     schema = pa.schema([("position", pa.from_numpy_dtype(kind))], metadata=described)
     with pa.ipc.new_stream(os.fspath(suffixes), schema) as stream:
         stream.write_batch(pa.record_batch([pa.array(found)], schema=schema))

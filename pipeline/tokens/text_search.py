@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
 from pipeline.tokens import suffix_search
 from pipeline.tokens.suffixes import open_suffixes
@@ -104,9 +104,9 @@ class TextSearch:
         Raises:
             InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
         """
-        searched = composed(text)
+        searched = normalize_nfc(text)
         if searched != text:
-            lengths = [len(composed(text[:end])) for end in range(len(text) + 1)]
+            lengths = [len(normalize_nfc(text[:end])) for end in range(len(text) + 1)]
             place = [bisect(lengths, at) - 1 for at in range(len(searched) + 1)]
             parts = self.find_parts(searched, minimum)
             return [replace(part, start=place[part.start], end=place[part.end]) for part in parts]
@@ -195,7 +195,7 @@ class TextSearch:
 
     def contains(self, text: str) -> bool:
         """Return whether a text stands, as a whole, in a training document; an empty one does not."""
-        text = composed(text)
+        text = normalize_nfc(text)
         return bool(text) and bool(self.find_parts(text, len(text)))
 
     def _spell(self, tokens: list[int]) -> bytes:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of_each
+from pipeline.core.hashing import hash_files
 from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_places, read_group
 
 
@@ -181,7 +181,7 @@ def check_altered_shards(index_path: Path) -> None:
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
     expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
     younger = [path for path in expected if path.stat().st_mtime > since]
-    for path, found in zip(younger, sha256_of_each(younger), strict=True):
+    for path, found in zip(younger, hash_files(younger), strict=True):
         if found != expected[path]:
             raise InputError(
                 f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"

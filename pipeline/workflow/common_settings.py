@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.core.hashing import folder_sha256, sha256_of
+from pipeline.core.hashing import hash_file, hash_folder
 from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignatureSettings
 
@@ -31,14 +31,14 @@ def with_model_hash(kinds: PersonalData) -> PersonalData:
     if kinds.names is None or kinds.names_sha256 is not None:
         return kinds
     return kinds.model_copy(
-        update={"names_sha256": folder_sha256(kinds.names, "personal_data.names", "a spaCy pipeline")}
+        update={"names_sha256": hash_folder(kinds.names, "personal_data.names", "a spaCy pipeline")}
     )
 
 
 @cache
 def _sha256(path: Path, changed_nanoseconds: int) -> str:
     """Return the sha256 of a file, which is read once for all units of a corpus."""
-    return sha256_of(path)
+    return hash_file(path)
 
 
 def file_sha256(path: Path) -> str:

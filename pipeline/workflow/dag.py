@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.job import environments, versions
-from pipeline.job.attempt import code_in
+from pipeline.job.attempt import recorded_git_state
 from pipeline.job.environments import Environment
 from pipeline.layout import BATCH, RECORD
 from pipeline.workflow.finished_training import FinishedTraining
@@ -74,7 +74,7 @@ class Dag(RunFiles):
         """Return a sentence about a distribution that differs from the lock, because jobs would refuse to run."""
         lock, platform = self.config.run.environment, self.config.platform.name
         for step in STEPS:
-            environment = self._in_image[step] if self._in_image else environments.of_step(step, lock)
+            environment = self._in_image[step] if self._in_image else environments.step_environment(step, lock)
             try:
                 environment.refuse_others(step, lock, platform)
             except InputError as error:
@@ -123,7 +123,7 @@ class Dag(RunFiles):
             }
             for step in STEPS
         }
-        return {"configuration": self.config.written(), "versions": versions_of, "git": code_in(Path.cwd())}
+        return {"configuration": self.config.written(), "versions": versions_of, "git": recorded_git_state(Path.cwd())}
 
     def record(self, step: str) -> str:
         """Return the path of a step's record, with its wildcards; %unit is the number of a unit."""

@@ -21,10 +21,10 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.command_lines import planned_settings_digest
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.core.ramp import Stretch
-from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_each
-from pipeline.core.settings import leaves
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
+from pipeline.core.settings import flatten_settings
+from pipeline.core.training_steps import StepRange
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.learning_rate import learning_rate_at
@@ -55,7 +55,7 @@ def _learning_rates(training: Training, first: int, last: int) -> list[float]:
     return [learning_rate_at(training, step) for step in range(first + 1, last + 1)]
 
 
-def _batch_sizes(training: Training, last: int) -> tuple[list[Stretch], int]:
+def _batch_sizes(training: Training, last: int) -> tuple[list[StepRange], int]:
     """Return the batch sizes of the finished steps, and the smallest batch, by which the sampler makes streams."""
     return training.batches.stretches(0, last), min(training.batches.batch_sizes)
 
@@ -95,7 +95,7 @@ def list_past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str
 
     A schedule or a mixture counts by its values in these steps, not by its keys.
     """
-    before, now = (dict(leaves(settings.of_result())) for settings in (made, today))
+    before, now = (dict(flatten_settings(settings.of_result())) for settings in (made, today))
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
 
     def drop(*names: str) -> None:
@@ -185,7 +185,7 @@ class FinishedTraining:
         reused = record.taken_over_from and record.taken_over_from.attempt
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
         folder = self.config.directory / layout.ATTEMPTS
-        attempts, _ = read_each(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
+        attempts, _ = read_job_files(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
         digest = planned_settings_digest(record.command)
         seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == digest)
         return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
@@ -356,7 +356,7 @@ class FinishedTraining:
             return None
         for entry in self._token_inputs(model, step).values():
             path = self.config.directory / entry.path
-            if path.is_file() and sha256_of(path) != entry.sha256:
+            if path.is_file() and hash_file(path) != entry.sha256:
                 return (
                     f"models.{model} was trained for {self._device_hours_of(model):,.3g} device hours on another "
                     f"{entry.path} than is there now, and stays as it was made: undo the change, give the new tokens "

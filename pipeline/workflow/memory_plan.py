@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import in_blocks
+from pipeline.core.formatting import wrap_columns
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_fit
@@ -78,7 +78,7 @@ def _table(traced: dict[str, Memory]) -> list[str]:
             label = key.removesuffix("_bytes").replace("_", " ")
             rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_format_peak(memory) for memory in traced.values())])
-    return [*in_blocks(rows), CAVEAT.format(share=memory_fit.USABLE)]
+    return [*wrap_columns(rows), CAVEAT.format(share=memory_fit.USABLE)]
 
 
 def _format_peak(memory: Memory) -> str:

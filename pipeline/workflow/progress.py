@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned
+from pipeline.core.formatting import align_columns
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit, sum_figures, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_interval, forecast_remaining, widen_interval
 from pipeline.forecast.work import WORK
-from pipeline.job.frozen import newest
+from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.layout import PLAN, RECORD
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.report.energy_section import account_run_energy
@@ -45,7 +45,7 @@ def load_started_configuration(run_directory: Path, data: str | None) -> Config:
     Raises:
         InputError: the run was never started.
     """
-    content = newest(run_directory)
+    content = read_newest_snapshot(run_directory)
     if content is None or not isinstance(content.get("configuration"), dict):
         raise InputError(f"{run_directory} is not a run that was started: name a folder such as results/NAME")
     return load({**content["configuration"], **({"data": data} if data else {})})
@@ -139,7 +139,7 @@ def format_progress(steps: list[StepProgress], account: EnergyAccounting) -> lis
         remaining = [*_format_range("joules", step.joules), *_format_range("seconds", step.seconds)]
         rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *remaining, step.basis])
     unknown = [step.name for step in steps if step.joules is None]
-    table = aligned(rows)
+    table = align_columns(rows)
     table += ["", f"so far, all readings: {account.total.text()}"]
     if unknown:
         table.append(f"remaining: {NOT_KNOWN}, because there is no estimate of {', '.join(unknown)}")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pipeline.core.command_lines import compress_numbered_paths
 from pipeline.core.errors import InputError
-from pipeline.core.paths import shorten
 from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, Place
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
@@ -243,10 +243,10 @@ class RuleFactory:
         files = read.files
 
         def shortened_files(wildcards: Any) -> list[str]:
-            return shorten(files(self.dag, dict(wildcards.items())))
+            return compress_numbered_paths(files(self.dag, dict(wildcards.items())))
 
         return shortened_files
 
 
 def _shorten_input(name: str) -> Callable[[Any, Any], list[str]]:
-    return lambda wildcards, input: shorten(input.get(name))
+    return lambda wildcards, input: compress_numbered_paths(input.get(name))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.core.paths import shorten
+from pipeline.core.command_lines import compress_numbered_paths
 from pipeline.evaluate.task_files import suite_files
 from pipeline.layout import Place
 from pipeline.workflow.finished_training import FinishedTraining, hash_tokens
@@ -106,7 +106,9 @@ class RunFiles(ABC):
     def batch_units(self, wildcards: Wildcards) -> list[str]:
         """Return the listing files of the units of a batch, as a short list."""
         units = self.config.batches(wildcards["source"])[wildcards["batch"]]
-        return shorten(self.file(layout.UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units)
+        return compress_numbered_paths(
+            self.file(layout.UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units
+        )
 
     def raw_folder(self, wildcards: Wildcards) -> str:
         """Return the folder that the names of a source's raw files are relative to."""

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.lock_owner import Holder, Verdict, boot
+from pipeline.core.process_lifetime import LockOwner, ProcessState, read_boot_id
 from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks
 
 Warn = Callable[[str], None]
@@ -32,7 +32,7 @@ WATCH_SECONDS = 30.0  # without a heartbeat, until an owner on another host coun
 POLL_SECONDS = 0.5
 
 
-def _read_lock(path: Path) -> tuple[Holder, bytes] | None:
+def _read_lock(path: Path) -> tuple[LockOwner, bytes] | None:
     """Return the owner and the content of a lock; None if there is no lock.
 
     Raises:
@@ -40,7 +40,7 @@ def _read_lock(path: Path) -> tuple[Holder, bytes] | None:
     """
     try:
         content = path.read_bytes()
-        return Holder.model_validate_json(content.splitlines()[0]), content
+        return LockOwner.model_validate_json(content.splitlines()[0]), content
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -51,7 +51,7 @@ def _read_lock(path: Path) -> tuple[Holder, bytes] | None:
         raise InputError(f"{path} is not a lock: delete it if you know that nobody works on this run") from None
 
 
-def _check_owner(path: Path, holder: Holder, content: bytes, warn: Warn) -> Verdict:
+def _check_owner(path: Path, holder: LockOwner, content: bytes, warn: Warn) -> ProcessState:
     """Return whether the owner of a lock is alive; watch its counter if its process cannot be seen."""
     if (verdict := holder.seen()) is not None:
         return verdict
@@ -66,7 +66,7 @@ def _check_owner(path: Path, holder: Holder, content: bytes, warn: Warn) -> Verd
         if (verdict := holder.seen()) is not None:
             return verdict
     # The host has been restarted since then.
-    return "dead" if holder.host == platform.node() and holder.boot != boot() else "silent"
+    return "dead" if holder.host == platform.node() and holder.boot != read_boot_id() else "silent"
 
 
 def _temporary_path(path: Path) -> Path:
@@ -91,11 +91,11 @@ class RunLock:
     The file is written in place: a process whose file was removed can never overwrite the lock of the next owner.
     """
 
-    def __init__(self, path: Path, holder: Holder, warn: Warn) -> None:
+    def __init__(self, path: Path, holder: LockOwner, warn: Warn) -> None:
         self.path, self.holder, self._warn = path, holder, warn
         self._line = holder.model_dump_json().encode() + b"\n"
         self._stop = threading.Event()
-        self.dead: list[Holder] = []  # owners of cleared locks, until their jobs are settled
+        self.dead: list[LockOwner] = []  # owners of cleared locks, until their jobs are settled
 
     def take(self) -> bool:
         """Place the lock and start its heartbeat; return False if another process was faster."""
@@ -159,7 +159,7 @@ class RunLock:
                     RunLock(self.path, holder.model_copy(update={"given_up": True}), self._warn).place()
 
 
-def _clear_snakemake_locks(holder: Holder, warn: Warn) -> None:
+def _clear_snakemake_locks(holder: LockOwner, warn: Warn) -> None:
     for file in find_locks(holder.run, Path(holder.working_directory, LOCKS_FOLDER)):
         with suppress(OSError):  # a folder of another user
             file.unlink()
@@ -189,7 +189,7 @@ def take_lock(run_directory: Path, warn: Warn) -> RunLock:
         InputError: another invocation works on the run or may do so, or the folder cannot be written.
     """
     path = run_directory / layout.RUN_LOCK
-    lock = RunLock(path, Holder.this_process(run_directory), warn)
+    lock = RunLock(path, LockOwner.this_process(run_directory), warn)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while not lock.take():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import BatchRecord, Record, outputs_exist
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import is_remembered
@@ -129,6 +129,6 @@ class StaleRecords:
         inputs = [entry for entry in record.inputs if entry.name in ("index", "tokenizer", "configuration")]
         files = [Path(self.dag.run, entry.path) for entry in inputs]
         same = all(
-            file.is_file() and sha256_of(file) == entry.sha256 for file, entry in zip(files, inputs, strict=True)
+            file.is_file() and hash_file(file) == entry.sha256 for file, entry in zip(files, inputs, strict=True)
         )
         return [] if same else [Path(name)]

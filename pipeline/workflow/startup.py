@@ -17,14 +17,14 @@ from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.config.keys import in_new_words
 from pipeline.core.errors import InputError
-from pipeline.core.lock_owner import Holder
+from pipeline.core.process_lifetime import LockOwner
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
 from pipeline.forecast.calibration import forecast_plan
-from pipeline.job import frozen
-from pipeline.job.attempt import SNAKEMAKE
+from pipeline.job import run_snapshot
+from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environments import Environment
-from pipeline.provenance import evidence, seal
+from pipeline.provenance import evidence, signing
 from pipeline.workflow import run_lock, startup_cache
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks, requested_action
@@ -127,7 +127,7 @@ class Startup:
             self.refuse(str(error))
             return None
 
-    def lock_run(self, config: Config, settle: Callable[[list[Holder]], None]) -> None:
+    def lock_run(self, config: Config, settle: Callable[[list[LockOwner]], None]) -> None:
         """Take the lock of the run for this process, or give it up with --unlock.
 
         Args:
@@ -143,13 +143,13 @@ class Startup:
         if not self.executes:
             return
         held = run_lock.take_lock(run, self._warn)
-        seal.begin(run, config.provenance, self._warn)
+        signing.begin_signing(run, config.provenance, self._warn)
 
         def sign_evidence() -> None:
             """Sign the evidence of this invocation; a failure sets the exit code."""
-            if not seal.end(run, config.provenance, seal.say):
+            if not signing.finish_signing(run, config.provenance, signing.print_to_stderr):
                 held.release()
-                seal.fail()
+                signing.exit_with_failure()
 
         # At the end of every invocation, after its own meter has ended.
         atexit.register(sign_evidence)
@@ -165,7 +165,7 @@ class Startup:
         """
         began = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         name = f"snakemake.{began}.{os.getpid()}.{os.environ.get('SLURM_JOB_ID', '')}.{run.name}"
-        os.environ[SNAKEMAKE] = name
+        os.environ[SNAKEMAKE_VARIABLE] = name
         meter = node_meter.NodeMeter(node_meter.readings_file(run.absolute() / layout.READINGS, name))
         atexit.register(meter.end)
 
@@ -181,13 +181,13 @@ class Startup:
             raw: the configuration that Snakemake has read.
             image: returns the identity of the platform's image, given the last snapshot.
         """
-        last = frozen.newest(dag.config.directory)
+        last = run_snapshot.read_newest_snapshot(dag.config.directory)
         if not self.is_main_process:
             return {}
         for sentence in [*in_new_words(raw)[1], *dag.finished.describe_kept_models()]:
             self.warn(sentence)
         now = dag.snapshot() | image(last)
-        for difference in frozen.differences(last or now, now):
+        for difference in run_snapshot.list_changes(last or now, now):
             self.warn(f"since the last invocation: {difference}")
         return now
 
@@ -209,7 +209,7 @@ class Startup:
                 f"{removed[0]}: they are deleted"
             )
             if not self._keeps_files:
-                evidence.attest_removed(dag.config.directory, removed)
+                evidence.attest_removed_batches(dag.config.directory, removed)
                 for path in removed:
                     path.unlink()
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")

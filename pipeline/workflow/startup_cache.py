@@ -90,7 +90,7 @@ def find_personal_paths(config: Config, file: Path = NAMES_FILE) -> Iterator[str
     if _search_sha256(given, config.run.environment) != sha256:
         return  # the package is being edited: it is unknown which code has searched
     with suppress(OSError):
-        atomic_files.write(file, sha256.encode())
+        atomic_files.write_atomically(file, sha256.encode())
 
 
 def _search_sha256(given: str, lock: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.code_differences import changed_code
+from pipeline.audit.code_differences import explain_code_changes
 from pipeline.core.records import Record
 from tests.record_content import record_content
 
@@ -44,10 +44,10 @@ def test_changed_functions_and_the_text_of_their_files(repository: Path) -> None
     a = commit(repository, {**names, "pipeline/room/other.py": OTHER})
     b = commit(repository, {"pipeline/room/other.py": OTHER.replace("2", "3")})
     c = commit(repository, {"pipeline/room/other.py": OTHER.replace("1", "7"), "pipeline/room/apart.py": "x = 1\n"})
-    assert changed_code({"room.step": (record(a), record(b))}) == [
+    assert explain_code_changes({"room.step": (record(a), record(b))}) == [
         "nothing between these commits: it was not committed, or versions were reckoned otherwise  [room.step]"
     ]
-    lines = changed_code({"room.step": (record(a), record(c))})
+    lines = explain_code_changes({"room.step": (record(a), record(c))})
     assert lines[0] == "pipeline/room/other.py: used changed  [room.step]"
     assert lines[1] == f"git diff {a} {c} -- pipeline/room/other.py"
     assert "  -    return 1" in lines and "  +    return 7" in lines
@@ -56,15 +56,15 @@ def test_changed_functions_and_the_text_of_their_files(repository: Path) -> None
 
 def test_what_cannot_be_told_is_said(repository: Path) -> None:
     a = commit(repository, {"pipeline/__init__.py": ""})
-    assert changed_code({"s.t": (record(a), record(a, dirty=True))}) == [
+    assert explain_code_changes({"s.t": (record(a), record(a, dirty=True))}) == [
         "s.t: the second run had changes that were not committed, not shown",
         f"s.t: both are of commit {a}, so the difference was never committed",
     ]
     gone = "f" * 40
-    assert changed_code({"s.t": (record(a), record(gone))}) == [
+    assert explain_code_changes({"s.t": (record(a), record(gone))}) == [
         f"s.t: commit {gone} is not in this repository: fetch it, to see what of the code differs"
     ]
     for hostile in ("--output=written", None, "HEAD"):
-        (line,) = changed_code({"s.t": (record(hostile), record(a))})
+        (line,) = explain_code_changes({"s.t": (record(hostile), record(a))})
         assert line == "s.t: a record names no commit, so what of the code differs is not known"
     assert not (repository / "written").exists()

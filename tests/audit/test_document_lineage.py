@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.audit.document_lineage import why
+from pipeline.audit.document_lineage import trace_document
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation_cluster, write_removed
 from pipeline.corpus.settings import Corpus, FindDuplicatesSettings
@@ -182,16 +182,16 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     ],
 )
 def test_a_removal_names_the_value_and_the_threshold(run_directory: Path, name: str, words: list[str]) -> None:
-    story = "\n".join(why(run_directory, f"s/x.jsonl/{name}"))
+    story = "\n".join(trace_document(run_directory, f"s/x.jsonl/{name}"))
     assert all(word in story for word in words), story
     assert "no value" not in story
 
 
 def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
-        why(run_directory, "s/x.jsonl/nl_watr")
+        trace_document(run_directory, "s/x.jsonl/nl_watr")
     with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
-        why(run_directory, "q/x.jsonl/nl_water")
+        trace_document(run_directory, "q/x.jsonl/nl_water")
     assert main(["corpus", "lineage", str(run_directory / "none"), "s/x/1"]) == 2
     assert "holds no records" in capsys.readouterr().err
 
@@ -219,7 +219,7 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
     content = record("corpus.find_duplicates", {"corpus": "main"}, {}, [])
     (run / "provenance/records/corpus.find_duplicates.main.json").write_text(json.dumps(content))
     listed = "    on the opt-out list of s (of 2026-01-01, sha256 abc)"
-    assert why(run, "t/y/1")[2:] == [
+    assert trace_document(run, "t/y/1")[2:] == [
         "corpus main",
         "  filter: kept (nl 1.0000)",
         "  deduplicate: removed, opt_out, value s/x/1",
@@ -227,7 +227,7 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
         "    a copy of s/x/1, which is reserved, domain weg.nl",
         listed,
     ]
-    assert why(run, "s/x/1")[3:] == [
+    assert trace_document(run, "s/x/1")[3:] == [
         "  filter: removed, opt_out, value domain weg.nl",
         "    Its holder reserved it: domain weg.nl.",
         listed,
@@ -248,11 +248,11 @@ def test_a_licence_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> Non
     content = record("corpus.filter", {"corpus": "main", "source": "s", "unit": "0"}, {}, [])
     content["counts"] = {"quarantined": [{"file": "y.jsonl.gz", "bytes": 9, "damage": "truncated", "value": None}]}
     (run / "provenance/records/corpus.filter.main.s.0.json").write_text(json.dumps(content))
-    told = why(run, "s/x.jsonl/1")
+    told = trace_document(run, "s/x.jsonl/1")
     assert told[1] == "source s: licence MIT (of a document: what it says itself, in l)"
     assert "  filter: kept (nl 1.0000; licence CC0-1.0)" in told
-    assert "  filter: kept (nl 1.0000)" in why(run, "s/x.jsonl/2")
+    assert "  filter: kept (nl 1.0000)" in trace_document(run, "s/x.jsonl/2")
     damage = "  filter: nothing of its file is used, for it cannot be read whole: truncated"
-    assert why(run, "s/y.jsonl.gz/7")[-1] == damage
+    assert trace_document(run, "s/y.jsonl.gz/7")[-1] == damage
     with pytest.raises(InputError, match=r"no corpus in .* read a document"):
-        why(run, "s/x.jsonl/7")
+        trace_document(run, "s/x.jsonl/7")

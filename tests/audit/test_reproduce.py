@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.audit import reproduce as again_module
-from pipeline.audit.reproduce import draw
+from pipeline.audit.reproduce import sample_records
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
@@ -98,10 +98,10 @@ def test_verification_draws_all_conclusions_again(
 
 def test_the_draw_can_be_made_again_by_anybody(finished: Project) -> None:
     records = load_records(finished.results)
-    drawn = [Path(record.file).stem for record in draw(records, 5, "2026")]
+    drawn = [Path(record.file).stem for record in sample_records(records, 5, "2026")]
     names = [Path(record.file).stem for record in records]
     assert drawn == sorted(names, key=lambda name: hashlib.sha256(f"2026 {name}".encode()).hexdigest())[:5]
-    seeds = [frozenset(record.file for record in draw(records, 5, str(seed))) for seed in range(200)]
+    seeds = [frozenset(record.file for record in sample_records(records, 5, str(seed))) for seed in range(200)]
     often = [sum(record.file in drawn for drawn in seeds) for record in records]
     expected = 200 * 5 / len(records)
     assert 0.4 * expected < min(often) and max(often) < 1.9 * expected, "all with equal chances"
@@ -180,7 +180,7 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     readings, lines = tmp_path / "run/a@node.jsonl", ['{"ended": 5.0}\n', "{}\n", "none\n", '{"ended": 15.0}\n']
     readings.parent.mkdir()
     readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
-    step = object.__new__(again_module.Again)
+    step = object.__new__(again_module.StepRerun)
     step.run_directory, step.again = readings.parent, tmp_path / "again"
     step.record = cast(Any, SimpleNamespace(ended_seconds=10.0))
     step.cut(readings.name)
@@ -196,7 +196,7 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     ],
 )
 def test_a_step_that_fails_is_reported_with_what_it_printed_last(code: str, said: str) -> None:
-    step = object.__new__(again_module.Again)
+    step = object.__new__(again_module.StepRerun)
     with pytest.raises(InputError, match=said):
         step.execute([PYTHON, "-c", code])
 

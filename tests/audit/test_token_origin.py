@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.audit.document_lineage import why
-from pipeline.audit.training_documents import Audit
+from pipeline.audit.document_lineage import trace_document
+from pipeline.audit.training_documents import TrainingAudit
 from pipeline.cli.application import main
 from tests.conftest import Project
 
@@ -20,7 +20,7 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
     monkeypatch.chdir(project.folder)
     run = Path("results/micro")
     told: list[str] = []
-    audit = Audit(run, "base")
+    audit = TrainingAudit(run, "base")
     for token in (0, 17, 63):
         assert main(["trace", str(run), "base", "--step", "3", "--sample", "1", "--token", str(token)]) == 0
         text = capsys.readouterr().out
@@ -44,8 +44,8 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
 
     name = "nl_gids/nl_gids.jsonl/pii-mixed1"
     line = "    masked: bsn 1, email 1, iban 1 (recomputed from nl_gids.jsonl, which gives the text of the corpus)"
-    assert line in why(run, name)
+    assert line in trace_document(run, name)
     Path("config/corpus/nl_gids.jsonl").unlink()
-    (line,) = (line for line in why(run, name) if "masked" in line)
+    (line,) = (line for line in trace_document(run, name) if "masked" in line)
     assert "masked: not known of this document, for config/corpus/nl_gids.jsonl is not here" in line
     assert line.endswith("in all of unit 0: bsn 4, email 6, iban 6, ip 5")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.audit.training_documents import Audit
+from pipeline.audit.training_documents import TrainingAudit
 from pipeline.core.errors import InputError
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
@@ -70,7 +70,7 @@ def written(run: Path, chosen: SegmentSettings, tokens: dict[str, Path]) -> None
 
 
 def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None:
-    audit = Audit(run_directory, "tiny")
+    audit = TrainingAudit(run_directory, "tiny")
     wanted = "words/all/7"
     found: dict[tuple[int, int], int] = {}
     for step in range(1, STEPS + 1):
@@ -90,7 +90,7 @@ def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None
 
 
 def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) -> None:
-    audit = Audit(run_directory, "tiny")
+    audit = TrainingAudit(run_directory, "tiny")
     reader = audit.sampler.reader
     sequence = int(audit.sampler.order.batch(SKIPS[0])[0])
     wanted = reader.documents_in(sequence * audit.length, 1)[0]["id"]
@@ -100,7 +100,7 @@ def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) ->
 
 
 def test_the_licence_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
-    audit = Audit(run_directory, "tiny")
+    audit = TrainingAudit(run_directory, "tiny")
     assert audit.license({"source": "words", "license": None}) == "CC0-1.0"
     assert audit.license({"source": "words", "license": "MIT"}) == "MIT"
     assert audit.license({"source": "others", "license": None}) == "not known: its manifest is not here"
@@ -128,7 +128,7 @@ def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pyt
 
 
 def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) -> None:
-    audit = Audit(run_directory, "tiny")
+    audit = TrainingAudit(run_directory, "tiny")
     for step, sample, message in ((301, 0, "no step 301: name one from 1 to 300"), (1, 4, "no sample 4")):
         with pytest.raises(InputError, match=message):
             audit.sample(step, sample)
@@ -140,11 +140,11 @@ def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match="hold no document words/all/x: ask corpus why"):
         audit.visits("words/all/x")
     with pytest.raises(InputError, match="no record of a training of base: it has tiny"):
-        Audit(run_directory, "base")
+        TrainingAudit(run_directory, "base")
     changed = Path(shutil.copytree(run_directory, tmp_path / "run"))
     (changed / "tokens/main/index.json").write_text("{}")
     with pytest.raises(InputError, match=r"index\.json is gone or no longer what .* names"):
-        Audit(changed, "tiny")
+        TrainingAudit(changed, "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def altered(run: Path, folder: Path, change: Callable[[dict[str, Any]], None], f
 def test_what_is_told_of_a_training_is_what_its_processes_read(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    audit = Audit(trained, "tiny")
+    audit = TrainingAudit(trained, "tiny")
     assert len(audit.logged) == 20 and audit.skips, "some batches were left out, else nothing is shown"
     assert main(["audit", str(trained), "tiny", "--check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this very batch"
@@ -215,14 +215,14 @@ def test_what_was_not_trained_on_is_told_to_be_wrong(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first = first or Audit(trained, "tiny").skips[0] + 1
+    first = first or TrainingAudit(trained, "tiny").skips[0] + 1
     other = altered(trained, tmp_path, change, file)
     assert main(["audit", str(other), "tiny", "--check"]) == 1
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in said
     assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
     assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
-    document = Audit(other, "tiny").sample(first, 0)[0]["id"]
+    document = TrainingAudit(other, "tiny").sample(first, 0)[0]["id"]
     assert main(["audit", str(other), "tiny", "--document", document]) == 1
 
 
@@ -231,7 +231,7 @@ def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) 
     with (other / "models/tiny/milestones/12/metrics.jsonl").open("a") as file:
         file.write("{}\n")
     with pytest.raises(InputError, match=r"12/metrics\.jsonl is gone or no longer what .* names: put it back"):
-        Audit(other, "tiny").proof([1])
+        TrainingAudit(other, "tiny").proof([1])
 
 
 def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     last = json.loads((other / LAST).read_text())
     described = {"name": "previous", "path": "models/other/milestones/12/state.json", "sha256": "0" * 64, "bytes": 1}
     (other / LAST).write_text(json.dumps({**last, "inputs": [*last["inputs"], described]}))
-    audit = Audit(other, "tiny")
+    audit = TrainingAudit(other, "tiny")
     assert "trained from step 12 of model other to step 20" in audit.header()
     with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
         audit.sample(12, 0)
-    seen = [row["id"] for sample in range(4) for row in Audit(trained, "tiny").sample(12, sample)]
+    seen = [row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").sample(12, sample)]
     visits = [visit for name in seen for visit in audit.visits(name)]
     assert visits and all(visit["step"] is None or visit["step"] > 12 for visit in visits)
     assert audit.proof(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this very batch", False)
@@ -256,7 +256,7 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
     other = Path(shutil.copytree(run_directory, tmp_path / "run"))
     ramp = [{"to_step": 10, "batch_size": 2}]
     written(other, settings(last_step=STEPS, steps=STEPS, ramp=ramp), tokens)
-    audit = Audit(other, "tiny")
+    audit = TrainingAudit(other, "tiny")
     assert "to step 300, 2, then 4 sequences of 32 tokens" in audit.header()
     assert [audit.sequences(step) for step in (1, 9, 10)] == [2, 2, 4], "a skipped batch counts as a step"
     with pytest.raises(InputError, match="there is no sample 2: name one from 0 to 1"):
@@ -267,7 +267,7 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
 
 
 def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
-    assert Audit(run_directory, "tiny").proof([1, 2]) == (
+    assert TrainingAudit(run_directory, "tiny").proof([1, 2]) == (
         "checked: 0 of 2 steps logged the hash of this very batch; 2 have no hash",
         False,
     )

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
-from pipeline.provenance import seal
+from pipeline.provenance import signing
 from pipeline.provenance.settings import Provenance
 from tests.auditors.conftest import Run
 from tests.provenance.conftest import build
@@ -44,11 +44,11 @@ print(len(kinds), kinds.count("https://slsa.dev/provenance/v1"))
 def test_in_toto_verifies_every_attestation(
     algorithm: signing_keys.Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
 ) -> None:
-    public = signing_keys.generate(tmp_path / "key.pem", algorithm)
-    monkeypatch.setenv(attestation_log.KEY, str(tmp_path / "key.pem"))
+    public = signing_keys.generate_key_pair(tmp_path / "key.pem", algorithm)
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
     run = build(tmp_path / "run").folder
-    lines, jobs = sum(1 for _ in attestation_log.lines(run)), len([*(run / "provenance/records").iterdir()])
-    name = signing_keys.key_sha256(signing_keys.public(public))
+    lines, jobs = sum(1 for _ in attestation_log.read_log(run)), len([*(run / "provenance/records").iterdir()])
+    name = signing_keys.key_sha256(signing_keys.load_public_key(public))
     done = auditor("python", "-c", CHECK, run / layout.ATTESTATION_LOG, public, name)
     assert done.stdout.split() == [str(lines), str(jobs)], done.stderr
     changed = (run / layout.ATTESTATION_LOG).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
@@ -63,16 +63,16 @@ def verified(public: Path, run: Path) -> int:
 
 
 def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(attestation_log.KEY, "")
-    public, run = signing_keys.generate(tmp_path / "key.pem", "p256"), tmp_path / "run"
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
+    public, run = signing_keys.generate_key_pair(tmp_path / "key.pem", "p256"), tmp_path / "run"
     settings = Provenance(key=str(tmp_path / "key.pem"), owner="Stichting Proef")
-    seal.begin(run, settings, print)
+    signing.begin_signing(run, settings, print)
     build(run)
     for name in ("model.safetensors", "config.json"):
         (run / "models/base/final").mkdir(exist_ok=True)
         (run / "models/base/final" / name).write_text(name)
     said: list[str] = []
-    assert seal.end(run, settings, said.append) and len(said) == 1
+    assert signing.finish_signing(run, settings, said.append) and len(said) == 1
     assert verified(public, run) == 0
     (run / "models/base/final/model.safetensors").write_text("other")
     assert verified(public, run) != 0

@@ -62,9 +62,9 @@ def test_the_report_is_told_the_series_and_the_price_and_no_default_of_another_p
 
 
 def test_an_unknown_platform_is_not_offered_the_template() -> None:
-    with pytest.raises(InputError, match=rf"choose one of {', '.join(platform_files.names())}$"):
+    with pytest.raises(InputError, match=rf"choose one of {', '.join(platform_files.list_platforms())}$"):
         run(platform="../platforms/local")
-    assert "template" not in platform_files.names() and set(SHIPPED) <= {*platform_files.names()}
+    assert "template" not in platform_files.list_platforms() and set(SHIPPED) <= {*platform_files.list_platforms()}
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,12 @@ def test_what_the_report_shows_of_a_platform_s_energy_describes_the_same_run() -
 
 
 def test_folders_are_filled_in_or_say_what_they_lack() -> None:
-    assert platform_files.folder("/scratch/{account}/$USER", "project_1", {"USER": "ada"}) == "/scratch/project_1/ada"
-    assert platform_files.folder("${TMPDIR}/x", None, {"TMPDIR": "/tmp"}) == "/tmp/x"
+    assert (
+        platform_files.fill_folder_template("/scratch/{account}/$USER", "project_1", {"USER": "ada"})
+        == "/scratch/project_1/ada"
+    )
+    assert platform_files.fill_folder_template("${TMPDIR}/x", None, {"TMPDIR": "/tmp"}) == "/tmp/x"
     with pytest.raises(InputError, match=r"/scratch/\{account\} needs the account: write slurm"):
-        platform_files.folder("/scratch/{account}", None, {})
+        platform_files.fill_folder_template("/scratch/{account}", None, {})
     with pytest.raises(InputError, match="needs the variable SCRATCH, which is not set"):
-        platform_files.folder("$SCRATCH", None, {})
+        platform_files.fill_folder_template("$SCRATCH", None, {})

@@ -14,7 +14,7 @@ def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path: Path)
     file = tmp_path / "new/folder/told.json"
     atomic_files.write_json(file, {"b": "é", "a": [1]})
     assert file.read_bytes() == '{\n "a": [\n  1\n ],\n "b": "é"\n}\n'.encode()
-    atomic_files.write(file, b"other")
+    atomic_files.write_atomically(file, b"other")
     assert file.read_bytes() == b"other" and [*file.parent.iterdir()] == [file]
 
 
@@ -31,5 +31,5 @@ def test_what_cannot_be_written_leaves_what_was_there(
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(kind):
-        atomic_files.write(file, b"after")
+        atomic_files.write_atomically(file, b"after")
     assert file.read_text() == "before" and [*tmp_path.iterdir()] == [file]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.attestation_log import append, lines, resource
-from pipeline.core.command_lines import short_command
+from pipeline.core.attestation_log import append_statement, read_log, resource_descriptor
+from pipeline.core.command_lines import shorten_command
 from pipeline.core.errors import InputError
 from pipeline.layout import ATTESTATION_LOG
 from tests.record_content import attempt_content
@@ -24,12 +24,14 @@ KIND = "urn:polder:evidence:1"
 
 def _append(folder: Path, writer: int, number: int) -> None:
     for count in range(number):
-        append(folder, KIND, [resource(f"{writer}/{count}", HASH)], {"text": "x" * 1000 * (count % 90)})
+        append_statement(
+            folder, KIND, [resource_descriptor(f"{writer}/{count}", HASH)], {"text": "x" * 1000 * (count % 90)}
+        )
 
 
 def chained(folder: Path) -> bool:
-    expected = attestation_log.NOTHING_BEFORE
-    for line in lines(folder):
+    expected = attestation_log.NO_PREVIOUS_LINE
+    for line in read_log(folder):
         if line.statement.before != expected:
             return False
         expected = line.sha256
@@ -42,64 +44,67 @@ def test_what_many_processes_append_at_once_is_one_chain(tmp_path: Path) -> None
         writer.start()
     for writer in writers:
         writer.join()
-    names = [line.statement.subject[0].name for line in lines(tmp_path)]
+    names = [line.statement.subject[0].name for line in read_log(tmp_path)]
     assert len(names) == 240 == len(set(names)) and chained(tmp_path)
     own = [name for name in names if name.startswith("3/")]
     assert own == [f"3/{count}" for count in range(40)]
 
 
 def test_a_line_longer_than_a_block_is_found_again(tmp_path: Path) -> None:
-    many = [resource(f"file {number}", HASH) for number in range(5000)]
-    for subject in ([resource("a", HASH)], many, [resource("b", HASH)]):
-        append(tmp_path, KIND, subject, {})
-    assert [len(line.statement.subject) for line in lines(tmp_path)] == [1, 5000, 1] and chained(tmp_path)
+    many = [resource_descriptor(f"file {number}", HASH) for number in range(5000)]
+    for subject in ([resource_descriptor("a", HASH)], many, [resource_descriptor("b", HASH)]):
+        append_statement(tmp_path, KIND, subject, {})
+    assert [len(line.statement.subject) for line in read_log(tmp_path)] == [1, 5000, 1] and chained(tmp_path)
 
 
 def test_slsa_names_the_line_before_among_the_byproducts(tmp_path: Path) -> None:
-    first = append(tmp_path, KIND, [resource("a", HASH)], {})
-    predicate = {"buildDefinition": {"resolvedDependencies": []}, "runDetails": {"byproducts": [resource("x", HASH)]}}
-    append(tmp_path, attestation_log.SLSA, [resource("b", HASH)], predicate)
-    *_, last = lines(tmp_path)
+    first = append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
+    predicate = {
+        "buildDefinition": {"resolvedDependencies": []},
+        "runDetails": {"byproducts": [resource_descriptor("x", HASH)]},
+    }
+    append_statement(tmp_path, attestation_log.SLSA_PROVENANCE, [resource_descriptor("b", HASH)], predicate)
+    *_, last = read_log(tmp_path)
     assert last.statement.before == first and [entry.name for entry in last.statement.left] == ["x"]
 
 
 def _append_where_little_room_is(folder: Path, room_bytes: int) -> None:
     limits.setrlimit(limits.RLIMIT_FSIZE, (room_bytes, room_bytes))
     with suppress(OSError):
-        append(folder, KIND, [resource("b", HASH)], {"text": "x" * 4000})
+        append_statement(folder, KIND, [resource_descriptor("b", HASH)], {"text": "x" * 4000})
         os._exit(1)
 
 
 def test_a_line_for_which_there_is_no_room_is_not_begun(tmp_path: Path) -> None:
-    append(tmp_path, KIND, [resource("a", HASH)], {})
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     size = (tmp_path / ATTESTATION_LOG).stat().st_size
     writer = multiprocessing.Process(target=_append_where_little_room_is, args=(tmp_path, size + 1000))
     writer.start()
     writer.join()
     assert writer.exitcode == 0 and (tmp_path / ATTESTATION_LOG).stat().st_size == size
-    append(tmp_path, KIND, [resource("c", HASH)], {})
-    assert [line.statement.subject[0].name for line in lines(tmp_path)] == ["a", "c"] and chained(tmp_path)
+    append_statement(tmp_path, KIND, [resource_descriptor("c", HASH)], {})
+    assert [line.statement.subject[0].name for line in read_log(tmp_path)] == ["a", "c"] and chained(tmp_path)
 
 
 def test_a_signature_is_of_the_line_and_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for algorithm in ("p256", "ed25519"):
-        public = signing_keys.public(signing_keys.generate(tmp_path / algorithm, algorithm))  # type: ignore[arg-type]
-        monkeypatch.setenv(attestation_log.KEY, str(tmp_path / algorithm))
-        append(tmp_path, KIND, [resource("a", HASH)], {})
-        *_, line = lines(tmp_path)
-        assert signing_keys.algorithm(public) == algorithm and list(line.signatures) == [
+        public = signing_keys.load_public_key(signing_keys.generate_key_pair(tmp_path / algorithm, algorithm))  # type: ignore[arg-type]
+        monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / algorithm))
+        append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
+        *_, line = read_log(tmp_path)
+        assert signing_keys.key_algorithm(public) == algorithm and list(line.signatures) == [
             signing_keys.key_sha256(public)
         ]
         (signature,) = line.signatures.values()
-        assert signing_keys.verifies(public, signature, line.signed)
-        assert not signing_keys.verifies(public, signature, line.signed + b" ")
+        assert signing_keys.verify_signature(public, signature, line.signed)
+        assert not signing_keys.verify_signature(public, signature, line.signed + b" ")
 
 
 def test_without_a_key_nothing_is_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(attestation_log.KEY, raising=False)
-    append(tmp_path, KIND, [resource("a", HASH)], {})
-    assert [line.signatures for line in lines(tmp_path)] == [{}]
-    attestation_log.signing_key()
+    monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
+    assert [line.signatures for line in read_log(tmp_path)] == [{}]
+    attestation_log.load_signing_key()
 
 
 @pytest.mark.parametrize(
@@ -115,46 +120,49 @@ def test_a_key_that_cannot_sign_is_a_sentence(
 ) -> None:
     key = tmp_path / "key.pem"
     if isinstance(content, str):
-        signing_keys.generate(key, "p256")
+        signing_keys.generate_key_pair(key, "p256")
     elif content is not None:
         key.write_bytes(content)
     if mode:
         key.chmod(mode)
-    monkeypatch.setenv(attestation_log.KEY, str(key))
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(key))
     with pytest.raises(InputError, match=sentence):
-        attestation_log.signing_key()
+        attestation_log.load_signing_key()
 
 
 def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> None:
-    signing_keys.generate(tmp_path / "key.pem", "ed25519")
+    signing_keys.generate_key_pair(tmp_path / "key.pem", "ed25519")
     assert os.stat(tmp_path / "key.pem").st_mode & 0o777 == 0o600
     with pytest.raises(InputError, match="is there already"):
-        signing_keys.generate(tmp_path / "key.pem", "p256")
+        signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
     with pytest.raises(InputError, match=r"is no public key in PEM: give the file that ends in \.pub"):
-        signing_keys.public(tmp_path / "key.pem")
+        signing_keys.load_public_key(tmp_path / "key.pem")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"payload": 1, "payloadType": "x", "signatures": []}', "\x00"])
 def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
-    append(tmp_path, KIND, [resource("a", HASH)], {})
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     with (tmp_path / ATTESTATION_LOG).open("a") as file:
         file.write(text + "\n")
     with pytest.raises(InputError, match=f"{ATTESTATION_LOG}, line 2, is no attestation"):
-        list(lines(tmp_path))
+        list(read_log(tmp_path))
 
 
 def test_the_envelope_is_what_its_specification_says(tmp_path: Path) -> None:
-    append(tmp_path, KIND, [resource("a", HASH)], {})
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     (text,) = (tmp_path / ATTESTATION_LOG).read_text().splitlines()
     assert json.loads(text)["payloadType"] == "application/vnd.in-toto+json"
-    assert attestation_log.signed_bytes(b"hello world") == b"DSSEv1 28 application/vnd.in-toto+json 11 hello world"
+    assert (
+        attestation_log.pre_authentication_encoding(b"hello world")
+        == b"DSSEv1 28 application/vnd.in-toto+json 11 hello world"
+    )
 
 
 def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Path) -> None:
-    first = append(tmp_path, KIND, [resource("a", HASH)], {})
+    first = append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     (tmp_path / ATTESTATION_LOG).write_bytes((tmp_path / ATTESTATION_LOG).read_bytes().removesuffix(b"\n"))
-    append(tmp_path, KIND, [resource("b", HASH)], {})
-    found = list(lines(tmp_path))
+    append_statement(tmp_path, KIND, [resource_descriptor("b", HASH)], {})
+    found = list(read_log(tmp_path))
     assert [line.number for line in found] == [1, 2] and found[1].statement.before == first
 
 
@@ -162,20 +170,20 @@ def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Pa
 @pytest.mark.parametrize("before", [0, 2])
 def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, before: int, written: int) -> None:
     for number in range(before):
-        append(tmp_path, KIND, [resource(f"{number}", HASH)], {})
+        append_statement(tmp_path, KIND, [resource_descriptor(f"{number}", HASH)], {})
     whole = (tmp_path / ATTESTATION_LOG).read_bytes() if before else b""
-    append(tmp_path, KIND, [resource("of the killed one", HASH)], {})
+    append_statement(tmp_path, KIND, [resource_descriptor("of the killed one", HASH)], {})
     begun = (tmp_path / ATTESTATION_LOG).read_bytes().removeprefix(whole)
     (tmp_path / ATTESTATION_LOG).write_bytes(whole + begun[:written])
-    append(tmp_path, KIND, [resource("next", HASH)], {})
-    names = [line.statement.subject[0].name for line in lines(tmp_path)]
+    append_statement(tmp_path, KIND, [resource_descriptor("next", HASH)], {})
+    names = [line.statement.subject[0].name for line in read_log(tmp_path)]
     assert names == [*map(str, range(before)), "next"] and chained(tmp_path)
 
 
 def test_the_facts_of_an_attempt_have_the_digest_of_its_command() -> None:
     command = ["python", "-m", "pipeline", "corpus", "filter", "--settings", "{}", "--code", "x"]
     attempt = attempt_content("corpus.filter", command=command, snakemake=None, host=None, slurm=None)
-    facts = attestation_log.attempt_facts(attempt)
-    assert facts["command"].startswith("sha256:") and attestation_log.attempt_facts(facts) == facts
-    assert attestation_log.attempt_facts({**attempt, "command": short_command(command)}) == facts
-    assert attestation_log.attempt_facts({**attempt, "command": [*command, "--other"]}) != facts
+    facts = attestation_log.fixed_attempt_fields(attempt)
+    assert facts["command"].startswith("sha256:") and attestation_log.fixed_attempt_fields(facts) == facts
+    assert attestation_log.fixed_attempt_fields({**attempt, "command": shorten_command(command)}) == facts
+    assert attestation_log.fixed_attempt_fields({**attempt, "command": [*command, "--other"]}) != facts

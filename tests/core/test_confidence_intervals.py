@@ -8,19 +8,27 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.core.confidence_intervals import COVERAGE, ratio, share, simulated_coverage
+from pipeline.core.confidence_intervals import (
+    SIMULATED_COVERAGE,
+    proportion_interval,
+    ratio_interval,
+    simulated_coverage,
+)
 from tests.evaluate.coverage import KINDS, coverage
 
 
 def test_a_single_document_has_no_interval() -> None:
-    assert ratio(np.array([3.0]), np.array([2])) == (1.5, None, None)
-    assert ratio(np.array([3.0, 0.0]), np.array([2, 0])) == (1.5, None, None), "one of them has everything"
+    assert ratio_interval(np.array([3.0]), np.array([2])) == (1.5, None, None)
+    assert ratio_interval(np.array([3.0, 0.0]), np.array([2, 0])) == (1.5, None, None), "one of them has everything"
 
 
 def test_an_interval_of_many_documents_is_students() -> None:
     """Documents of one length, more than are drawn again: the jackknife's error of a mean is the mean's own."""
     values = np.random.default_rng(1).exponential(1, 1500)
-    found, expected = ratio(3 * values, np.full(1500, 3)), stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    found, expected = (
+        ratio_interval(3 * values, np.full(1500, 3)),
+        stats.ttest_1samp(values, 0).confidence_interval(0.95),
+    )
     assert (found.low, found.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
 
 
@@ -53,13 +61,13 @@ def test_an_interval_is_that_of_a_plain_loop(documents: int) -> None:
     random = np.random.default_rng(documents)
     under = random.integers(5, 50, documents).astype(float)
     over = under * random.lognormal(0, 1, documents)
-    assert ratio(over, under) == pytest.approx(studentised(over.tolist(), under.tolist()))
-    assert ratio(over, under) == ratio(over, under), "always the same resamples"
+    assert ratio_interval(over, under) == pytest.approx(studentised(over.tolist(), under.tolist()))
+    assert ratio_interval(over, under) == ratio_interval(over, under), "always the same resamples"
 
 
 def test_values_that_are_skewed_have_their_longer_side_where_larger_ones_may_be() -> None:
     values = np.random.default_rng(2).lognormal(0, 1, 20)
-    found, even = ratio(values, np.ones(20)), stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    found, even = ratio_interval(values, np.ones(20)), stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found.low == pytest.approx(even.low) and found.high > even.high + 0.1 * (even.high - even.low)  # type: ignore[operator]
 
 
@@ -69,7 +77,7 @@ def test_intervals_of_skewed_means_hold_the_truth(units: int, least: float) -> N
     """Lognormal values, of which Student's intervals hold it in 82 to 90 of 100."""
     rounds, truth = 2000, math.exp(0.5)
     drawn = np.random.default_rng(units).lognormal(0, 1, (rounds, units))
-    found = [ratio(values, np.ones(units)) for values in drawn]
+    found = [ratio_interval(values, np.ones(units)) for values in drawn]
     held = sum(one.low <= truth <= one.high for one in found) / rounds  # type: ignore[operator]
     even = stats.ttest_1samp(drawn, 0, axis=1).confidence_interval(0.95)
     assert least <= held <= 0.97 and held > ((even.low <= truth) & (even.high >= truth)).mean() + 0.03
@@ -79,7 +87,9 @@ def test_the_coverage_that_is_printed_is_what_the_benchmark_simulates() -> None:
     for kind, name in (("mean", "lognormal, σ 1"), ("corpus-level", "chrF about 5")):
         assert coverage(KINDS[kind][name], 10, 500) >= simulated_coverage(kind, 10) - 0.03
     assert simulated_coverage("mean", 19.99) == simulated_coverage("mean", 10) < simulated_coverage("mean", 80)
-    assert simulated_coverage("mean", 1.2) == COVERAGE["mean"][0] and simulated_coverage("share", 10**6) >= 0.94
+    assert (
+        simulated_coverage("mean", 1.2) == SIMULATED_COVERAGE["mean"][0] and simulated_coverage("share", 10**6) >= 0.94
+    )
 
 
 @pytest.mark.slow
@@ -103,7 +113,7 @@ def test_intervals_of_ratios_cover_the_truth(documents: int, spread: float, leas
     many = np.ceil(random.lognormal(5, spread, 10**6))
     truth = float((many * (3 + 4 / np.sqrt(many))).sum() / many.sum())
     for nats_D, size_D in zip(nats, sizes, strict=True):
-        found = ratio(nats_D, size_D)
+        found = ratio_interval(nats_D, size_D)
         assert found.low is not None and found.high is not None
         hits += found.low <= truth <= found.high
     assert least <= hits / rounds <= 0.98
@@ -111,7 +121,7 @@ def test_intervals_of_ratios_cover_the_truth(documents: int, spread: float, leas
 
 def test_the_interval_of_a_share_is_wilsons_with_students_t() -> None:
     """Of 30 items alone in their clusters; t in place of 1.96, as the variance is estimated."""
-    found = share(np.array([1.0] * 21 + [0.0] * 9), np.ones(30))
+    found = proportion_interval(np.array([1.0] * 21 + [0.0] * 9), np.ones(30))
     t = float(stats.t.ppf(0.975, 29))
     middle = (0.7 + t**2 / 60) / (1 + t**2 / 30)
     reach = t / (1 + t**2 / 30) * math.sqrt(0.7 * 0.3 / 30 + t**2 / 3600)
@@ -122,18 +132,18 @@ def test_the_interval_of_a_share_is_wilsons_with_students_t() -> None:
 
 def test_items_that_repeat_each_other_count_once() -> None:
     """Ten questions, each asked five times and answered alike, tell as much as ten."""
-    once = share(np.array([1.0] * 6 + [0.0] * 4), np.ones(10))
-    five = share(np.array([5.0] * 6 + [0.0] * 4), np.full(10, 5.0))
+    once = proportion_interval(np.array([1.0] * 6 + [0.0] * 4), np.ones(10))
+    five = proportion_interval(np.array([5.0] * 6 + [0.0] * 4), np.full(10, 5.0))
     assert five.low == pytest.approx(once.low, abs=0.03) and five.high == pytest.approx(once.high, abs=0.03)
-    apart = share(np.array([1.0] * 30 + [0.0] * 20), np.ones(50))
+    apart = proportion_interval(np.array([1.0] * 30 + [0.0] * 20), np.ones(50))
     assert five.high - five.low > 2 * (apart.high - apart.low)  # type: ignore[operator]
 
 
 def test_a_share_of_all_is_not_certain_and_a_single_cluster_tells_nothing() -> None:
-    found = share(np.ones(20), np.ones(20))
+    found = proportion_interval(np.ones(20), np.ones(20))
     assert found.value == found.high == 1 and found.low == pytest.approx(0.82, abs=0.01)
-    assert share(np.full(20, 9.0), np.full(20, 9.0)) == found, "nine alike tell as much as one"
-    assert share(np.array([3.0]), np.array([5])) == (0.6, None, None)
+    assert proportion_interval(np.full(20, 9.0), np.full(20, 9.0)) == found, "nine alike tell as much as one"
+    assert proportion_interval(np.array([3.0]), np.array([5])) == (0.6, None, None)
 
 
 @pytest.mark.slow
@@ -143,7 +153,7 @@ def test_intervals_of_shares_cover_the_truth_nineteen_times_of_twenty(items: int
     truths = np.linspace(0.05, 0.95, 10)
     for truth in truths:
         for right in random.random((rounds, items)) < truth:
-            found = share(right.astype(float), np.ones(items))
+            found = proportion_interval(right.astype(float), np.ones(items))
             hits += found.low <= truth <= found.high  # type: ignore[operator]
     assert 0.94 <= round(hits / (rounds * len(truths)), 2) <= 0.96
 
@@ -159,8 +169,10 @@ def test_intervals_of_items_that_are_alike_cover_it_too(alike: float) -> None:
             sizes = random.integers(1, 20, 40)
             levels = random.beta(truth * (1 - alike) / alike, (1 - truth) * (1 - alike) / alike, 40)
             right = random.binomial(sizes, levels).astype(float)
-            found = share(right, sizes)
-            single = share(np.repeat([1.0, 0.0], [int(right.sum()), int((sizes - right).sum())]), np.ones(sizes.sum()))
+            found = proportion_interval(right, sizes)
+            single = proportion_interval(
+                np.repeat([1.0, 0.0], [int(right.sum()), int((sizes - right).sum())]), np.ones(sizes.sum())
+            )
             hits += found.low <= truth <= found.high  # type: ignore[operator]
             of_single += single.low <= truth <= single.high  # type: ignore[operator]
     assert 0.935 <= hits / (rounds * len(truths)) <= 0.965

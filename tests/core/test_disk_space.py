@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pipeline.core import disk_space
-from pipeline.core.errors import NO_ROOM
+from pipeline.core.errors import EXIT_DISK_FULL
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.job import versions
 from pipeline.pretrain import segment
@@ -119,7 +119,7 @@ def tried(
 
 def check(found: Tried) -> str:
     """Check what holds for every step; return its sentence."""
-    assert found.code == NO_ROOM, (found.code, found.log, found.printed)
+    assert found.code == EXIT_DISK_FULL, (found.code, found.log, found.printed)
     *_, sentence = found.log.splitlines()
     assert sentence.startswith("error: ") and "make room" in sentence
     assert "Traceback" not in found.log
@@ -215,7 +215,7 @@ def test_where_not_even_the_attempt_or_the_log_can_be_written_it_is_said_all_the
     inputs, outputs = {"listing": [listing], "files": [raw]}, {"fingerprint": "sources/laws/fingerprints/0.json"}
     options = ("--raw", str(raw.parent))
     found = tried(tmp_path, 64, "sources.fingerprint", '{"source": "laws"}', inputs, outputs, *options, filled=True)
-    assert found.code == NO_ROOM and found.log == ""
+    assert found.code == EXIT_DISK_FULL and found.log == ""
     assert found.printed.startswith(f"error: {tmp_path}/disk/results/test/provenance/attempts is full")
     assert not found.attempts and not [path for path in found.left if path.startswith("results")]
     assert found.code_then == 0, found.printed_then
@@ -231,16 +231,16 @@ def test_where_not_even_the_attempt_or_the_log_can_be_written_it_is_said_all_the
     ],
 )
 def test_a_full_disk_is_known_in_the_words_of_each_library(error: Exception) -> None:
-    assert disk_space.is_full(error)
+    assert disk_space.is_disk_full(error)
     try:
         try:
             raise error
         except Exception:
             raise RuntimeError("the file could not be closed")  # noqa: B904
     except RuntimeError as later:
-        assert disk_space.is_full(later)
+        assert disk_space.is_disk_full(later)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), ValueError("28"), None])
 def test_another_error_is_none(error: Exception | None) -> None:
-    assert not disk_space.is_full(error)
+    assert not disk_space.is_disk_full(error)

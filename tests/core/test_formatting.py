@@ -9,15 +9,23 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, counted, in_blocks, is_hidden, printable, visible, visible_output
+from pipeline.core.formatting import (
+    align_columns,
+    escape_invisible,
+    escape_standard_output,
+    escape_to_one_line,
+    format_count,
+    is_invisible,
+    wrap_columns,
+)
 
 
 def test_one_is_single_and_the_others_are_not() -> None:
-    assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
+    assert [format_count(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
 
 
 def test_a_name_cannot_forge_a_line_or_move_the_cursor() -> None:
-    assert printable("a\nall is well\x1b[2K\udcff é") == "a\\nall is well\\x1b[2K\\udcff é"
+    assert escape_to_one_line("a\nall is well\x1b[2K\udcff é") == "a\\nall is well\\x1b[2K\\udcff é"
 
 
 HIDDEN = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0x200B, 0x2010), 0xFEFF, 0x2028, 0x2029, 0xAD, 0x3164]
@@ -26,42 +34,42 @@ HIDDEN += [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), 0xD
 
 def test_what_is_not_drawn_is_escaped_and_all_else_is_as_it_was() -> None:
     for number in HIDDEN:
-        for text in (visible(f"a{chr(number)}b"), printable(f"a{chr(number)}b")):
+        for text in (escape_invisible(f"a{chr(number)}b"), escape_to_one_line(f"a{chr(number)}b")):
             assert text.isascii() and text.startswith("a\\") and text.endswith("b"), hex(number)
     plain = "Ünïcode, שלום, سلام, 日本語, 🙂, é:\n\tzo\u00a0is\u202fhet"
-    assert visible(plain) == plain
+    assert escape_invisible(plain) == plain
     # The categories of Unicode's own table: none that draws nothing or steers others is left.
     everything = "".join(map(chr, range(0x110000)))
-    left = {unicodedata.category(c) for c in visible(everything) if c not in "\n\t"}
-    assert left.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"}) and not any(map(is_hidden, visible(everything)))
+    left = {unicodedata.category(c) for c in escape_invisible(everything) if c not in "\n\t"}
+    assert left.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"}) and not any(map(is_invisible, escape_invisible(everything)))
 
 
 def test_what_is_escaped_is_the_same_text_to_json() -> None:
     text = "a\u202eb\x85\U000e0041\u2028"
-    assert json.loads(visible(json.dumps(text, ensure_ascii=False))) == text
+    assert json.loads(escape_invisible(json.dumps(text, ensure_ascii=False))) == text
 
 
 def test_errors_and_all_that_a_command_prints_are_without_what_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
     assert str(InputError("naam\u202egnp.exe\nerror: all is well\x1b[2K")) == (
         "naam\\u202egnp.exe\\nerror: all is well\\x1b[2K"
     )
-    with redirect_stdout(io.StringIO()) as stream, visible_output(stream):
+    with redirect_stdout(io.StringIO()) as stream, escape_standard_output(stream):
         print("een\x1b[31m\ntwee\u202e\udcff\t3")
     assert stream.getvalue() == "een\\x1b[31m\ntwee\\u202e\\udcff\t3\n"
     assert main(["trace", "no\u202esuch\x1b[2Krun", "x"]) == 2
     told = capsys.readouterr()
-    assert not any(is_hidden(c) for c in told.out + told.err) and "no\\u202esuch\\x1b[2Krun" in told.err
+    assert not any(is_invisible(c) for c in told.out + told.err) and "no\\u202esuch\\x1b[2Krun" in told.err
 
 
 def test_columns_that_have_no_room_follow_below_with_the_names_of_the_rows() -> None:
     rows = [["estimated", "one", "two", "three"], ["time", "1 s", "22 s", "333 s"]]
-    assert in_blocks(rows, 30) == aligned(rows)
-    assert in_blocks(rows, 20) == [
+    assert wrap_columns(rows, 30) == align_columns(rows)
+    assert wrap_columns(rows, 20) == [
         "estimated  one  two",
         "time       1 s  22 s",
         "",
         "estimated  three",
         "time       333 s",
     ]
-    assert in_blocks(rows, 5)[:3] == ["estimated  one", "time       1 s", ""]  # one column always has room
-    assert in_blocks([["alone"], ["x"]]) == ["alone", "x"]
+    assert wrap_columns(rows, 5)[:3] == ["estimated  one", "time       1 s", ""]  # one column always has room
+    assert wrap_columns([["alone"], ["x"]]) == ["alone", "x"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.hosts import host_of, parse_host, split_address, suffixes_of
+from pipeline.core.hosts import domain_suffixes, extract_host, parse_host, split_url
 
 STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
 
@@ -64,7 +64,7 @@ STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
     ],
 )
 def test_the_host_of_an_address(url: str | None, host: str) -> None:
-    assert host_of(url) == host
+    assert extract_host(url) == host
 
 
 @pytest.mark.parametrize("host", ["ka pot.nl", "a<b.nl", "1.2.3.400", "0x1.2.3.4.5", "[::1", "a\ufffdb.nl", "a%zz.nl"])
@@ -74,12 +74,12 @@ def test_a_host_that_a_browser_refuses(host: str) -> None:
 
 
 def test_the_parts_of_an_address_stay_as_they_are_written() -> None:
-    address = split_address("HTTPS:\\\\jan:pw@Voorbeeld.NL:8080/Pad?q#f")
+    address = split_url("HTTPS:\\\\jan:pw@Voorbeeld.NL:8080/Pad?q#f")
     assert address == ("https://", "Voorbeeld.NL:8080", "/Pad?q#f", "voorbeeld.nl")
 
 
 def test_a_host_is_in_its_domains_and_an_ip_address_in_none() -> None:
-    assert [*suffixes_of("a.voorbeeld.nl")] == ["a.voorbeeld.nl", "voorbeeld.nl", "nl"]
-    assert [*suffixes_of("10.0.0.1")] == ["10.0.0.1"]
-    assert [*suffixes_of("[::1]")] == ["[::1]"]
-    assert [*suffixes_of("")] == []
+    assert [*domain_suffixes("a.voorbeeld.nl")] == ["a.voorbeeld.nl", "voorbeeld.nl", "nl"]
+    assert [*domain_suffixes("10.0.0.1")] == ["10.0.0.1"]
+    assert [*domain_suffixes("[::1]")] == ["[::1]"]
+    assert [*domain_suffixes("")] == []

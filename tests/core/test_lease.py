@@ -12,19 +12,19 @@ import pytest
 
 from pipeline.core import lease
 from pipeline.core.errors import Superseded
-from pipeline.core.lease import Owner
+from pipeline.core.lease import Lease
 
 
 def started(
     monkeypatch: pytest.MonkeyPatch, folder: Path, job: str | None, restart: int = 0, cluster: str = "a"
-) -> Owner:
+) -> Lease:
     """Return the owner that a process of a job of Slurm, or of none, is to be."""
     variables = {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(restart), "SLURM_CLUSTER_NAME": cluster}
     for name, value in variables.items():
         monkeypatch.delenv(name, raising=False)
         if job and value is not None:
             monkeypatch.setenv(name, value)
-    made = Owner(folder)
+    made = Lease(folder)
     made.claim()
     return made
 
@@ -74,7 +74,7 @@ def test_starts_that_slurm_does_not_order_own_it_in_the_order_of_their_claims(
 
 
 def _claim(folder: Path, numbers: multiprocessing.Queue[int]) -> None:
-    made = Owner(folder)
+    made = Lease(folder)
     for _ in range(20):
         made.number = 0
         made.claim()
@@ -110,7 +110,7 @@ def test_each_start_writes_under_a_name_of_its_own(tmp_path: Path, monkeypatch: 
     names = set()
     for job, restart in ((None, 0), ("7", 0), ("7", 1)):
         started(monkeypatch, tmp_path, job, restart)
-        names.add(lease.partial(tmp_path / "a-b.json"))
+        names.add(lease.partial_path(tmp_path / "a-b.json"))
     assert len(names) == 3
     assert all(name.parent == tmp_path and name.name.startswith(".partial-") for name in names)
     assert all(name.name.removeprefix(".partial-").partition("-")[2] == "a-b.json" for name in names)

@@ -14,7 +14,7 @@ from pipeline.core import machine
 
 
 def test_this_machine_is_what_its_own_commands_say() -> None:
-    told = machine.facts()
+    told = machine.describe_machine()
     assert told["kernel"] == os.uname().release
     assert told["libc"] == " ".join(platform.libc_ver())
     assert told["cpu_model"] is None or told["cpu_model"] in Path("/proc/cpuinfo").read_text()
@@ -38,7 +38,7 @@ def nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gpus_of_nvidia_are_told_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia(tmp_path, monkeypatch)
-    told = machine.facts(tmp_path)
+    told = machine.describe_machine(tmp_path)
     assert (told["driver"], told["driver_cuda"]) == ("NVIDIA 580.82.07", "13.0")
     assert told["gpus"] == [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85520809984}]
 
@@ -50,7 +50,7 @@ def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pyte
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     monkeypatch.setattr(pynvml, "nvmlInit", lost)
-    told = machine.facts(tmp_path)
+    told = machine.describe_machine(tmp_path)
     assert told["gpus"] is None and told["gpus_unknown"].startswith("NVML does not answer")
 
 
@@ -69,6 +69,6 @@ def test_dies_of_amd_are_told_by_the_kernel(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    told = machine.facts(tmp_path)
+    told = machine.describe_machine(tmp_path)
     assert (told["driver"], told["driver_rocm"]) == ("amdgpu 6.10.5", "7.0.2")
     assert told["gpus"] == [{"name": "gfx90a", "memory_bytes": 68702699520}] * 2

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import is_hidden
-from pipeline.core.markup import environment, passage
+from pipeline.core.formatting import is_invisible
+from pipeline.core.markup import html_passage, template_environment
 
 NAME = "factuur\u202egnp.exe\u200b\x1b[2K\udcff\u2066\ufeff\u2028"
 SHOWN = "factuur\\u202egnp.exe\\u200b\\x1b[2K\\udcff\\u2066\\ufeff\\u2028"
@@ -21,22 +21,24 @@ def test_a_name_shows_what_is_hidden_in_it_whichever_way_it_comes_into_the_page(
     (tmp_path / "page").write_text(TEMPLATE)
     for html in (True, False):
         made = Markup("<b>{}</b>").format(NAME)
-        text = environment(tmp_path, {}, html=html).get_template("page").render(name=NAME, made=made)
-        assert text.count("gnp.exe") == 3 and not any(map(is_hidden, text))
+        text = template_environment(tmp_path, {}, html=html).get_template("page").render(name=NAME, made=made)
+        assert text.count("gnp.exe") == 3 and not any(map(is_invisible, text))
         assert unescape(text).count(SHOWN) == (3 if html else 1)
         assert text.encode("utf-8"), "half of a surrogate pair stops no page"
 
 
 def test_running_text_keeps_its_letters_and_what_they_need() -> None:
     needed = "سلام می\u200cخواهم \u200fשלום\u200f 👩\u200d🔬 af\u00adbreken <b> & \U0001f3f4\U000e0067\U000e007f"
-    shown = str(passage(needed))
+    shown = str(html_passage(needed))
     assert shown.startswith("<bdi>") and unescape(shown[5:-6]) == needed and "<b>" not in shown
-    assert not any(map(is_hidden, shown)), "they are numbers, which the page keeps"
-    assert passage("a", False) == "a"
+    assert not any(map(is_invisible, shown)), "they are numbers, which the page keeps"
+    assert html_passage("a", False) == "a"
 
 
 def test_running_text_cannot_turn_what_follows_it(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("{{ text | passage }}")
-    text = environment(tmp_path, {}, html=True).get_template("page").render(text="a\u202eb\u2069c\u2067\x07\x85d")
+    text = (
+        template_environment(tmp_path, {}, html=True).get_template("page").render(text="a\u202eb\u2069c\u2067\x07\x85d")
+    )
     assert text == "<bdi>a\\u202eb\\u2069c\\u2067\\x07\\u0085d</bdi>"
     assert not re.search("[\u202a-\u202e\u2066-\u2069]|&#x20(2|6)", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.paths import expand, shorten
+from pipeline.core.command_lines import compress_numbered_paths, expand_numbered_path
 
 PATHS = st.builds(
     "{}/{}.{}{}".format,
@@ -18,11 +18,11 @@ PATHS = st.builds(
 
 def test_a_stretch_of_units_is_one_name() -> None:
     units = [f"run/filtered/nl_laws.{unit}.parquet" for unit in range(10_000)]
-    assert shorten(units) == ["run/filtered/nl_laws.{0..9999}.parquet"]
+    assert compress_numbered_paths(units) == ["run/filtered/nl_laws.{0..9999}.parquet"]
 
 
 def test_a_gap_another_name_and_a_step_back_begin_a_new_name() -> None:
-    assert shorten(["a/0", "a/1", "a/3", "b/4", "b/5", "b/5", "a/01", "index.json"]) == [
+    assert compress_numbered_paths(["a/0", "a/1", "a/3", "b/4", "b/5", "b/5", "a/01", "index.json"]) == [
         "a/{0..1}",
         "a/3",
         "b/{4..5}",
@@ -34,4 +34,4 @@ def test_a_gap_another_name_and_a_step_back_begin_a_new_name() -> None:
 
 @given(st.lists(PATHS))
 def test_nothing_is_lost_and_the_order_stays(paths: list[str]) -> None:
-    assert [path for name in shorten(paths) for path in expand(name)] == paths
+    assert [path for name in compress_numbered_paths(paths) for path in expand_numbered_path(name)] == paths

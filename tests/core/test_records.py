@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.core.command_lines import command_option, short_command
+from pipeline.core.command_lines import command_option, shorten_command
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
-    SEGMENT,
+    SEGMENT_STEP,
     Attempt,
     BatchFile,
     BatchRecord,
@@ -25,7 +25,7 @@ from pipeline.core.records import (
     Record,
     ReusedResult,
     find_producers,
-    is_segment_of,
+    is_training_segment,
     load_attempts,
     load_records,
     outputs_exist,
@@ -117,7 +117,7 @@ FULL, SHORT = (["python", "--settings", word, "--code", "x"] for word in (TEXT, 
 
 def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
     record = Record.parse(json.dumps(record_content(STEP, settings=SETTINGS, command=FULL)))
-    assert record.shortened().command == SHORT == short_command(SHORT) == short_command(FULL)
+    assert record.shortened().command == SHORT == shorten_command(SHORT) == shorten_command(FULL)
     assert record.full_command == record.shortened().full_command == FULL
     assert command_option(SHORT, "--settings") == DIGEST
     other = Record.parse(json.dumps(record_content(STEP, settings={**SETTINGS, "share": 0.2}, command=FULL)))
@@ -230,6 +230,6 @@ def test_a_record_that_goes_while_the_folder_is_read_is_passed_over(tmp_path: Pa
 
 
 def test_a_segment_of_a_model_is_told_from_its_other_jobs_and_from_other_models() -> None:
-    assert is_segment_of("base", SEGMENT, {"model": "base", "step": "8"})
-    assert not is_segment_of("base", "pretrain.export", {"model": "base"})
-    assert not is_segment_of("base", SEGMENT, {"model": "branch", "step": "8"})
+    assert is_training_segment("base", SEGMENT_STEP, {"model": "base", "step": "8"})
+    assert not is_training_segment("base", "pretrain.export", {"model": "base"})
+    assert not is_training_segment("base", SEGMENT_STEP, {"model": "branch", "step": "8"})

@@ -30,14 +30,14 @@ def write(path: Path, text: bytes) -> Path:
 
 @pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
 def test_a_generated_key_signs_what_its_public_key_verifies(tmp_path: Path, algorithm: signing_keys.Algorithm) -> None:
-    public = signing_keys.public(signing_keys.generate(tmp_path / "key", algorithm))
-    signature = signing_keys.sign(signing_keys.private(tmp_path / "key"), b"a message")
-    assert signing_keys.verifies(public, signature, b"a message") and not signing_keys.verifies(
+    public = signing_keys.load_public_key(signing_keys.generate_key_pair(tmp_path / "key", algorithm))
+    signature = signing_keys.sign_message(signing_keys.load_private_key(tmp_path / "key"), b"a message")
+    assert signing_keys.verify_signature(public, signature, b"a message") and not signing_keys.verify_signature(
         public, signature, b"another one"
     )
-    assert signing_keys.algorithm(public) == algorithm
+    assert signing_keys.key_algorithm(public) == algorithm
     with pytest.raises(InputError, match="is there already"):
-        signing_keys.generate(tmp_path / "key", algorithm)
+        signing_keys.generate_key_pair(tmp_path / "key", algorithm)
 
 
 @pytest.mark.parametrize(
@@ -54,25 +54,25 @@ def test_keys_of_other_kinds_are_refused(
 ) -> None:
     private = write(tmp_path / "key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
-        signing_keys.private(private)
+        signing_keys.load_private_key(private)
     text = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
-        signing_keys.public(write(tmp_path / "key.pub", text))
+        signing_keys.load_public_key(write(tmp_path / "key.pub", text))
 
 
 def test_keys_of_a_curve_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
-        signing_keys.private(write(tmp_path / "key", pem("EC PRIVATE KEY")))
+        signing_keys.load_private_key(write(tmp_path / "key", pem("EC PRIVATE KEY")))
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
-        signing_keys.public(write(tmp_path / "key.pub", pem("PUBLIC KEY")))
+        signing_keys.load_public_key(write(tmp_path / "key.pub", pem("PUBLIC KEY")))
 
 
 def test_a_file_that_is_no_key_or_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no private key in PEM"):
-        signing_keys.private(write(tmp_path / "empty", b""))
+        signing_keys.load_private_key(write(tmp_path / "empty", b""))
     with pytest.raises(InputError, match="is no public key in PEM"):
-        signing_keys.public(tmp_path / "empty")
-    signing_keys.generate(tmp_path / "open", "ed25519")
+        signing_keys.load_public_key(tmp_path / "empty")
+    signing_keys.generate_key_pair(tmp_path / "open", "ed25519")
     (tmp_path / "open").chmod(0o644)
     with pytest.raises(InputError, match="others may read the signing key open"):
-        signing_keys.private(tmp_path / "open")
+        signing_keys.load_private_key(tmp_path / "open")

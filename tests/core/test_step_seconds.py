@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from pipeline.core.step_seconds import step_seconds
+from pipeline.core.training_steps import median_step_seconds
 
 
 def test_the_time_of_a_step_is_the_median_from_end_to_end() -> None:
     ends = [(1, 10.0), (2, 11.0), (3, 12.5), (4, 13.5), (5, 99.0), (6, 100.0)]  # a validation after the fourth
     lines = [{"step": step, "seconds": 0.1, "ended_unix_seconds": end} for step, end in ends]
-    assert step_seconds([*lines, {"step": 6, "validation_loss": 2.0}]) == 1.0
-    assert step_seconds(lines[:1]) is None and step_seconds([]) is None
-    assert step_seconds([lines[0], lines[2]]) is None, "a step is missing between"
+    assert median_step_seconds([*lines, {"step": 6, "validation_loss": 2.0}]) == 1.0
+    assert median_step_seconds(lines[:1]) is None and median_step_seconds([]) is None
+    assert median_step_seconds([lines[0], lines[2]]) is None, "a step is missing between"
 
 
 def test_validations_are_no_part_of_a_step_however_often_they_come():
@@ -16,5 +16,5 @@ def test_validations_are_no_part_of_a_step_however_often_they_come():
     for step in range(1, 9):
         lines.append({"step": step, "ended_unix_seconds": 10.0 * (step // 2) + step})
         lines += [{"step": step, "validation_loss": 2.0}] * (step % 2)  # after each odd step, for ten seconds
-    assert step_seconds(lines) == 1.0
-    assert step_seconds([*lines[:2], lines[2]]) is None, "there is no step without one before it"
+    assert median_step_seconds(lines) == 1.0
+    assert median_step_seconds([*lines[:2], lines[2]]) is None, "there is no step without one before it"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.yaml_files import load_yaml, parse_json
+from pipeline.core.yaml_files import load_yaml, parse_unique_json
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_what_is_no_yaml_is_refused_in_a_sentence(content: bytes, tmp_path: Path
 
 
 def test_a_line_of_json_has_no_key_twice() -> None:
-    assert parse_json('{"a": [{"b": 1}, {"b": 2}]}', "f, line 3") == json.loads('{"a": [{"b": 1}, {"b": 2}]}')
+    assert parse_unique_json('{"a": [{"b": 1}, {"b": 2}]}', "f, line 3") == json.loads('{"a": [{"b": 1}, {"b": 2}]}')
     with pytest.raises(InputError, match="f, line 3: the key b occurs twice"):
-        parse_json('{"a": [{"b": 1, "b": 2}]}', "f, line 3")
+        parse_unique_json('{"a": [{"b": 1, "b": 2}]}', "f, line 3")
     with pytest.raises(ValueError):
-        parse_json("{", "f, line 3")
+        parse_unique_json("{", "f, line 3")

@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import is_hidden
+from pipeline.core.formatting import is_invisible
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
 from pipeline.corpus.data_set.description import DocumentCounts
@@ -211,7 +211,7 @@ def test_counts_add_up_by_source_language_licence_and_year(published: Published)
 def test_text_from_data_is_no_markup(published: Published) -> None:
     published.publish(holder=f"{HOSTILE} a\u202eb\x1b[2K", contact=f"{HOSTILE}\u2066", url="javascript:alert(1)")
     page, card = published.read("page"), published.read("card")
-    assert not any(map(is_hidden, page + card)) and "a\\u202eb\\x1b[2K" in page
+    assert not any(map(is_invisible, page + card)) and "a\\u202eb\\x1b[2K" in page
     assert "&lt;script&gt;" in page and "{{ 7 * 7 }}" in page
     tags = set(re.findall(r"<([a-z]+)", page))
     assert not tags & {"script", "img", "link", "iframe", "object", "embed"}

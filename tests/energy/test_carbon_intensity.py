@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.energy.attribution.run_attribution import RunAttribution
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
 from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
@@ -40,7 +40,7 @@ def test_an_export_holds_each_row_until_the_next_and_knows_no_gap_and_no_empty_c
     found = read(tmp_path, EXPORT, **columns)
     assert [moment - T0 for moment in found.moments] == [hour * HOUR for hour in (0, 1, 2, 3, 4, 7, 8)]
     assert found.grams_per_kwh == [250.5, 200, None, 100, None, 300] and found.problems == []
-    assert found.sha256 == sha256_of(tmp_path / "grid.csv") and found.name == "grid.csv"
+    assert found.sha256 == hash_file(tmp_path / "grid.csv") and found.name == "grid.csv"
 
 
 @pytest.mark.parametrize(

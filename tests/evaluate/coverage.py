@@ -9,45 +9,45 @@ import numpy as np
 from lm_eval.api import metrics
 from numpy.typing import NDArray
 
-from pipeline.core.confidence_intervals import Ratio, ratio, share
+from pipeline.core.confidence_intervals import ConfidenceInterval, proportion_interval, ratio_interval
 from pipeline.evaluate.differences import interval as interval_of_pairs
 from pipeline.evaluate.intervals import METRICS, interval_of_difference, interval_of_function, interval_of_sums
 
 Floats = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int], tuple[Ratio, float]]
+Draw = Callable[[np.random.Generator, int], tuple[ConfidenceInterval, float]]
 """An interval of so many units, and the truth; the value of a draw without an interval does not count."""
 
 
 def _mean(values: Callable[[np.random.Generator, int], Floats], truth: float) -> Draw:
-    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
         drawn = values(random, units)
-        found = ratio(drawn, np.ones(units))
-        return (found if np.ptp(drawn) else Ratio(found.value, None, None)), truth
+        found = ratio_interval(drawn, np.ones(units))
+        return (found if np.ptp(drawn) else ConfidenceInterval(found.value, None, None)), truth
 
     return draw
 
 
-def _of_documents(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+def _of_documents(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
     """Documents of very unequal length, whose tokens are alike within a document."""
     sizes = np.ceil(random.lognormal(5, 0.9, units))
-    return ratio(sizes * random.gamma(4, 0.75, units), sizes), 3.0
+    return ratio_interval(sizes * random.gamma(4, 0.75, units), sizes), 3.0
 
 
 def _share(truth: float, alike: float = 0.0) -> Draw:
-    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
         if not alike:
-            return share((random.random(units) < truth).astype(float), np.ones(units)), truth
+            return proportion_interval((random.random(units) < truth).astype(float), np.ones(units)), truth
         sizes = random.integers(1, 20, units)
         levels = random.beta(truth * (1 - alike) / alike, (1 - truth) * (1 - alike) / alike, units)
-        return share(random.binomial(sizes, levels).astype(float), sizes), truth
+        return proportion_interval(random.binomial(sizes, levels).astype(float), sizes), truth
 
     return draw
 
 
 def _pairs(only_one: float, only_other: float) -> Draw:
-    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
         one, other, _ = random.multinomial(units, [only_one, only_other, 1 - only_one - only_other])
-        return Ratio(0.0, *interval_of_pairs(int(one), int(other), units)), only_one - only_other
+        return ConfidenceInterval(0.0, *interval_of_pairs(int(one), int(other), units)), only_one - only_other
 
     return draw
 
@@ -68,13 +68,13 @@ def _chrf(quality: float) -> Draw:
     population = translations(np.random.default_rng(1), 400_000, quality)
     truth = float(METRICS["chrf"].score(population.sum(axis=0)))
 
-    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
-        return Ratio(0.0, *interval_of_sums(METRICS["chrf"], translations(random, units, quality))), truth
+    def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
+        return ConfidenceInterval(0.0, *interval_of_sums(METRICS["chrf"], translations(random, units, quality))), truth
 
     return draw
 
 
-def _chrf_difference(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+def _chrf_difference(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
     """Two models of equal quality that find the same documents hard."""
     one = translations(random, units, 0.4)
     other = one.copy()
@@ -82,20 +82,20 @@ def _chrf_difference(random: np.random.Generator, units: int) -> tuple[Ratio, fl
     other[:, 2::3] = np.clip(one[:, 2::3] + moved, 0, np.minimum(one[:, 0::3], one[:, 1::3]))
     swapped = random.random(units) < 0.5
     first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
-    return Ratio(0.0, *interval_of_difference(METRICS["chrf"], first, second)), 0.0
+    return ConfidenceInterval(0.0, *interval_of_difference(METRICS["chrf"], first, second)), 0.0
 
 
-def _median(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+def _median(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
     return _of_function(metrics.median, random.lognormal(0, 1, units)), 1.0
 
 
-def _mean_of_function(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+def _mean_of_function(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
     return _of_function(metrics.mean, random.lognormal(0, 1, units)), math.exp(0.5)
 
 
-def _of_function(function: Callable[..., float], values: Floats) -> Ratio:
+def _of_function(function: Callable[..., float], values: Floats) -> ConfidenceInterval:
     ends = interval_of_function(function, values.tolist(), np.arange(len(values)))
-    return Ratio(0.0, *(ends or (None, None)))
+    return ConfidenceInterval(0.0, *(ends or (None, None)))
 
 
 def _rare(random: np.random.Generator, units: int) -> Floats:

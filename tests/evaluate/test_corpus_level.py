@@ -13,7 +13,7 @@ from lm_eval.api import metrics
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from pipeline.core.confidence_intervals import number_clusters
+from pipeline.core.confidence_intervals import cluster_indices
 from pipeline.evaluate import intervals
 from pipeline.evaluate.differences import compare_checkpoints, judge
 from pipeline.evaluate.intervals import METRICS, interval, interval_of_difference, interval_of_sums, statistics_of, sums
@@ -57,7 +57,7 @@ def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3
 def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
     found = statistics_of(getattr(metrics, kind), pairs)
     assert found is not None
-    return sums(found, number_clusters(clusters or range(len(pairs))))
+    return sums(found, cluster_indices(clusters or range(len(pairs))))
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import DiskFull
-from pipeline.core.lease import Owner
+from pipeline.core.lease import Lease
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.settings import BaselineSettings, Suite
 from pipeline.evaluate.task_files import suite_files
@@ -179,7 +179,7 @@ def test_the_scratch_is_removed_when_the_step_has_its_record(
         (baselines, BaselineSettings(name="peer", suites=given)),
     ):
         scratch = tmp_path / "scratch" / module.__name__
-        owner = Owner(scratch)
+        owner = Lease(scratch)
         inputs: dict[str, Any] = {
             "milestone": milestone,
             "index": milestone / "tokens/index.json",
@@ -206,7 +206,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
     def full(*_: object) -> None:
         raise DiskFull("the scratch is full")
 
-    monkeypatch.setattr("pipeline.evaluate.task_outcomes.write", full)
+    monkeypatch.setattr("pipeline.evaluate.task_outcomes.write_atomically", full)
     with pytest.raises(DiskFull):
         evaluate(milestone, tmp_path / "results.json", *given, scratch=tmp_path / "scratch")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_eval.api import metrics
 from scipy import stats
 
-from pipeline.core.confidence_intervals import ratio, share
+from pipeline.core.confidence_intervals import proportion_interval, ratio_interval
 from pipeline.evaluate.intervals import interval, is_right_or_wrong
 from pipeline.evaluate.text_metrics import BOUNDS
 
@@ -22,13 +22,13 @@ def test_right_and_wrong_by_cluster() -> None:
     values, clusters = [1, 0, 1, 1, 0, 1], ["a", "a", "b", "b", "c", "c"]
     assert is_right_or_wrong(values) and not is_right_or_wrong([0, 0.5]) and not is_right_or_wrong([("a", "b")])
     found = interval(values, clusters, metrics.mean, 4 / 6)
-    assert found[:3] == share(np.array([1.0, 2.0, 1.0]), np.array([2.0, 2.0, 2.0]))
+    assert found[:3] == proportion_interval(np.array([1.0, 2.0, 1.0]), np.array([2.0, 2.0, 2.0]))
     assert found != interval(values, range(6), metrics.mean, 4 / 6)
 
 
 def test_a_mean_of_numbers() -> None:
     values = [0.25, 0.5, 0.75, 0.1]
-    assert interval(values, range(4), metrics.mean, 0.4)[:3] == ratio(np.array(values), np.ones(4))
+    assert interval(values, range(4), metrics.mean, 0.4)[:3] == ratio_interval(np.array(values), np.ones(4))
 
 
 def test_an_interval_stays_where_its_score_lies() -> None:
@@ -59,7 +59,7 @@ def test_right_and_wrong_always_have_an_interval(right: list[bool]) -> None:
 
 def test_items_without_a_value_count_for_nothing() -> None:
     values, clusters = [0.25, math.nan, 0.75, 0.1, math.nan], ["a", "b", "c", "a", "c"]
-    expected = ratio(np.array([0.35, 0.75]), np.array([2.0, 1.0]))
+    expected = ratio_interval(np.array([0.35, 0.75]), np.array([2.0, 1.0]))
     assert interval(values, clusters, metrics.nanmean, 1.1 / 3)[:3] == pytest.approx(expected)
 
 

@@ -68,7 +68,7 @@ class Batch:
 def batch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batch:
     """Return a batch in a job of one core, and of three."""
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(request.param))
-    for name in job.ONE_THREAD:
+    for name in job.SINGLE_THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr(RunningAttempt, "counted_cpu_seconds", RunningAttempt.counted_cpu_seconds)
     return Batch(tmp_path)
@@ -110,7 +110,7 @@ def test_every_second_of_the_job_is_counted_once(cores: str, tmp_path: Path) -> 
 
 def in_a_process(program: str, cores: str, folder: Path) -> str:
     """Run a batch of a folder in a process of its own, of which nothing else is metered; return what it printed."""
-    environment = {**os.environ, **dict.fromkeys(job.ONE_THREAD, "1"), "SLURM_CPUS_PER_TASK": cores}
+    environment = {**os.environ, **dict.fromkeys(job.SINGLE_THREAD_VARIABLES, "1"), "SLURM_CPUS_PER_TASK": cores}
     words = [sys.executable, "-c", program, str(folder)]
     return subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -122,7 +122,7 @@ def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: 
         made = Batch(tmp_path / cores)
         for unit, size in zip(UNITS, (1, 300, 20), strict=True):
             (made.raw / f"{unit}.txt").write_text(f"Artikel {unit} " * size)
-        for name in (*job.ONE_THREAD, "SLURM_CPUS_PER_TASK"):
+        for name in (*job.SINGLE_THREAD_VARIABLES, "SLURM_CPUS_PER_TASK"):
             monkeypatch.setenv(name, cores)
         made.start()
         files = {path.name: path.read_text() for path in (made.source / "fingerprints").iterdir()}

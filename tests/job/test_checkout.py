@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.job.attempt import checkout, execution_context
+from pipeline.job.attempt import execution_context, read_git_state
 
 NOBODY = 65534
 
@@ -46,9 +46,9 @@ def test_a_clean_and_a_changed_checkout_are_told(repository: Path) -> None:
     commit = git("rev-parse", "HEAD")
     assert execution_context()["git"] == {"commit": commit, "dirty": False}
     (repository / "untracked").touch()
-    assert not checkout()["dirty"]
+    assert not read_git_state()["dirty"]
     (repository / "file").write_text("changed\n")
-    assert checkout() == {"commit": commit, "dirty": True}
+    assert read_git_state() == {"commit": commit, "dirty": True}
 
 
 def test_the_checkout_of_a_colleague_is_told_as_well(repository: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_checkout_of_a_colleague_is_told_as_well(repository: Path) -> None:
     give_away(repository)
     with pytest.raises(subprocess.CalledProcessError):
         git("rev-parse", "HEAD")
-    assert checkout() == {"commit": commit, "dirty": False}
+    assert read_git_state() == {"commit": commit, "dirty": False}
 
 
 def test_the_folder_above_of_somebody_else_is_not_trusted_but_read(
@@ -66,7 +66,7 @@ def test_the_folder_above_of_somebody_else_is_not_trusted_but_read(
     give_away(repository)
     (repository / "mine").mkdir()
     monkeypatch.chdir(repository / "mine")
-    found = checkout()
+    found = read_git_state()
     assert found["commit"] == commit and found["dirty"] is None and "dubious ownership" in found["reason"]
 
 
@@ -83,7 +83,7 @@ def test_without_git_the_commit_is_read_from_the_files(
     if kind.endswith("packed"):
         git("pack-refs", "--all", "--prune")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert checkout() == {"commit": commit, "dirty": None, "reason": "there is no git"}
+    assert read_git_state() == {"commit": commit, "dirty": None, "reason": "there is no git"}
 
 
 def test_what_cannot_be_told_has_a_reason(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +94,4 @@ def test_what_cannot_be_told_has_a_reason(tmp_path: Path, repository: Path, monk
     (tmp_path / "new").mkdir()
     monkeypatch.chdir(tmp_path / "new")
     git("init", "--quiet")
-    assert "no commit yet" in checkout()["reason"]
+    assert "no commit yet" in read_git_state()["reason"]

@@ -17,7 +17,13 @@ from pipeline.core.errors import InputError
 from pipeline.job import batch, environments, installed, reach, versions
 from tests.job.test_contract import left, options
 
-CACHED = (installed.folders, installed.installed, installed.closure, installed.sha256_of, installed._lines)
+CACHED = (
+    installed.metadata_folders,
+    installed.find_distribution,
+    installed.closure,
+    installed.distribution_sha256,
+    installed._read_lock,
+)
 CACHED += (installed.locked_version, reach.names_in)  # type: ignore[assignment]
 
 
@@ -106,7 +112,7 @@ def test_the_hash_is_that_of_the_wheel_and_not_of_where_it_was_installed(site: P
     def hash_of(**content: str) -> str | None:
         forget()
         folder = install(site, "alpha", "1.0", **content)
-        hashed = installed.sha256_of("alpha")
+        hashed = installed.distribution_sha256("alpha")
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
@@ -124,7 +130,7 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
     (tmp_path / "ngc.yaml").write_text("name: ngc\nown_versions: [Torch, gamma]\n")
     install(site, "torch", "2.12.0a0+nv26.5")
     forget()
-    here = environments.here(frozenset(["torch"]), "toy")
+    here = environments.current_environment(frozenset(["torch"]), "toy")
     assert here.refuse_others("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
     for platform in (None, "other"):
         (tmp_path / "other.yaml").write_text("name: other\n")
@@ -132,7 +138,7 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
             here.refuse_others("pretrain.segment", "toy", platform)
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
-        environments.here(frozenset(["gamma"]), "toy").refuse_others("x", "toy", "ngc")
+        environments.current_environment(frozenset(["gamma"]), "toy").refuse_others("x", "toy", "ngc")
 
 
 def test_deep_finds_changed_and_lost_files_and_editable_installs(

@@ -201,7 +201,7 @@ def test_distributions_are_those_that_provide_what_the_modules_import() -> None:
 @pytest.mark.parametrize("distribution", ["torch", "spacy", "lm-eval", "pydantic", "datasets"])
 def test_requirements_are_those_of_the_metadata(distribution: str) -> None:
     required = [entry for entry in metadata.requires(distribution) or [] if "extra ==" not in entry]
-    found = installed.installed(distribution)
+    found = installed.find_distribution(distribution)
     assert found is not None and found.version == metadata.version(distribution)
     assert [name for name, _ in found.requires] == [installed.canonical(Requirement(entry).name) for entry in required]
 

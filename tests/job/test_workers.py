@@ -14,14 +14,14 @@ import pytest
 
 from pipeline.core.errors import InputError, Stopped
 from pipeline.job import batch
-from pipeline.job.batch import WorkerTask, side_by_side
+from pipeline.job.batch import WorkerTask, run_in_parallel
 
 # Four pieces of ten minutes; each writes its process's number first.
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
 from pipeline.core.errors import Stopped
-from pipeline.job.batch import WorkerTask, side_by_side
+from pipeline.job.batch import WorkerTask, run_in_parallel
 
 def stop(number, frame):
     raise Stopped("as asked")
@@ -36,7 +36,7 @@ def slow(name):
 
 signal.signal(signal.SIGTERM, stop)
 try:
-    side_by_side([WorkerTask(name, 1, lambda name=name: slow(name)) for name in "abcd"], 2)
+    run_in_parallel([WorkerTask(name, 1, lambda name=name: slow(name)) for name in "abcd"], 2)
 except Stopped:
     sys.exit(75)
 """
@@ -63,7 +63,7 @@ def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path:
             log.write(f"{name}\n")
 
     sizes = {"a": 1, "b": 3, "c": 3, "d": 2}
-    side_by_side([WorkerTask(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
+    run_in_parallel([WorkerTask(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
     assert (tmp_path / "log").read_text().split() == ["b", "c", "d", "a"]
 
 
@@ -86,7 +86,7 @@ def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path)
         WorkerTask("slow", 1, slow),
     ]
     with pytest.raises(InputError, match=r"^laws\.jsonl does not exist: give it back$"):
-        side_by_side(works, 2)
+        run_in_parallel(works, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["slow"]
 
 
@@ -104,13 +104,13 @@ def test_of_several_refusals_the_first_in_order_is_told() -> None:
     seen, failing = multiprocessing.Pipe(duplex=False)
     works = [WorkerTask("a", 1, later), WorkerTask("b", 1, fail)]
     with pytest.raises(InputError, match=r"^a$"):
-        side_by_side(works, 2)
+        run_in_parallel(works, 2)
 
 
 @pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0], ids=["killed", "error"])
 def test_a_process_that_dies_fails_the_whole(end) -> None:
     with pytest.raises(RuntimeError, match=r"unit 3 ended with (-9|1)$"):
-        side_by_side([WorkerTask("unit 3", 1, end), WorkerTask("unit 4", 1, lambda: None)], 2)
+        run_in_parallel([WorkerTask("unit 3", 1, end), WorkerTask("unit 4", 1, lambda: None)], 2)
 
 
 def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.M
     write = WorkerTask(
         "a", 1, lambda: (tmp_path / "seen").write_text(" ".join(repr(os.environ[name]) for name in names))
     )
-    side_by_side([write], 1)
+    run_in_parallel([write], 1)
     assert (tmp_path / "seen").read_text() == "'1' ''"
 
 
@@ -147,7 +147,7 @@ def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path:
     context = multiprocessing.get_context("fork")
     work, (_, ours) = WorkerTask("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
     nobody = 2**22  # Linux has no process of that number
-    piece = context.Process(target=batch._run, args=(work, ours, nobody))
+    piece = context.Process(target=batch._run_task, args=(work, ours, nobody))
     piece.start()
     piece.join()
     assert piece.exitcode == -signal.SIGKILL and not (tmp_path / "a").exists()
@@ -158,10 +158,10 @@ def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
         raise Stopped("as asked by Slurm: start again to continue")
 
     with pytest.raises(Stopped, match="as asked by Slurm"):
-        side_by_side([WorkerTask("a", 1, stop)], 1)
+        run_in_parallel([WorkerTask("a", 1, stop)], 1)
 
 
 def test_cores_are_slurm_s_or_snakemake_s() -> None:
-    assert batch.cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
-    assert batch.cores({"OMP_NUM_THREADS": "2"}) == 2
-    assert batch.cores({}) == batch.cores({"OMP_NUM_THREADS": "2,1"}) == 1
+    assert batch.available_cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
+    assert batch.available_cores({"OMP_NUM_THREADS": "2"}) == 2
+    assert batch.available_cores({}) == batch.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1

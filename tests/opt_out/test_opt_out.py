@@ -20,7 +20,7 @@ from pipeline.corpus import filter
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
-from pipeline.opt_out.search import on_domains
+from pipeline.opt_out.reserved_matching import match_domains
 from pipeline.sources import manifest
 from pipeline.sources.raw_documents import FieldNames, make_raw_documents
 from pipeline.sources.record_formats import read_records
@@ -191,7 +191,7 @@ def test_another_holder_of_the_source_is_read_again_where_the_list_names_the_one
 
 
 def test_no_address_at_all_is_on_no_domain() -> None:
-    nothing = on_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
+    nothing = match_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
     assert nothing.dtype == bool and len(nothing) == 0
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus import deduplicate, find_duplicates
 from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.rules.settings import C4, LanguageRules
@@ -28,7 +28,7 @@ from pipeline.corpus.settings import (
 )
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.opt_out import reserved
-from pipeline.opt_out.settings import ReservedSettings, line_rules
+from pipeline.opt_out.settings import ReservedSettings, collect_line_rules
 from tests.corpus.duplicates.test_clusters import FEW, KEYS, expected
 
 pytestmark = pytest.mark.slow
@@ -143,7 +143,7 @@ class Case:
             "unit": 0,
             "is_part": False,
             "files": [
-                {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+                {"name": path.name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
                 for path in sorted(self.raw.iterdir())
             ],
             "opt_out": listed if entries else None,
@@ -153,7 +153,7 @@ class Case:
         step = ReservedSettings(
             source="s",
             normalization=corpus.normalization,
-            line_rules=line_rules([corpus.languages]),
+            line_rules=collect_line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
             signatures=SignatureSettings(**corpus.deduplication.model_dump(include=keys)),
             broken_share=corpus.broken_share,
@@ -260,7 +260,7 @@ def test_a_copy_is_found_with_the_rules_of_gptnl_and_c4(
     chain = new_chain(
         Corpus.model_validate({"preset": "gptnl", "languages": languages, "deduplication": {"minhash": False}})
     )
-    assert {(rules.language, rules.words) for rules in line_rules([chain.corpus.languages])} == {
+    assert {(rules.language, rules.words) for rules in collect_line_rules([chain.corpus.languages])} == {
         ("nl", "nltk"),
         ("en", "nltk"),
     }

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipeline.core.platform_files import PLATFORMS
-from pipeline.core.ramp import Stretch
+from pipeline.core.training_steps import StepRange
 from pipeline.model.settings import Architecture
 from pipeline.plan.estimate import estimate
 from pipeline.plan.kernels import device_mesh, step_work
@@ -96,7 +96,7 @@ def test_a_ramp_takes_what_trainings_of_its_sizes_take():
 def test_a_shorter_stage_of_a_ramp_runs_on_the_stages_of_the_whole_training():
     """With 1,024 tokens as the whole sequence the layers would be divided 8, 9, 9 and 6, with 8,192 8, 8, 9 and 7."""
     deep = model(mesh={"pipeline": 4}, ramp=[{"to_step": 300, "sequence_length": 1024}])
-    short = Stretch(300, 512, 1024)
+    short = StepRange(300, 512, 1024)
     own, alone = (
         step_work(deep.architecture, 128_256, _cut(deep.training, short), device_mesh(deep.training, 16, 4), divided)
         for divided in (deep.training, None)

@@ -18,7 +18,7 @@ import yaml
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Owner
+from pipeline.core.lease import Lease
 from pipeline.job import versions
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints import recovery
@@ -157,7 +157,7 @@ def test_a_training_whose_scratch_was_taken_over_stops_at_its_next_write(
     while len(metrics.read(path)) < 5:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    later = Owner(tmp_path / "scratch")
+    later = Lease(tmp_path / "scratch")
     later.claim()
     message = process.communicate(timeout=60)[1].decode()
     assert process.returncode != 0

@@ -14,14 +14,14 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.command_lines import short_command
+from pipeline.core.command_lines import shorten_command
 from pipeline.core.environment_files import write_environment
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance import seal
+from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate
-from pipeline.provenance.evidence import attest
+from pipeline.provenance.evidence import attest_evidence
 from pipeline.provenance.settings import CrateSettings, Provenance
-from pipeline.provenance.verify import Trusted, verify
+from pipeline.provenance.verify import TrustAnchors, verify
 from tests.provenance.authority import Authority
 
 SOURCES = {
@@ -119,7 +119,7 @@ class RunBuilder:
         Record.parse(json.dumps(record)).shortened().write(path)
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
-        attestation_log.finished(self.folder, began, [readings], path, Record.load(path))
+        attestation_log.attest_finished_job(self.folder, began, [readings], path, Record.load(path))
         return f"{layout.RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
@@ -136,10 +136,10 @@ class RunBuilder:
         content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
-        attestation_log.began(self.folder, file, Attempt.load(file))
+        attestation_log.attest_attempt_begin(self.folder, file, Attempt.load(file))
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
-            command = short_command(record["command"]) if status == "finished" else record["command"]
+            command = shorten_command(record["command"]) if status == "finished" else record["command"]
             file.write_text(json.dumps({**content, **sums, "command": command, "status": status}))
         return file
 
@@ -151,7 +151,7 @@ class RunBuilder:
         sums = {"wall_seconds": 60.0, "cpu_seconds": 50.0, "attempt": f"{name}.json"}
         file = self.attempted({**facts, **times, **sums}, status)
         if status != "running":
-            attestation_log.ended(self.folder, file, status, [])
+            attestation_log.attest_attempt_end(self.folder, file, status, [])
         return file
 
     def described(self, path: str) -> dict[str, Any]:
@@ -198,11 +198,11 @@ class RunBuilder:
             path.relative_to(self.folder).as_posix() for path in (self.folder / layout.RECORDS).glob("*.json")
         )
         inputs = [path for path in inputs if path != layout.CRATE_RECORD]
-        attest(self.folder)
+        attest_evidence(self.folder)
         describe(self.folder, [self.folder / path for path in inputs], **settings)
         content = crate.read_bytes()
         self.job("provenance.crate", {}, inputs, {layout.CRATE: content})
-        attest(self.folder)
+        attest_evidence(self.folder)
         return hashlib.sha256(content).hexdigest()
 
 
@@ -301,8 +301,8 @@ class Signed:
         return self.house / "heads.jsonl"
 
     @property
-    def trusted(self) -> Trusted:
-        return Trusted(key=self.house / "key.pem.pub")
+    def trusted(self) -> TrustAnchors:
+        return TrustAnchors(key=self.house / "key.pem.pub")
 
     def problems(self, **more: Any) -> list[str]:
         return verify(self.folder, self.trusted._replace(**more))
@@ -310,23 +310,23 @@ class Signed:
 
 def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], object] = lambda run: None) -> Signed:
     """Build a run in `house` that is signed from its first attempt on, stamped and published."""
-    signing_keys.generate(house / "key.pem", "p256")
+    signing_keys.generate_key_pair(house / "key.pem", "p256")
     run = Signed(house / "run", house)
     stamps = {"url": authority.url, "certificates": str(authority.certificate)}
     settings = Provenance.model_validate(
         {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(attestation_log.KEY, raising=False)
-        seal.begin(run.folder, settings, print)
+        patched.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
+        signing.begin_signing(run.folder, settings, print)
         made = build(run.folder)
         made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
         change(made)
         made.crate()
         said: list[str] = []
-        assert seal.end(run.folder, settings, said.append)
+        assert signing.finish_signing(run.folder, settings, said.append)
         run.checkpoint = said[0].split()[2]
-        del os.environ[attestation_log.KEY]
+        del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
     return run
 
 

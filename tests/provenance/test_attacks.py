@@ -21,8 +21,8 @@ from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance import seal, verify_attestations
-from pipeline.provenance.evidence import attest, attest_removed
+from pipeline.provenance import signing, verify_attestations
+from pipeline.provenance.evidence import attest_evidence, attest_removed_batches
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
@@ -111,11 +111,11 @@ def replay(folder: Path) -> None:
     content = json.loads(older)
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
     newer = json.loads((folder / SHARD).read_text())
-    os.environ[attestation_log.KEY] = str(folder.parent / "owner.pem")
-    attestation_log.finished(
+    os.environ[attestation_log.SIGNING_KEY_VARIABLE] = str(folder.parent / "owner.pem")
+    attestation_log.attest_finished_job(
         folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, Record.load(folder / SHARD)
     )
-    del os.environ[attestation_log.KEY]
+    del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
     (folder / SHARD).write_bytes(older)
 
 
@@ -284,7 +284,7 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
 
 
 def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    *_, before, _ = attestation_log.lines(run.folder)
+    *_, before, _ = attestation_log.read_log(run.folder)
     sentence = f"{layout.ATTESTATION_LOG} has 1 lines after the checkpoint given: ask the owner for the newest one."
     assert run.problems(log_checkpoint=before.sha256) == [sentence]
     assert checked(run, "--log-checkpoint", before.sha256) == 1 and sentence in capsys.readouterr().out
@@ -294,8 +294,8 @@ def test_the_verifier_in_one_file_prints_no_name_that_a_terminal_obeys(
     run: Signed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("logs/\x1b[2J.log", "as it was")(run.folder)
-    monkeypatch.setenv(attestation_log.KEY, str(run.key))
-    attest(run.folder)
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
+    attest_evidence(run.folder)
     write("logs/\x1b[2J.log", "other")(run.folder)
     assert checked(run) == 1
     said = capsys.readouterr().out
@@ -322,16 +322,18 @@ def test_the_verifier_in_one_file_finds_what_was_changed(
 def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(attestation_log.KEY, str(run.key))
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
     gone = [run.folder / BATCH, run.folder / BOOKS, run.folder.parent / "private.parquet"]
-    attest_removed(run.folder, gone)
+    attest_removed_batches(run.folder, gone)
     assert run.problems() == [f"{BATCH} is unknown: no attestation names it."]
     for path in gone[:2]:
         path.unlink()
     (problem,) = run.problems()
     assert problem.startswith(f"{BOOKS} is missing")
     statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
-    attestation_log.append(run.folder, attestation_log.REMOVED, [statement], {"log": layout.ATTESTATION_LOG})
+    attestation_log.append_statement(
+        run.folder, attestation_log.EVIDENCE_REMOVED, [statement], {"log": layout.ATTESTATION_LOG}
+    )
     assert len(run.problems()) == 1, "also where the owner says so"
 
 
@@ -341,9 +343,9 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
     change(folder)
     (folder / layout.ATTESTATION_LOG).unlink()
     if key:
-        os.environ[attestation_log.KEY] = str(key)
-        public = signing_keys.private(key).public_key()
-        (folder / layout.PUBLIC_KEY).write_bytes(signing_keys.public_text(public))
+        os.environ[attestation_log.SIGNING_KEY_VARIABLE] = str(key)
+        public = signing_keys.load_private_key(key).public_key()
+        (folder / layout.PUBLIC_KEY).write_bytes(signing_keys.public_key_pem(public))
         edit(layout.SIGNER, lambda s: s.update(key_sha256=signing_keys.key_sha256(public)))(folder)
     for path, record in sorted(records.items(), key=lambda item: item[1]["started"]):
         for group in ("inputs", "outputs"):
@@ -356,14 +358,14 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
             record["outputs"] = [entry("output", layout.CRATE, (folder / layout.CRATE).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
-        attestation_log.began(folder, attempt, Attempt.load(attempt))
-        attestation_log.finished(
+        attestation_log.attest_attempt_begin(folder, attempt, Attempt.load(attempt))
+        attestation_log.attest_finished_job(
             folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, Record.load(path)
         )
     for attempt in (folder / FAILED, folder / KILLED):
-        attestation_log.began(folder, attempt, Attempt.load(attempt))
-    attest(folder)
-    os.environ.pop(attestation_log.KEY, None)
+        attestation_log.attest_attempt_begin(folder, attempt, Attempt.load(attempt))
+    attest_evidence(folder)
+    os.environ.pop(attestation_log.SIGNING_KEY_VARIABLE, None)
 
 
 BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds": 2.0}\n')
@@ -374,7 +376,7 @@ def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path
     shutil.rmtree(run.folder / "provenance/timestamps")
     assert [p for p in verify(run.folder) if layout.ATTESTATION_LOG not in p] == []  # all of it fits together
     assert any("is not signed" in problem for problem in run.problems())
-    signing_keys.generate(tmp_path / "own.pem", "ed25519")
+    signing_keys.generate_key_pair(tmp_path / "own.pem", "ed25519")
     rewrite(run.folder, BETTER, tmp_path / "own.pem")
     assert verify(run.folder) == []
     problems = run.problems()
@@ -428,9 +430,9 @@ def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
-    forged = seal.head_of(run.folder)
+    forged = signing.current_checkpoint(run.folder)
     assert forged is not None
-    seal.publish_head(Path(published), forged)
+    signing.append_checkpoint(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 
@@ -449,16 +451,16 @@ CLOSED = {
 def test_what_was_changed_between_two_starts_is_signed_by_none(
     run: Signed, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(attestation_log.KEY, "")
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
 
     def start(number: int, log_text: str = "") -> list[str]:
         said: list[str] = []
-        seal.begin(run.folder, settings, said.append)
+        signing.begin_signing(run.folder, settings, said.append)
         if log_text:
             write(place, log_text)(run.folder)
         (run.folder / READINGS / f"snakemake.2.{number}@node1.jsonl").write_text(f"{number}")
-        assert seal.end(run.folder, settings, print)
+        assert signing.finish_signing(run.folder, settings, print)
         return said
 
     write("logs/report.page.log", "a line\n")(run.folder)
@@ -480,13 +482,13 @@ def test_what_was_changed_between_two_starts_is_signed_by_none(
 def test_what_a_killed_start_or_a_job_without_end_has_written_is_attested(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(attestation_log.KEY, "")
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
     said: list[str] = []
     add(LOG, "of a step with an attempt that was killed\n")(run.folder)
     edit(KILLED, lambda attempt: attempt.update(wall_seconds=61.0))(run.folder)
-    seal.begin(run.folder, settings, said.append)
-    assert seal.end(run.folder, settings, print) and said == [] == run.problems()
+    signing.begin_signing(run.folder, settings, said.append)
+    assert signing.finish_signing(run.folder, settings, print) and said == [] == run.problems()
 
 
 def test_a_timestamp_of_another_head_or_authority_is_none(run: Signed, authority: Authority, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from rocrate.rocrate import ROCrate
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.provenance.inventory import artefacts
+from pipeline.core.hashing import hash_file
+from pipeline.provenance.inventory import list_artifacts
 from tests.provenance.conftest import describe
 
 
@@ -26,10 +26,10 @@ def entities(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_every_file_is_listed_with_its_hash_and_size(finished: Path) -> None:
     listed = {key: entity for key, entity in entities(finished).items() if "File" in entity["@type"]}
-    assert sorted(listed) == artefacts(finished)
+    assert sorted(listed) == list_artifacts(finished)
     assert "provenance/records/corpus.filter.main.laws.0.json" in listed
     for path, entity in listed.items():
-        assert entity["sha256"] == sha256_of(finished / path)
+        assert entity["sha256"] == hash_file(finished / path)
         assert int(entity["contentSize"]) == (finished / path).stat().st_size
 
 
@@ -37,14 +37,16 @@ def test_attempts_logs_scratch_and_unfinished_files_are_left_out(finished: Path)
     for extra in (".partial-x.json", "models/.partial-final/model.safetensors", "models/.snakemake_timestamp"):
         (finished / extra).parent.mkdir(parents=True, exist_ok=True)
         (finished / extra).write_text("x")
-    assert not [path for path in artefacts(finished) if "partial" in path or "timestamp" in path]
-    assert not [path for path in artefacts(finished) if path.split("/")[0] in ("logs", "scratch") or "attempts" in path]
+    assert not [path for path in list_artifacts(finished) if "partial" in path or "timestamp" in path]
+    assert not [
+        path for path in list_artifacts(finished) if path.split("/")[0] in ("logs", "scratch") or "attempts" in path
+    ]
 
 
 def test_a_source_called_scratch_is_a_source(finished: Path) -> None:
     (finished / "sources/scratch").mkdir()
     (finished / "sources/scratch/manifest.json").write_text("{}")
-    assert "sources/scratch/manifest.json" in artefacts(finished)
+    assert "sources/scratch/manifest.json" in list_artifacts(finished)
 
 
 def test_jobs_have_inputs_outputs_software_times_and_cost(finished: Path) -> None:
@@ -101,7 +103,7 @@ def test_the_reference_library_reads_it(finished: Path) -> None:
     assert len([e for e in crate.get_entities() if e.type == "CreateAction"]) == len(actions) == 11
     assert crate.mainEntity.id == "provenance/workflow/Snakefile"
     files = {entity.id for entity in crate.data_entities if "File" in entity.type}
-    assert files == set(artefacts(finished))
+    assert files == set(list_artifacts(finished))
 
 
 def test_the_same_results_give_the_same_bytes(
@@ -175,7 +177,7 @@ def test_what_a_model_began_with_is_there_with_its_licence(finished: Path) -> No
     path = folder / f"{layout.RECORDS}/pretrain.adopt.{model}.json"
     path.write_text(json.dumps(adopted))
     taken = {"folder": "{data}/large", "license": "Apache-2.0", "url": "https://example.org/large"}
-    describe(folder, [folder / name for name in artefacts(folder)], pretrained={model: taken})
+    describe(folder, [folder / name for name in list_artifacts(folder)], pretrained={model: taken})
     graph = entities(folder)
     base = graph[graph[f"models/{model}/"]["isBasedOn"]["@id"]]
     assert base["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"}

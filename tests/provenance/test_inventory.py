@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.core.hashing import sha256_of
-from pipeline.provenance.inventory import EXCEPTIONS, KINDS, MARK, NOBODY, kind_of
-from pipeline.provenance.verify import Trusted, verify
+from pipeline.core.hashing import hash_file
+from pipeline.provenance.inventory import ACCEPTED_WITHOUT_VOUCHER, FILE_KINDS, NO_VOUCHER, SNAKEMAKE_MARK, find_kind
+from pipeline.provenance.verify import TrustAnchors, verify
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import ROOT, RunBuilder, sign
 
@@ -40,15 +40,15 @@ def add_other_kinds(run: RunBuilder) -> None:
         run.job(step, {}, [], {path: b"{}"})
     for path in EVIDENCE:
         run.write(path, "" if path.endswith("sources") else '{"text": "more"}\n')
-    run.write(f"corpus/main/filtered/{MARK}", "")
+    run.write(f"corpus/main/filtered/{SNAKEMAKE_MARK}", "")
 
 
 @pytest.fixture(scope="module")
-def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tuple[Path, Trusted]:
+def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tuple[Path, TrustAnchors]:
     """A finished run with a file of every kind, and all that a reader can have from its owner."""
     made = sign(tmp_path_factory.mktemp("kinds"), authority, add_other_kinds)
-    given = Trusted(
-        sha256_of(made.folder / layout.CRATE), made.house / "key.pem.pub", authority.certificate, made.heads
+    given = TrustAnchors(
+        hash_file(made.folder / layout.CRATE), made.house / "key.pem.pub", authority.certificate, made.heads
     )
     return made.folder, given
 
@@ -111,7 +111,7 @@ CHANGES: tuple[Callable[[Path], list[Path]], ...] = (
 
 def is_exception(path: str, change: str) -> bool:
     """Return whether the page says that a change is not named."""
-    is_mark = path.endswith(f"/{MARK}") and change in ("remove", "rename", "make_folder")
+    is_mark = path.endswith(f"/{SNAKEMAKE_MARK}") and change in ("remove", "rename", "make_folder")
     return path.startswith(f"{layout.SCRATCH}/") or is_mark
 
 
@@ -119,18 +119,18 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, Trusted]) -> None:
+def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, TrustAnchors]) -> None:
     folder, trusted = pinned
     assert verify(folder, trusted) == []
-    assert {kind_of(path) for path in files_below(folder)} >= {
-        kind for kind in KINDS if kind.pattern != layout.RUN_LOCK
+    assert {find_kind(path) for path in files_below(folder)} >= {
+        kind for kind in FILE_KINDS if kind.pattern != layout.RUN_LOCK
     }
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_every_change_of_a_file_is_named(
-    pinned: tuple[Path, Trusted],
+    pinned: tuple[Path, TrustAnchors],
     tmp_path: Path,
     change: Callable[[Path], list[Path]],
     every: bool,
@@ -142,7 +142,7 @@ def test_every_change_of_a_file_is_named(
     monkeypatch.setenv("OUTSIDE", str(tmp_path / "outside"))
     unnamed = []
     files = files_below(folder)
-    for path in files if every else {kind_of(path): path for path in files}.values():
+    for path in files if every else {find_kind(path): path for path in files}.values():
         if change in (flip, cut) and not (folder / path).stat().st_size:
             continue
         changed = change(folder / path)
@@ -161,7 +161,7 @@ ADDED = ("payload", "payload.json", ".payload", ".lock-node1-7", ".partial-paylo
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, Trusted], tmp_path: Path, name: str) -> None:
+def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, TrustAnchors], tmp_path: Path, name: str) -> None:
     folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
     folders = ["", *(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())]
     for place in folders:
@@ -178,28 +178,34 @@ def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, Trusted], tmp_p
 
 @pytest.mark.parametrize("name", [".hidden", "folder"])
 def test_a_folder_added_where_results_have_none_is_named(
-    pinned: tuple[Path, Trusted], tmp_path: Path, name: str
+    pinned: tuple[Path, TrustAnchors], tmp_path: Path, name: str
 ) -> None:
     folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
-    for place in ("", "provenance", *(kind.folder for kind in KINDS if kind.folder and kind.voucher != NOBODY)):
+    for place in (
+        "",
+        "provenance",
+        *(kind.folder for kind in FILE_KINDS if kind.folder and kind.voucher != NO_VOUCHER),
+    ):
         (added := folder / place / name).mkdir()
         (problem,) = verify(folder, trusted) or [""]
         below = added.relative_to(folder).as_posix()
-        may_be_there = name == "folder" and kind_of(f"{below}/file") is not None
+        may_be_there = name == "folder" and find_kind(f"{below}/file") is not None
         assert (problem == "") if may_be_there else problem.startswith(f"{below} is unknown"), place
         added.rmdir()
 
 
 def test_the_page_lists_what_is_not_named() -> None:
     text = " ".join(PAGE.split())
-    assert [exception for exception in EXCEPTIONS if f"- {exception}" not in text] == []
-    assert len(EXCEPTIONS) == text.split("accepts without a word:")[1].split("##")[0].count(" - ")
+    assert [exception for exception in ACCEPTED_WITHOUT_VOUCHER if f"- {exception}" not in text] == []
+    assert len(ACCEPTED_WITHOUT_VOUCHER) == text.split("accepts without a word:")[1].split("##")[0].count(" - ")
     assert all(
-        any(kind.pattern.removesuffix("**") in text for text in EXCEPTIONS) for kind in KINDS if kind.voucher == NOBODY
+        any(kind.pattern.removesuffix("**") in text for text in ACCEPTED_WITHOUT_VOUCHER)
+        for kind in FILE_KINDS
+        if kind.voucher == NO_VOUCHER
     )
 
 
-def test_scratch_is_a_folder_of_the_run(pinned: tuple[Path, Trusted], tmp_path: Path) -> None:
+def test_scratch_is_a_folder_of_the_run(pinned: tuple[Path, TrustAnchors], tmp_path: Path) -> None:
     folder = shutil.copytree(pinned[0], tmp_path / "run")
     (folder / layout.SCRATCH).rename(tmp_path / "elsewhere")
     (folder / layout.SCRATCH).symlink_to(tmp_path / "elsewhere")

@@ -20,8 +20,8 @@ from rocrate.rocrate import ROCrate
 from pipeline import layout
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import printable
-from pipeline.provenance.evidence import attest
+from pipeline.core.formatting import escape_to_one_line
+from pipeline.provenance.evidence import attest_evidence
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import RunBuilder, describe
 
@@ -59,7 +59,7 @@ def test_odd_names_are_the_same_files_to_the_crate_and_the_bag_and_their_own_lib
         pack(finished, tmp_path / name, limit_bytes)
         assert bagit.Bag(str(tmp_path / name)).validate()
         said = check(tmp_path / name)[1]
-        lacking = [one for one in ODD if f"data/report/{printable(one)}.txt is not here" in said]
+        lacking = [one for one in ODD if f"data/report/{escape_to_one_line(one)}.txt is not here" in said]
         assert "files checked" in said and lacking == ([] if name == "inside" else ODD)
 
 
@@ -90,7 +90,7 @@ def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Pat
     for path in ("provenance/accounting/books.json", "provenance/readings/a@n.jsonl", "logs/more.log"):
         (finished / path).parent.mkdir(parents=True, exist_ok=True)
         (finished / path).write_text("{}")
-    attest(finished)
+    attest_evidence(finished)
     (finished / "provenance/accounting/lock").write_text("pid")
     done = pack(finished, tmp_path / "bag")
     assert bagit.Bag(str(tmp_path / "bag")).validate()

@@ -14,15 +14,15 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core import attestation_log
-from pipeline.core.attestation_log import EVIDENCE, checkpoint_before
+from pipeline.core.attestation_log import EVIDENCE_ATTESTED, checkpoint_before
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.core.lock_owner import Holder
+from pipeline.core.hashing import hash_file
+from pipeline.core.process_lifetime import LockOwner
 from pipeline.core.records import load_records
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
-from pipeline.provenance import seal
-from pipeline.provenance.evidence import attest
-from pipeline.provenance.verify import Trusted, verify
+from pipeline.provenance import signing
+from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance.verify import TrustAnchors, verify
 from tests.provenance.conftest import RunBuilder, Signed, build
 from tests.record_content import attempt_content
 
@@ -40,7 +40,7 @@ def later(tmp_path: Path) -> RunBuilder:
     run.crate()
     run.fail("corpus.filter.later", "failed")
     run.write("logs/corpus.filter.later.log", "Traceback\n")
-    attest(run.folder)
+    attest_evidence(run.folder)
     return run
 
 
@@ -50,20 +50,20 @@ def compact(content: Any) -> bytes:
 
 def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statement: True) -> None:
     """Write the log anew with the hashes of the files that are there, as whoever has no key can of an unsigned run."""
-    before, written = attestation_log.NOTHING_BEFORE, b""
+    before, written = attestation_log.NO_PREVIOUS_LINE, b""
     for line in (folder / ATTESTATION_LOG).read_bytes().splitlines():
         statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
         if not keep(statement):
             continue
         made = statement["predicate"].get("runDetails", {}).get("byproducts", [])
         for entry in (*statement["subject"], *made):
-            if entry["name"] == attestation_log.BEFORE:
+            if entry["name"] == attestation_log.PREVIOUS_LINE:
                 entry["digest"]["sha256"] = before
             elif (folder / entry["name"]).is_file() and "began" not in statement["predicateType"]:
-                entry["digest"]["sha256"] = sha256_of(folder / entry["name"])
+                entry["digest"]["sha256"] = hash_file(folder / entry["name"])
         if "before" in statement["predicate"]:
             statement["predicate"]["before"] = before
-        text = attestation_log.envelope(compact(statement))
+        text = attestation_log.build_envelope(compact(statement))
         written, before = written + text + b"\n", hashlib.sha256(text).hexdigest()
     (folder / ATTESTATION_LOG).write_bytes(written)
 
@@ -77,14 +77,14 @@ def divide(folder: Path, name: str) -> None:
 def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
     for name in (*FORGED, RUN_LOCK):
         (run.folder / name).write_text("" if name == RUN_LOCK else "{}")
-    problems = run.problems(crate_sha256=sha256_of(run.folder / CRATE), log=run.heads)
+    problems = run.problems(crate_sha256=hash_file(run.folder / CRATE), log=run.heads)
     assert {problem.split()[0] for problem in problems} == {*FORGED, RUN_LOCK}
     assert f"{RUN_LOCK} names no start: delete it where you know that no start is running." in problems
 
 
 @pytest.mark.parametrize("process", [-1, 0, 2**31, 10**30])
 def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, process: int) -> None:
-    content = {**Holder.this_process(run.folder).model_dump(), "process": process}
+    content = {**LockOwner.this_process(run.folder).model_dump(), "process": process}
     (run.folder / RUN_LOCK).write_text(json.dumps(content))
     assert run.problems() == [f"{RUN_LOCK} names no start: delete it where you know that no start is running."]
 
@@ -101,7 +101,7 @@ def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, proc
 def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
     run: Signed, change: dict[str, Any], more: str, sentence: str
 ) -> None:
-    content = {**Holder.this_process(run.folder).model_dump(), **change}
+    content = {**LockOwner.this_process(run.folder).model_dump(), **change}
     (run.folder / RUN_LOCK).write_text(f"{json.dumps(content)}\n{more}")
     (problem,) = run.problems()
     assert problem.startswith(RUN_LOCK) and sentence in problem
@@ -117,7 +117,7 @@ def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
     ],
 )
 def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change: dict[str, Any], sentence: str) -> None:
-    owner = Holder.this_process(finished).model_copy(update=change)
+    owner = LockOwner.this_process(finished).model_copy(update=change)
     (finished / RUN_LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
     (finished / FORGED[0]).write_text("{}")
     forged, lock = sorted(verify(finished))[::-1]
@@ -126,7 +126,7 @@ def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change:
 
 
 def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
-    (finished / RUN_LOCK).write_text(Holder.this_process(finished).model_dump_json() + "\n000000000001\n")
+    (finished / RUN_LOCK).write_text(LockOwner.this_process(finished).model_dump_json() + "\n000000000001\n")
     assert verify(finished) == []
     (finished / "logs/more.log").write_text("begun")
     with (finished / OF_SNAKEMAKE).open("a") as readings:
@@ -138,10 +138,10 @@ def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) 
 
 
 def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(finished: Path) -> None:
-    crate = sha256_of(finished / CRATE)
+    crate = hash_file(finished / CRATE)
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
-    (problem,) = verify(finished, Trusted(crate))
+    (problem,) = verify(finished, TrustAnchors(crate))
     assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
@@ -149,16 +149,16 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     later: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, published = later.folder, tmp_path / "heads.jsonl"
-    crate = sha256_of(folder / CRATE)
-    *_, last = attestation_log.lines(folder)
-    seal.publish_head(published, seal.Head("run", last.number, last.sha256))
-    assert verify(folder, Trusted(crate, log=published)) == []
+    crate = hash_file(folder / CRATE)
+    *_, last = attestation_log.read_log(folder)
+    signing.append_checkpoint(published, signing.PublishedCheckpoint("run", last.number, last.sha256))
+    assert verify(folder, TrustAnchors(crate, log=published)) == []
     lines = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
     (folder / ATTESTATION_LOG).write_bytes(b"".join(lines[:-3]))
     (folder / "provenance/attempts/corpus.filter.later.json").unlink()
     (folder / "logs/corpus.filter.later.log").unlink()
-    assert any("was written anew or cut" in problem for problem in verify(folder, Trusted(crate, log=published)))
-    assert verify(folder, Trusted(crate)) == []
+    assert any("was written anew or cut" in problem for problem in verify(folder, TrustAnchors(crate, log=published)))
+    assert verify(folder, TrustAnchors(crate)) == []
     capsys.readouterr()
     assert main(["verify", str(folder), "--crate-sha256", crate]) == 0
     *_, said = capsys.readouterr().out.splitlines()
@@ -166,10 +166,10 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
 
 
 def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pinned(finished: Path) -> None:
-    crate = sha256_of(finished / CRATE)
+    crate = hash_file(finished / CRATE)
     divide(finished, READING)
     rechain(finished)
-    (problem,) = verify(finished, Trusted(crate))
+    (problem,) = verify(finished, TrustAnchors(crate))
     assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
@@ -180,18 +180,21 @@ def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable
     run.crate()
     file = run.folder / path
     file.write_text(file.read_text().replace("2.5", "0.5").replace("100.5", "1.005").replace("failed", "finished"))
-    attestation_log.append(
-        run.folder, EVIDENCE, [attestation_log.resource(path, sha256_of(file))], {"log": ATTESTATION_LOG}
+    attestation_log.append_statement(
+        run.folder,
+        EVIDENCE_ATTESTED,
+        [attestation_log.resource_descriptor(path, hash_file(file))],
+        {"log": ATTESTATION_LOG},
     )
-    (problem,) = verify(run.folder, Trusted(sha256_of(run.folder / CRATE)))
+    (problem,) = verify(run.folder, TrustAnchors(hash_file(run.folder / CRATE)))
     assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
 
 
 def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    crate = sha256_of(finished / CRATE)
+    crate = hash_file(finished / CRATE)
     divide(finished, OF_CRATE)
     rechain(finished)
-    assert verify(finished, Trusted(crate)) == [], "the crate's own attempt ends after it"
+    assert verify(finished, TrustAnchors(crate)) == [], "the crate's own attempt ends after it"
     capsys.readouterr()
     main(["verify", str(finished), "--crate-sha256", crate])
     *_, said = capsys.readouterr().out.splitlines()
@@ -203,12 +206,12 @@ def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> N
         with (finished / OF_SNAKEMAKE).open("a") as readings:
             readings.write('{"joules": 2.5}\n')
         assert any(problem.startswith(f"{OF_SNAKEMAKE} was changed: 16 bytes") for problem in verify(finished))
-        attest(finished)
+        attest_evidence(finished)
         assert verify(finished) == []
 
 
 def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
-    *_, last = attestation_log.lines(later.folder)
+    *_, last = attestation_log.read_log(later.folder)
     assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
     for step, name in (("provenance.crate", "crate.2.json"), ("report.page", "page.2.json")):
         later.attempted({**attempt_content(step), "host": None, "slurm": None, "attempt": name, "ended": ""}, "running")
@@ -261,7 +264,7 @@ def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Pat
     with (finished / ATTESTATION_LOG).open("ab") as file:
         file.write(b'{"payload":"e3')
     (finished / "logs/more.log").write_text("x")
-    assert attest(finished) == 1 and verify(finished) == []
+    assert attest_evidence(finished) == 1 and verify(finished) == []
 
 
 @pytest.mark.parametrize("place", [FAILED, "provenance/records/tokens.shard.main.0.json"])

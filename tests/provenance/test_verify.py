@@ -20,9 +20,9 @@ from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
-from pipeline.provenance.evidence import attest
-from pipeline.provenance.inventory import artefacts
-from pipeline.provenance.verify import Trusted, _statistics_problems, verify
+from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance.inventory import list_artifacts
+from pipeline.provenance.verify import TrustAnchors, _check_statistics, verify
 from tests.provenance.conftest import ENVIRONMENT, build, command_of
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
@@ -40,7 +40,7 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, sha256 = template
     assert verify(folder) == []
-    assert verify(folder, Trusted(sha256)) == []
+    assert verify(folder, TrustAnchors(sha256)) == []
     assert main(["verify", str(folder), "--crate-sha256", sha256]) == 0
     whole, unsigned, *_ = capsys.readouterr().out.splitlines()
     assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
@@ -67,7 +67,7 @@ def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool
 @pytest.mark.parametrize("seed", range(CHANGES))
 def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> None:
     choose = random.Random(seed)
-    files = [*artefacts(finished), layout.CRATE]
+    files = [*list_artifacts(finished), layout.CRATE]
     path = files[seed % len(files)] if seed < len(files) else choose.choice(files)
     content = bytearray((finished / path).read_bytes())
     content[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
@@ -96,7 +96,7 @@ def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(fini
     unknown, grown = verify(finished)
     assert unknown == "logs/a.log is unknown: no attestation names it."
     assert grown.startswith("logs/corpus.filter.log was changed: 13 bytes were added to the 7 that line ")
-    assert attest(finished) == 2 and attest(finished) == 0
+    assert attest_evidence(finished) == 2 and attest_evidence(finished) == 0
     assert verify(finished) == []
 
 
@@ -114,7 +114,7 @@ def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(buil
     forged = build_run("forged", loss=3.0)
     forged.crate()
     assert verify(forged.folder) == []
-    (problem,) = verify(forged.folder, Trusted(published))
+    (problem,) = verify(forged.folder, TrustAnchors(published))
     assert problem.startswith(f"{layout.CRATE} was changed")
 
 
@@ -269,7 +269,7 @@ def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
 def test_counts_without_end_are_no_counts(finished: Path) -> None:
     path = finished / "corpus/main/statistics.json"
     path.write_text(re.sub(r'"documents_in": \d+', '"documents_in": Infinity', path.read_text()))
-    assert _statistics_problems(finished, "corpus/main/statistics.json") == [
+    assert _check_statistics(finished, "corpus/main/statistics.json") == [
         "corpus/main/statistics.json is not valid: it does not hold the counts of a corpus."
     ]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.markup import markdown_text, number, percent, safe_url, size
+from pipeline.core.markup import escape_markdown, format_bytes, format_number, format_percent, safe_url
 from pipeline.report.amounts import format_duration, format_kwh, format_mass, format_period
 from pipeline.report.charts import (
     BOTTOM,
@@ -27,15 +27,15 @@ from pipeline.report.charts import (
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (number(1_234_567), "1,234,567"),
-        (number(0.00123456), "0.001235"),
-        (number(1234567.8), "1,234,568"),
-        (number(None), "–"),
-        (number(float("nan")), "nan"),
-        (percent(1, 3), "33.33 %"),
-        (percent(0, 0), "–"),
-        (size(999), "999 B"),
-        (size(1_500_000), "1.50 MB"),
+        (format_number(1_234_567), "1,234,567"),
+        (format_number(0.00123456), "0.001235"),
+        (format_number(1234567.8), "1,234,568"),
+        (format_number(None), "–"),
+        (format_number(float("nan")), "nan"),
+        (format_percent(1, 3), "33.33 %"),
+        (format_percent(0, 0), "–"),
+        (format_bytes(999), "999 B"),
+        (format_bytes(1_500_000), "1.50 MB"),
         (format_duration(59.94), "59.9 s"),
         (format_duration(3_660), "1 h 01 min"),
         (format_kwh(381.51 * 3660 * 2), "0.776 kWh"),
@@ -61,7 +61,7 @@ def test_a_web_address_becomes_a_link() -> None:
 
 @given(st.text())
 def test_markdown_text_holds_no_tag_no_cell_and_no_line(text: str) -> None:
-    shown = str(markdown_text(text))
+    shown = str(escape_markdown(text))
     assert not set("<>\n\r") & set(shown)
     assert all(shown[place - 1] == "\\" for place, letter in enumerate(shown) if letter == "|")
 

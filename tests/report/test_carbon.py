@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.energy.settings import CarbonIntensitySeries
 from pipeline.report import energy_section as account_of_energy
 from tests.report.example import Run
@@ -41,7 +41,7 @@ def test_the_grams_are_those_of_the_hours_and_the_year_stands_beside_them(run_fo
     assert (
         "location-based 157 g (148 to 166) at 180.6 g/kWh, the mean over time weighted by electricity: Utopia, " in text
     )
-    sha = sha256_of(run_folder.root / "grid.csv")[:16]
+    sha = hash_file(run_folder.root / "grid.csv")[:16]
     assert f"2026-03-01 01:00 to 09:00 UTC; source: its operator; grid.csv, sha256 {sha}" in text
     assert "0.96 % of the electricity was used at a time of which" in text
     assert "says nothing and is at the yearly average; estimated" in text

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import is_hidden
+from pipeline.core.formatting import is_invisible
 from pipeline.evaluate.differences import compare_right_and_wrong, judge
 from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.report.page import SECTIONS, run
@@ -110,7 +110,7 @@ def test_page_card_and_papers_show_what_is_hidden_in_names(run_folder: Run) -> N
     written = [path for path in arguments["page"].parent.rglob("*") if path.suffix in (".html", ".md")]
     assert len(written) > 8
     for path in written:
-        assert not any(map(is_hidden, path.read_text(encoding="utf-8"))), path.name
+        assert not any(map(is_invisible, path.read_text(encoding="utf-8"))), path.name
     page = arguments["page"].read_text(encoding="utf-8")
     assert page.count("bestand\\u202egnp.exe\\u200b\\x1b[2K\\u2028\\u0085") >= 3
     assert "bestand\\\\u202egnp.exe" not in arguments["model_card"].read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.audit.document_lineage import why
+from pipeline.audit.document_lineage import trace_document
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING, new_letter
 
@@ -57,7 +57,7 @@ def test_forgetting_a_document(project: Project) -> None:
 
     copy_id = "nl_brieven/zz-kopie.txt/0"
     assert not {document["id"], copy_id} & final_ids(results)
-    assert "which is reserved, id" in "\n".join(why(results, copy_id))
+    assert "which is reserved, id" in "\n".join(trace_document(results, copy_id))
     proof = json.loads((results / "corpus/main/forgotten.json").read_text())
     assert proof["before"] == {"documents": 1, "copies": 1} and proof["after"] == {"documents": 0, "copies": 0}
     assert proof["sources"]["nl_gids"]["entries_without_documents"]["domains"] == ["nergens.nl"]

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.config.configuration import load
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.yaml_files import load_yaml
 from pipeline.provenance.verify import verify
 from pipeline.workflow.dag import Dag
@@ -113,7 +113,7 @@ def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(
         assert f"at {grams}.0 g/kWh, the mean over time weighted by electricity: Utopia" in page.read_text()
         record = json.loads((project.results / "provenance/records/report.page.json").read_text())
         (read,) = [entry for entry in record["inputs"] if entry["name"] == "carbon_intensity"]
-        assert (read["path"], read["sha256"]) == ("data:grid.csv", sha256_of(table))
+        assert (read["path"], read["sha256"]) == ("data:grid.csv", hash_file(table))
     account = json.loads((project.results / "report/energy.json").read_text())
     of_rows = sum(stretch["joules"] for stretch in account["intensity"]["stretches"])
     assert of_rows == pytest.approx(account["total"]["joules"]) and of_rows > 0

@@ -13,7 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance.seal import heads
+from pipeline.provenance.signing import read_checkpoints
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
@@ -30,14 +30,14 @@ def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> N
     give_key(project, algorithm)
     (project.results / layout.ATTESTATION_LOG).unlink()
     (project.results / layout.CRATE).unlink()  # it names a line of that log
-    monkeypatch.setenv(attestation_log.KEY, str(project.path("key.pem")))
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(project.path("key.pem")))
     records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
         attempt = project.results / "provenance/attempts" / record["attempt"]
         readings = [*project.results.glob(f"provenance/readings/{attempt.stem}@*")]
-        attestation_log.began(project.results, attempt, Attempt.load(attempt))
-        attestation_log.finished(project.results, attempt, readings, path, Record.load(path))
-    monkeypatch.delenv(attestation_log.KEY)
+        attestation_log.attest_attempt_begin(project.results, attempt, Attempt.load(attempt))
+        attestation_log.attest_finished_job(project.results, attempt, readings, path, Record.load(path))
+    monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE)
 
 
 def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
@@ -62,14 +62,14 @@ def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch:
     model = project.results / "models/base/final"
     subprocess.run([sys.executable, "-m", "model_signing", *words, model], check=True, capture_output=True)
     # One that has nothing to do is sealed as well, and one that cannot be sealed says so and fails.
-    assert "Nothing to be done" in project.run() and len(heads(project.path("heads.jsonl"))) == 2
+    assert "Nothing to be done" in project.run() and len(read_checkpoints(project.path("heads.jsonl"))) == 2
     signature.unlink()
     (model / "more").symlink_to("config.json")  # model_signing signs no links
     said = project.run(check=False)
     assert project.returncode == 1 and "models/base/final is not signed: " in said and "start again" in said
-    assert not (project.results / layout.RUN_LOCK).exists() and len(heads(project.path("heads.jsonl"))) == 3, (
-        "the rest is sealed"
-    )
+    assert (
+        not (project.results / layout.RUN_LOCK).exists() and len(read_checkpoints(project.path("heads.jsonl"))) == 3
+    ), "the rest is sealed"
     (model / "more").unlink()
     project.path("heads.jsonl").rename(project.path("elsewhere"))
     project.path("heads.jsonl").mkdir()
@@ -84,9 +84,9 @@ def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.Mon
         wait_for_a_step(project)
         start.send_signal(signal.SIGINT)
     assert start.returncode != 0
-    *_, last = attestation_log.lines(project.results)
-    assert last.statement.kind == attestation_log.START_ENDED
-    assert heads(project.path("heads.jsonl"))[-1].sha256 == last.sha256
+    *_, last = attestation_log.read_log(project.results)
+    assert last.statement.kind == attestation_log.INVOCATION_ENDED
+    assert read_checkpoints(project.path("heads.jsonl"))[-1].sha256 == last.sha256
     problems = project.call("verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
     assert "attestation" not in problems, problems
     assert os.access(project.results / "provenance/signatures/base.sig", os.R_OK)

@@ -10,7 +10,7 @@ import yaml
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.opt_out.lists import read_opt_out
+from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.settings import Dataset, OptOut, Source
 from pipeline.sources.spdx_licenses import are_equivalent, canonical_license, is_allowed
 
@@ -117,13 +117,13 @@ TEXT = "# lijst\ndate: 2026-01-02\r\nVoorbeeld.nl.\n\nid: a\nid: 007\nid: no\ndo
 def test_an_opt_out_list(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     expected = OptOut(date="2026-01-02", domains=["b.nl", "voorbeeld.nl"], ids=["007", "a", "no"], holders=["De Krant"])
-    assert read_opt_out(tmp_path / name) == expected
+    assert read_opt_out_list(tmp_path / name) == expected
 
 
 def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("")
     (tmp_path / "x.yaml").write_text("")
-    assert read_opt_out(tmp_path / "x.txt") == read_opt_out(tmp_path / "x.yaml") == OptOut()
+    assert read_opt_out_list(tmp_path / "x.txt") == read_opt_out_list(tmp_path / "x.yaml") == OptOut()
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
 def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words) as caught:
-        read_opt_out(tmp_path / name)
+        read_opt_out_list(tmp_path / name)
     assert name in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="is no opt-out list"):
-        read_opt_out(tmp_path / "nowhere.txt")
+        read_opt_out_list(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.ramp import Batches, RampStage
+from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.tokens.data_order import (
     StreamOrder,
     StreamShares,
@@ -77,7 +77,7 @@ def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str
     phases = [(0, [Fraction(a) * n for a, n in zip(amounts, sizes, strict=True)])]
     if later:
         phases.append((7, [Fraction(a) * n for a, n in zip(later, sizes, strict=True)]))
-    return StreamOrder(sizes, list(range(1, len(sizes) + 1)), phases, Batches(8, batch_size))
+    return StreamOrder(sizes, list(range(1, len(sizes) + 1)), phases, BatchSchedule(8, batch_size))
 
 
 def test_oversampling_is_exact() -> None:
@@ -111,7 +111,7 @@ def test_a_phase_goes_on_where_the_one_before_ended() -> None:
 
 def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
-    mixed = StreamOrder([100, 100], [1, 2], phases, Batches(8, 4))
+    mixed = StreamOrder([100, 100], [1, 2], phases, BatchSchedule(8, 4))
     assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
     read = np.concatenate([mixed.batch(step) for step in range(10)])
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
@@ -121,7 +121,7 @@ def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> N
     shares = ((0, 3, 1), (3, 1, 1), (6, 1, 3))
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
     ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
-    mixed = StreamOrder([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
+    mixed = StreamOrder([1000, 1000], [1, 2], phases, BatchSchedule(8, 16, ramp))
     assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
     assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
     read = np.concatenate([mixed.batch(step) for step in range(8)])
@@ -187,7 +187,7 @@ def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> 
                 read[group] += T * sizes[group] / whole
     groups = json.loads(built.read_text())["train"]["groups"]
     assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
-    expected = count_epochs(groups, chosen, STEPS, Batches(T, BATCH))
+    expected = count_epochs(groups, chosen, STEPS, BatchSchedule(T, BATCH))
     assert expected.keys() == {source for source, _ in sizes}
     for source, times in expected.items():
         held = sum(size for (name, _), size in sizes.items() if name == source)

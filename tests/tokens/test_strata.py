@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.core.ramp import Batches
+from pipeline.core.training_steps import BatchSchedule
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
 from pipeline.tokens.data_order import count_epochs
@@ -148,7 +148,7 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
     held = Counter({name: 0 for name in {group[chosen.by] for group in groups}})
     for group in groups:
         held[group[chosen.by]] += group["tokens"]
-    for name, times in count_epochs(groups, chosen, STEPS, Batches(T, BATCH), chosen.by).items():
+    for name, times in count_epochs(groups, chosen, STEPS, BatchSchedule(T, BATCH), chosen.by).items():
         assert times == pytest.approx(read[name] / held[name], rel=0.2, abs=0.05)
     if chosen.by == "cluster_size":
         of_one = read["below 2"] / held["below 2"]

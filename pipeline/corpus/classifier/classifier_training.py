@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
-from pipeline.core.confidence_intervals import CONFIDENCE, Ratio, share
+from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL, ConfidenceInterval, proportion_interval
 from pipeline.core.errors import InputError
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, ngram_buckets
 from pipeline.corpus.duplicates.minhash import MinhashSigner
@@ -170,7 +170,7 @@ def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
     return slope, float(found[1]) - slope * centre
 
 
-def area_under_curve(scores: Floats, good: Booleans) -> Ratio:
+def area_under_curve(scores: Floats, good: Booleans) -> ConfidenceInterval:
     """Return the probability that a good text has a higher score than a bad one (equal ones count half).
 
     Its 95 % interval has the values from which it is not further than their standard error allows (Hanley and McNeil,
@@ -179,7 +179,7 @@ def area_under_curve(scores: Floats, good: Booleans) -> Ratio:
     ordered, above = np.sort(scores[~good]), scores[good]
     below = np.searchsorted(ordered, above, "left") + np.searchsorted(ordered, above, "right")
     value = float(below.sum()) / 2 / (len(above) * len(ordered))
-    ones, others, z = len(above) - 1, len(ordered) - 1, float(ndtri((1 + CONFIDENCE) / 2))
+    ones, others, z = len(above) - 1, len(ordered) - 1, float(ndtri((1 + CONFIDENCE_LEVEL) / 2))
 
     def beyond(sign: int) -> Callable[[float], float]:
         def reach(a: float) -> float:
@@ -191,11 +191,11 @@ def area_under_curve(scores: Floats, good: Booleans) -> Ratio:
     least, most = 1e-9, 1 - 1e-9
     low = 0.0 if value <= least else float(brentq(beyond(1), 0.0, min(value, most)))
     high = 1.0 if value >= most else float(brentq(beyond(-1), max(value, least), 1.0))
-    return Ratio(value, low, high)
+    return ConfidenceInterval(value, low, high)
 
 
 def _share_with_interval(hits: Booleans) -> dict[str, Any] | None:
-    return share(hits, np.ones(len(hits)))._asdict() if len(hits) else None
+    return proportion_interval(hits, np.ones(len(hits)))._asdict() if len(hits) else None
 
 
 def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
     """
     told = scores >= THRESHOLD
     either = told | good
-    overlap = share((told & good)[either], np.ones(int(either.sum())))
+    overlap = proportion_interval((told & good)[either], np.ones(int(either.sum())))
     return {
         "precision": _share_with_interval(good[told]),
         "recall": _share_with_interval(told[good]),

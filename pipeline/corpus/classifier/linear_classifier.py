@@ -145,7 +145,7 @@ def save_classifiers(classifiers: dict[str, LinearClassifier], path: Path) -> No
     for language, classifier in sorted(classifiers.items()):
         tensors[f"{language}.weights"] = classifier.weights_B
         tensors[f"{language}.calibration"] = np.array([classifier.slope, classifier.constant])
-    with atomic_files.mode_of_umask(path):
+    with atomic_files.apply_umask(path):
         save_file(tensors, path)
 
 

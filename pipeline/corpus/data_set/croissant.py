@@ -11,7 +11,7 @@ import mlcroissant
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import PublishSettings
 
 VERSION = "http://mlcommons.org/croissant/1.1"
@@ -125,7 +125,7 @@ def croissant_metadata(
     fields = [_make_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
     records = _make_record_set(context, RECORDS, "one record for each document", "id", fields)
     # They give documents the licence that these do not state.
-    table = _make_file(context, SOURCES_FILE, sources.stat().st_size, sha256_of(sources))
+    table = _make_file(context, SOURCES_FILE, sources.stat().st_size, hash_file(sources))
     columns = pq.read_schema(sources)
     fields = [_make_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]
     described_by = "one record for each source, with its licence and its rights"

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
-from pipeline.core.hosts import split_address
+from pipeline.core.hashing import hash_file
+from pipeline.core.hosts import split_url
 from pipeline.corpus.document_streams import format_licenses, resolve_licenses
 from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_metadata
 from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
@@ -73,7 +73,7 @@ class DocumentCounts:
     def _add_domains(self, sizes: pa.Array, batch: pa.RecordBatch) -> None:
         if "url" not in batch.schema.names:
             return
-        addresses = [split_address(url or "") for url in batch.column("url").to_pylist()]
+        addresses = [split_url(url or "") for url in batch.column("url").to_pylist()]
         hosts = [address.host.removeprefix("www.") if address.prefix else "" for address in addresses]
         found = pa.array([host or None for host in hosts], pa.string())
         table = pa.table({"source": batch.column("source"), "domain": found, "bytes": sizes})
@@ -120,7 +120,7 @@ def _histogram(counts: Counter[int]) -> list[list[int]]:
 
 def _describe_file(path: Path) -> dict[str, Any]:
     rows = pq.read_metadata(path).num_rows
-    return {"path": f"final/{path.name}", "sha256": sha256_of(path), "bytes": path.stat().st_size, "documents": rows}
+    return {"path": f"final/{path.name}", "sha256": hash_file(path), "bytes": path.stat().st_size, "documents": rows}
 
 
 def _read_batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
-from pipeline.core.yaml_files import parse_json
+from pipeline.core.unicode_normalization import normalize_nfc
+from pipeline.core.yaml_files import parse_unique_json
 from pipeline.corpus.documents import parquet_metadata, required_fields
 from pipeline.corpus.items.settings import NgramSelection, TaskItemsFile
 from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_texts
@@ -57,16 +57,16 @@ def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
             raise ValueError(f"it has two columns {twice[0]}; give one of them another name")
         yield from (dict(zip(names, row, strict=False)) for row in rows if row)
     elif text.lstrip().startswith("["):
-        yield from parse_json(text, str(path))
+        yield from parse_unique_json(text, str(path))
     else:
         lines = enumerate(text.split("\n"), 1)
-        yield from (parse_json(line, f"{path}, line {number}") for number, line in lines if line.strip())
+        yield from (parse_unique_json(line, f"{path}, line {number}") for number, line in lines if line.strip())
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, whatever it is nested in."""
     if isinstance(value, str):
-        yield composed(value)
+        yield normalize_nfc(value)
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _iterate_texts(part)

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.core.hosts import split_address
+from pipeline.core.hosts import split_url
 from pipeline.corpus.personal_data.spans import PersonalDataSpan
 from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data, mask_personal_data
 from pipeline.corpus.settings import PersonalData
@@ -80,7 +80,7 @@ class MetadataMasker:
         """
         if not url or not self._seeks:
             return url
-        parts = split_address(url)
+        parts = split_url(url)
         segments = [parts.authority, *re.split("[?#]", parts.rest, maxsplit=1)[0].split("/")]
         words = [_decode_path(segment) for segment in segments]
         ends = list(accumulate(len(segment) + 1 for segment in words))

@@ -11,7 +11,7 @@ from typing import Any
 import spacy
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import folder_sha256
+from pipeline.core.hashing import hash_folder
 from pipeline.corpus.personal_data.spans import PersonalDataSpan
 
 _LABELS = {"PER", "PERSON"}
@@ -27,7 +27,7 @@ def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
     Raises:
         InputError: there is none, it recognises no names, or its files are not those of the settings.
     """
-    if sha256 is not None and folder_sha256(folder, "personal_data.names", "a spaCy pipeline") != sha256:
+    if sha256 is not None and hash_folder(folder, "personal_data.names", "a spaCy pipeline") != sha256:
         raise InputError(
             f"personal_data.names: the files in {Path(folder).name} are not those of names_sha256: "
             "start snakemake again, or correct the hash where it was written"

@@ -15,7 +15,7 @@ from functools import cache, partial
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.personal_data.addresses import find_addresses, find_emails, find_ip_addresses
 from pipeline.corpus.personal_data.candidates import find_candidates
 from pipeline.corpus.personal_data.identity_numbers import (
@@ -174,7 +174,7 @@ _FUNCTION = re.compile(
 
 def _normalize_entry(entry: str) -> str:
     """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
-    entry = composed(entry)
+    entry = normalize_nfc(entry)
     if "@" in entry or "." in entry.strip("+*"):
         return entry.lower()
     value = re.sub(r"[^\w+*?]", "", entry).upper()

@@ -12,7 +12,7 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
-from pipeline.core.normalization import composed
+from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.documents import HARMFUL
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rules.settings import Harmful, HarmfulClassifier, WordList
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _split_words(text: str) -> list[str]:
-    return _WORD.findall(composed(text).casefold())
+    return _WORD.findall(normalize_nfc(text).casefold())
 
 
 class PhraseList:

@@ -12,9 +12,9 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import atomic_files
-from pipeline.core.disk_space import is_full, no_room_in
+from pipeline.core.disk_space import full_folder_error, is_disk_full
 from pipeline.core.errors import Diverged, InputError
-from pipeline.core.hashing import sha256_of_each
+from pipeline.core.hashing import hash_files
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 from pipeline.pretrain.skips import ADVICE
 
@@ -51,7 +51,7 @@ def damage(folder: Path) -> str | None:
         if not path.is_file() or path.stat().st_size != size:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
             return f"{path} {there}"
-    for (path, (_, expected)), found in zip(files.items(), sha256_of_each([*files]), strict=True):
+    for (path, (_, expected)), found in zip(files.items(), hash_files([*files]), strict=True):
         if found != expected:
             return f"{path} was altered after it was written"
     return None
@@ -85,8 +85,8 @@ def place(scratch: Path, wanted: Path | None) -> Path:
     try:
         wanted.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if is_full(error):
-            raise no_room_in(wanted) from error
+        if is_disk_full(error):
+            raise full_folder_error(wanted) from error
         raise InputError(
             f"{wanted} cannot be written ({error.strerror}): correct scratch in the platform's file, or leave it out"
         ) from None

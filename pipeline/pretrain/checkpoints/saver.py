@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pipeline import layout
-from pipeline.core.disk_space import is_full
-from pipeline.core.lease import Owner
+from pipeline.core.disk_space import is_disk_full
+from pipeline.core.lease import Lease
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
@@ -44,10 +44,10 @@ class Saver:
     """
 
     def __init__(
-        self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None
+        self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Lease | None = None
     ) -> None:
         self.backend, self.settings, self.identity, self.folder = backend, settings, identity, folder
-        self._owner = owner or Owner(folder)
+        self._owner = owner or Lease(folder)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._thread: threading.Thread | None = None
         self._error: CheckpointError | None = None
@@ -131,7 +131,7 @@ class Saver:
             partial.mkdir()
             return None
         except OSError as error:
-            kind = NoRoom if is_full(error) else CheckpointError
+            kind = NoRoom if is_disk_full(error) else CheckpointError
             return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
 
     def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
@@ -194,7 +194,7 @@ class Saver:
                 )
                 self._commit(partial, final, content)
         except Exception as error:  # whatever it is: the others wait for this process's note
-            kind = NoRoom if isinstance(error, NoRoom) or is_full(error) else CheckpointError
+            kind = NoRoom if isinstance(error, NoRoom) or is_disk_full(error) else CheckpointError
             self._error = kind(f"the checkpoint of step {step} was not written ({error}); those before are untouched")
             if self.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)

@@ -16,8 +16,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from pipeline import layout
 from pipeline.core import atomic_files
-from pipeline.core.disk_space import is_full
-from pipeline.core.lease import Owner
+from pipeline.core.disk_space import is_disk_full
+from pipeline.core.lease import Lease
 
 Metrics = Mapping[str, Any]
 """Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
@@ -49,7 +49,7 @@ def reached(path: Path, first_step: int) -> int:
 def truncate(path: Path, step: int) -> None:
     """Replace the file by one without later steps than `step`; who still writes to the old one does no harm."""
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
-    atomic_files.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+    atomic_files.write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 class TensorBoardWriter:
@@ -93,7 +93,7 @@ class TensorBoardWriter:
 class MetricsLog:
     """Writes the metrics of a segment into its scratch and tells a person how far it is; process 0 has one."""
 
-    def __init__(self, owner: Owner, first_step: int, last_step: int) -> None:
+    def __init__(self, owner: Lease, first_step: int, last_step: int) -> None:
         owner.check()
         scratch = owner.folder
         path = scratch / layout.METRICS_FILE
@@ -115,7 +115,7 @@ class MetricsLog:
             self._write()
             self._tensorboard.add([line])
         except OSError as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
 
     def add_once(self, line: Metrics) -> None:
@@ -147,7 +147,7 @@ class MetricsLog:
             self._write()
             os.fsync(self._stream.fileno())
         except OSError as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
 
     def close(self) -> None:

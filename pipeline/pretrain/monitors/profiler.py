@@ -71,7 +71,7 @@ def request_trace(run_directory: Path, model: str, steps: int, wait_seconds: flo
     if folder is None:
         raise InputError(f"{run_directory} has no training of {model} that runs: look with `follow`")
     before = {*(folder / TRACES).glob("[!.]*.json")}
-    atomic_files.write(folder / REQUEST, f"{steps}\n".encode())  # found empty it would be thrown away
+    atomic_files.write_atomically(folder / REQUEST, f"{steps}\n".encode())  # found empty it would be thrown away
     deadline = time.monotonic() + wait_seconds
     try:
         while not (made := {*(folder / TRACES).glob("[!.]*.json")} - before):

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch.cuda import nccl
 
 from pipeline.core import platform_files
-from pipeline.core.machine import facts
-from pipeline.core.ramp import Stretch
+from pipeline.core.machine import describe_machine
+from pipeline.core.training_steps import StepRange
 from pipeline.energy.node_meter import node_name
 from pipeline.model.size import flops_per_token
 from pipeline.model.switches import is_deterministic
@@ -43,14 +43,14 @@ class Telemetry:
         name, self._device = rendezvous.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         places: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(places, (node_name(), facts()))
+        dist.all_gather_object(places, (node_name(), describe_machine()))
         self.nodes: list[str] = [node for node, _ in places]
         nodes = dict(places)
         if scratch:
             described = {
                 "device": name,
                 "peak_flops_per_second": self._peak,
-                "container": platform_files.image(),  # of what computes: what started it may run outside of the image
+                "container": platform_files.container_image(),  # of this process, not of its launcher
                 "python": platform.python_version(),
                 "torch": torch.__version__,
                 "cuda": torch.version.cuda,
@@ -77,7 +77,7 @@ class Telemetry:
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
         return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
 
-    def line(self, size: Stretch, seconds: float, told: NDArray[np.float64]) -> Metrics:
+    def line(self, size: StepRange, seconds: float, told: NDArray[np.float64]) -> Metrics:
         """Return a step's figures over all processes, (processes, 5): mean and least use, most memory and stall."""
         busy, used, peak, stall, probes = told.T.tolist()
         known = min(busy) >= 0

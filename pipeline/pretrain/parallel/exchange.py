@@ -11,7 +11,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline.core.disk_space import disk_full, is_full
+from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import DiskFull
 
 
@@ -55,9 +55,9 @@ def by_turns(works: Sequence[Callable[[], None]], *, places: Sequence[Path], bea
                 try:
                     work()
                 except Exception as problem:
-                    if not is_full(problem):
+                    if not is_disk_full(problem):
                         raise
-                    error = str(disk_full(problem, places))
+                    error = str(disk_full_error(problem, places))
         errors: list[str | None] = [None] * size
         dist.all_gather_object(errors, error)
         if found := next((each for each in errors if each), None):

@@ -111,5 +111,5 @@ def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[s
 def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
     """Set the platform's variables, with $VARIABLES of the job filled in, where they are not set."""
     if platform is not None:
-        for variable, value in platform_files.variables(platform_files.content(platform)).items():
+        for variable, value in platform_files.platform_variables(platform_files.load_platform(platform)).items():
             environment.setdefault(variable, Template(value).safe_substitute(environment))

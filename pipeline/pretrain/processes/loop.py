@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pipeline import layout
 from pipeline.core import disk_space
 from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
-from pipeline.core.lease import Owner
-from pipeline.core.ramp import Stretch
+from pipeline.core.lease import Lease
+from pipeline.core.training_steps import StepRange
 from pipeline.model import huggingface, switches
 from pipeline.pretrain.batches import Loader, documents_of, micro_batches, split
 from pipeline.pretrain.checkpoints import checkpoint
@@ -68,7 +68,7 @@ class Worker:
         self.watchdog, self.stop_file = watchdog, arguments.stop_file
         self.settings, self.training = arguments.settings, arguments.settings.training
         self.paths = {**arguments.paths}
-        self.owner = Owner(self.paths["scratch"], arguments.number)
+        self.owner = Lease(self.paths["scratch"], arguments.number)
         self.stopping = False
         for number in SIGNALS:
             signal.signal(number, self._stop)
@@ -122,7 +122,7 @@ class Worker:
         documents = documents_of(input_BT, self.training, self.reader.begin_of_text_id, length)
         return input_BT, target_BT, words, *documents
 
-    def _try_batch(self, step: int, size: Stretch) -> tuple[Tried, dict[str, float]]:
+    def _try_batch(self, step: int, size: StepRange) -> tuple[Tried, dict[str, float]]:
         """Train on a batch of this size; return also the norms of layers, where it is their turn.
 
         Processes tell each other all there is to tell when the gradient's norm is known. There they wait for the
@@ -145,7 +145,7 @@ class Worker:
         self.watchdog.beat()
         return tried[0], norms
 
-    def _tell(self, loss: torch.Tensor, norm: float | torch.Tensor, words: torch.Tensor, size: Stretch) -> Tried:
+    def _tell(self, loss: torch.Tensor, norm: float | torch.Tensor, words: torch.Tensor, size: StepRange) -> Tried:
         """Tell the other processes what there is to tell of a batch, and return what all of them make of it."""
         flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
         gauges = self.telemetry.own(self.loader.stall_seconds)
@@ -315,14 +315,14 @@ def _conclude(path: Path, rank: int, outcome: dict[str, Any]) -> None:
         partial.write_text(json.dumps(outcome), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        if not disk_space.is_full(error):
+        if not disk_space.is_disk_full(error):
             raise
-        disk_space.say(str(disk_space.disk_full(error, [path.parent])))
+        disk_space.print_error(str(disk_space.disk_full_error(error, [path.parent])))
 
 
 def main() -> int:
     """Train as the file says that the command line names, and return the exit code."""
-    disk_space.forgive_full_logs()
+    disk_space.ignore_full_log_disk()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     file = Path(sys.argv[1])
     arguments = WorkerArguments.model_validate_json(file.read_text(encoding="utf-8"))

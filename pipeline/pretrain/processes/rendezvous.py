@@ -76,7 +76,7 @@ def keep_memory() -> None:
 
 def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
     """Check, in each process of a training, that the platform's devices are here for so many processes of this node."""
-    wanted = platform_files.content(platform).get("device") if platform else None
+    wanted = platform_files.load_platform(platform).get("device") if platform else None
     if wanted is None:
         return
     count = seen()

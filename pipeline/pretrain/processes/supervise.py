@@ -19,8 +19,8 @@ from typing import Any
 from pipeline import layout
 from pipeline.core import disk_space
 from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
-from pipeline.core.lease import Owner
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.lease import Lease
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.core.settings import Settings
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics, watchdog
@@ -94,7 +94,7 @@ def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def train(arguments: WorkerArguments, owner: Owner, launch: str | None) -> Course:
+def train(arguments: WorkerArguments, owner: Lease, launch: str | None) -> Course:
     """Train until the milestone is there; `owner` has claimed the scratch. `segment.run` says what is raised."""
     settings, paths = arguments.settings, arguments.paths
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
@@ -170,7 +170,7 @@ def _late(logs: Path, token: str, processes: int) -> str | None:
         return None
 
 
-def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[str, Any]:
+def _once(arguments: WorkerArguments, owner: Lease, launch: str | None) -> dict[str, Any]:
     """Start the processes, wait for their end and return the outcome that they wrote; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
     outcome, file = owner.place / OUTCOME, owner.place / "arguments.json"
@@ -208,8 +208,8 @@ def _once(arguments: WorkerArguments, owner: Owner, launch: str | None) -> dict[
     if not outcome.exists() and arguments.launcher == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
-        if full := disk_space.full_folder((scratch, arguments.paths["milestone"].parent)):
-            raise disk_space.no_room_in(full)
+        if full := disk_space.find_full_folder((scratch, arguments.paths["milestone"].parent)):
+            raise disk_space.full_folder_error(full)
         return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
     result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
     if result["status"] == "stopped":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.energy.node_meter import other_node_metered
 
 

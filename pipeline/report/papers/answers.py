@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from pipeline import layout
-from pipeline.core.markup import size
+from pipeline.core.markup import format_bytes
 from pipeline.energy.energy_accounting import EnergyUnit, Figure
 from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table
@@ -84,7 +84,7 @@ class Answers:
         self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Translator
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
-        known = {"w": words, "run": page["settings"].run, "size": size, "band": format_parameter_band}
+        known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
         self._sentences: Any = _load_template().make_module(known)
 
     def asked(self, name: str) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
-from pipeline.core.records import Attempt, Record, is_segment_of
+from pipeline.core.records import Attempt, Record, is_training_segment
 from pipeline.energy.energy_accounting import Figure
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -200,7 +200,7 @@ def collect_model(
         ended=max(datetime.fromisoformat(segment.ended) for segment in segments),
         seconds=sum(segment.wall_seconds for segment in segments),
         hardware=_format_hardware(segments),
-        lost_attempts=sum(is_segment_of(shown["name"], job.step, job.instance) for job in lost),
+        lost_attempts=sum(is_training_segment(shown["name"], job.step, job.instance) for job in lost),
         epochs=_source_epochs(index, training, int(last.instance["step"])),
         scores=tuple(scores),
     )

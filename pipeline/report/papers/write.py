@@ -97,7 +97,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 @cache
 def _load_environment(*, html: bool) -> jinja2.Environment:
-    return markup.environment(Path(__file__).parent, {}, html=html)
+    return markup.template_environment(Path(__file__).parent, {}, html=html)
 
 
 def write_papers(folder: Path, reader: RunReader, page: Json, stated: Stated) -> dict[str, int]:
@@ -111,12 +111,17 @@ def write_papers(folder: Path, reader: RunReader, page: Json, stated: Stated) ->
         "html": _load_environment(html=True).get_template(HTML),
         "md": _load_environment(html=False).get_template(MARKDOWN),
     }
-    css = markup.style(Path(__file__).parent / STYLE)
+    css = markup.read_style_sheet(Path(__file__).parent / STYLE)
     folder.mkdir(parents=True, exist_ok=True)
     for paper in papers:
         name = f"{paper.name}.{paper.language}"
         _write_json(folder / f"{name}.json", paper.as_json())
-        content = {"paper": paper, "w": translator(paper.language), "css": css, "css_hash": markup.allowed(css)}
+        content = {
+            "paper": paper,
+            "w": translator(paper.language),
+            "css": css,
+            "css_hash": markup.content_security_hash(css),
+        }
         for format, template in templates.items():
             text = template.render(content)
             (folder / f"{name}.{format}").write_text(text, encoding="utf-8", newline="\n")

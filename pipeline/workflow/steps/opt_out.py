@@ -7,8 +7,8 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.opt_out.neighbouring_runs import others
-from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, line_rules
+from pipeline.opt_out.other_runs import hash_other_runs
+from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
 from pipeline.workflow.common_settings import common_values, signature_settings, with_model_hash
 from pipeline.workflow.run_files import RunFiles, Wildcards
@@ -44,7 +44,7 @@ def reserved_settings(config: Config, i: Wildcards) -> Settings:
     keys = common_values(ReservedSettings, source, section) | {"personal_data": with_model_hash(section.personal_data)}
     return ReservedSettings(
         source=source.name,
-        line_rules=line_rules(map(section.rules_for, copied)),
+        line_rules=collect_line_rules(map(section.rules_for, copied)),
         signatures=signature_settings(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         **keys,
@@ -56,7 +56,7 @@ def remains_settings(config: Config, i: Wildcards) -> Settings:
         run=config.run.name,
         corpora={name: signature_settings(config, name) for name in config.corpus},
         tokens={name: section.corpus for name, section in config.tokens.items()},
-        others=others(Path(config.run.results), config.run.name),
+        others=hash_other_runs(Path(config.run.results), config.run.name),
     )
 
 

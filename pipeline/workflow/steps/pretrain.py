@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.records import Versions
-from pipeline.core.settings import Settings, leaves
+from pipeline.core.settings import Settings, flatten_settings
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
 from pipeline.workflow.run_files import RunFiles, Wildcards, short_hash
@@ -41,7 +41,7 @@ def export_settings(config: Config, i: Wildcards) -> Settings:
     vocabulary_size = config.vocabulary_size(model.tokens)
     told = {
         name: value
-        for name, value in leaves(trained)
+        for name, value in flatten_settings(trained)
         if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
     }
     return ExportSettings(

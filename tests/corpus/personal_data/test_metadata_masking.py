@@ -16,8 +16,8 @@ from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import PersonalData
-from pipeline.opt_out.entries import ListedEntries, entries_of
-from pipeline.opt_out.lists import published, read_opt_out
+from pipeline.opt_out.entries import ListedEntries, hash_entries
+from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.sources.raw_documents import FieldNames
 from pipeline.sources.settings import OptOut
 
@@ -129,7 +129,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     opt_out = OptOut(ids=[entry])
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
-    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
+    index = hash_entries("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
     assert ListedEntries(opt_out, "someone").relevant(index).ids == [entry]
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").relevant(index).ids == []
 
@@ -137,7 +137,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
 def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> None:
     ids, holders = ["jan.zaaier@post.nl", "7"], ["NL91ABNA0417164300"]
     listed = OptOut(date="2026-02-01", domains=["plek.nl"], ids=ids, holders=holders)
-    assert published(listed) == {
+    assert publishable_list(listed) == {
         "date": "2026-02-01",
         "domains": ["plek.nl"],
         "ids": ["7", "<EMAIL>"],
@@ -146,4 +146,4 @@ def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> 
     path = tmp_path / "list.txt"
     path.write_text("jan.zaaier@post.nl, en meer\n")
     with pytest.raises(InputError, match="'<EMAIL>, en meer' is no domain"):
-        read_opt_out(path)
+        read_opt_out_list(path)

@@ -18,7 +18,7 @@ from stdnum.nl import bsn
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import folder_sha256
+from pipeline.core.hashing import hash_folder
 from pipeline.corpus.personal_data import PersonalDataMaskingStep, find_personal_data, mask_personal_data
 from pipeline.corpus.personal_data.spans import normalize_typography
 from pipeline.corpus.settings import PersonalData
@@ -334,13 +334,13 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
         return step.personal_data
 
     before = of_step()
-    assert before.names_sha256 == folder_sha256(str(folder), *NAMES)
+    assert before.names_sha256 == hash_folder(str(folder), *NAMES)
     assert mask_personal_data("Jan Jansen", before) == ("<NAME>", {"name": 1})
     (folder / ".cache").write_text("of a file manager, no part of the model")
-    folder_sha256.cache_clear()
-    assert folder_sha256(str(folder), *NAMES) == before.names_sha256
+    hash_folder.cache_clear()
+    assert hash_folder(str(folder), *NAMES) == before.names_sha256
     (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
-    folder_sha256.cache_clear()
+    hash_folder.cache_clear()
     assert of_step().names_sha256 != before.names_sha256
     with pytest.raises(InputError, match="names_sha256"):
         mask_personal_data("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
@@ -350,7 +350,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"^personal_data.names: there are no files in .*: give the folder of a spaCy pipeline$"
     ):
-        folder_sha256(str(tmp_path / "nothing"), *NAMES)
+        hash_folder(str(tmp_path / "nothing"), *NAMES)
     with pytest.raises(InputError, match="no pipeline of spaCy"):
         mask_personal_data("Jan", PersonalData(names=str(tmp_path)))
     spacy.blank("nl").to_disk(tmp_path / "blank")

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.model.networks import initial_state, network
 from pipeline.model.switches import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from pipeline.core.parent_process import die_with_parent
+from pipeline.core.process_lifetime import die_with_parent
 from pipeline.model.decoder import Block
 from pipeline.model.switches import set_determinism
 from pipeline.pretrain.batches import micro_batches

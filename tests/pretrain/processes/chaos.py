@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.core.errors import TRY_AGAIN
+from pipeline.core.errors import EXIT_TEMPORARY_FAILURE
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
@@ -76,7 +76,7 @@ class Training:
             return False
         if code != 0:
             self.codes.append(code)
-            if code not in (TRY_AGAIN, -SIGKILL, -SIGTERM, -SIGUSR1):
+            if code not in (EXIT_TEMPORARY_FAILURE, -SIGKILL, -SIGTERM, -SIGUSR1):
                 raise RuntimeError(f"the segment ended with {code}: see {self.folder / 'messages'}")
             self.start()
         return code == 0

@@ -55,7 +55,7 @@ def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
 
 
 def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
-    launch = platform_files.content("lumi")["launch"]
+    launch = platform_files.load_platform("lumi")["launch"]
     masks = [int(mask, 16) for mask in launch.split("mask_cpu:")[1].split(",")]
     assert len(masks) == 8 and all(mask.bit_count() == 7 for mask in masks)
     union = 0

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.errors import TRY_AGAIN, Stopped
-from pipeline.core.lease import Owner
+from pipeline.core.errors import EXIT_TEMPORARY_FAILURE, Stopped
+from pipeline.core.lease import Lease
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.monitors.watchdog import stacks
@@ -116,7 +116,7 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
         chaos.Blow("segment", SIGKILL, 2, 0.0),
     ]
     fallen, _, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
-    assert fallen.total() == 5 and codes == {TRY_AGAIN: 1, -SIGKILL: 1}
+    assert fallen.total() == 5 and codes == {EXIT_TEMPORARY_FAILURE: 1, -SIGKILL: 1}
     messages = (tmp_path / "storm/messages").read_text()
     assert "did not answer: starting again" in messages  # the stopped one
     assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
@@ -135,7 +135,7 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     monkeypatch.undo()
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-    owner = Owner(tmp_path)
+    owner = Lease(tmp_path)
     owner.claim()
     arguments = supervise.WorkerArguments(
         settings=settings(),

@@ -42,7 +42,11 @@ def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(pa
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
     launch.set_variables("juwels-booster", environment)
-    assert environment["PIPELINE_ADDRESS_SUFFIX"] == platform_files.content("juwels-booster")["address_suffix"] == "i"
+    assert (
+        environment["PIPELINE_ADDRESS_SUFFIX"]
+        == platform_files.load_platform("juwels-booster")["address_suffix"]
+        == "i"
+    )
     assert rendezvous.address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import NOTHING_BEFORE, SLSA, Checkpoint, Line, lines
+from pipeline.core.attestation_log import NO_PREVIOUS_LINE, SLSA_PROVENANCE, LogCheckpoint, LogLine, read_log
 from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
-from pipeline.provenance.seal import heads, of_run, run_names
-from pipeline.provenance.timestamps import seen
+from pipeline.provenance.signing import filter_checkpoints, find_run_names, read_checkpoints
+from pipeline.provenance.timestamps import read_timestamp
 
-Tell = Callable[[str, str], None]
+ReportProblem = Callable[[str, str], None]
 
 
-class Signed(NamedTuple):
+class LogSignature(NamedTuple):
     """Who signed a run: the owner that it names, the key's SHA-256, and whether the reader has given the key."""
 
     owner: str
@@ -26,14 +26,14 @@ class Signed(NamedTuple):
     key_given: bool
 
 
-class Log:
+class LogCheck:
     """The log of a run, read once: its lines as far as they are whole, and what they say of each file."""
 
-    def __init__(self, run_directory: Path, tell: Tell) -> None:
+    def __init__(self, run_directory: Path, tell: ReportProblem) -> None:
         self.run_directory, self.tell = run_directory, tell
-        self.lines: list[Line] = []
+        self.lines: list[LogLine] = []
         try:
-            self.lines.extend(lines(run_directory, strict=True))
+            self.lines.extend(read_log(run_directory, strict=True))
         except InputError as error:
             tell(ATTESTATION_LOG, f"{error}.")
             self.lines.clear()  # what comes after a line that is none is not known: the log is believed in nothing
@@ -46,20 +46,20 @@ class Log:
     def _of_log(self, sentence: str) -> None:
         self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG} {sentence}")
 
-    def _of_line(self, line: Line, sentence: str) -> None:
-        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_told(line)}), {sentence}")
+    def _of_line(self, line: LogLine, sentence: str) -> None:
+        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_describe_line(line)}), {sentence}")
 
     def check_chain(self) -> None:
         """Every line names the one before it."""
         self.is_whole = True
-        expected = NOTHING_BEFORE
+        expected = NO_PREVIOUS_LINE
         for line in self.lines:
             if line.statement.before != expected:
                 self.is_whole = False
                 self._of_line(line, "does not follow the line before it: one of them was changed, left out or put in.")
             expected = line.sha256
 
-    def check_signatures(self, given: Path | None) -> Signed | None:
+    def check_signatures(self, given: Path | None) -> LogSignature | None:
         """What is signed is signed by that key, and from the first signature on everything is; None if nothing is.
 
         A key that lies in the run is the run's own word, also where it is given.
@@ -77,7 +77,7 @@ class Log:
             self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
             return None
         try:
-            key = signing_keys.public(given or own)
+            key = signing_keys.load_public_key(given or own)
         except InputError as error:
             if given:
                 raise
@@ -89,7 +89,7 @@ class Log:
                 self._of_line(line, "is not signed, and one before it is.")
             elif name not in line.signatures:
                 self._of_line(line, f"is signed with another key than {name[:16]}…")
-            elif not signing_keys.verifies(key, line.signatures[name], line.signed):
+            elif not signing_keys.verify_signature(key, line.signatures[name], line.signed):
                 self._of_line(line, "was changed: its signature is not of it.")
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
@@ -97,7 +97,7 @@ class Log:
             self.tell(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
             owner = "not stated"
         is_others = given is not None and not given.resolve().is_relative_to(self.run_directory.resolve())
-        return Signed(owner, name, is_others)
+        return LogSignature(owner, name, is_others)
 
     def check_timestamps(self, files: Iterable[str], certificates: Path | None) -> list[datetime]:
         """Return when an authority saw heads of the log that it still has; the last one has to be among them.
@@ -110,7 +110,7 @@ class Log:
         for path in stamps:
             file = self.run_directory / path
             try:
-                time = seen(file, certificates)
+                time = read_timestamp(file, certificates)
             except ValueError as error:
                 self.tell(path, f"{path} is no timestamp of that head: {error}.")
                 continue
@@ -134,8 +134,8 @@ class Log:
         """
         if not self.lines:  # one sentence says so
             return
-        names = run_names(self.lines) or [self.run_directory.absolute().name]
-        known = of_run(heads(published), names, self.lines[0].sha256)
+        names = find_run_names(self.lines) or [self.run_directory.absolute().name]
+        known = filter_checkpoints(read_checkpoints(published), names, self.lines[0].sha256)
         own = {(line.sha256, line.number) for line in self.lines}
         for head in known:
             if (head.sha256, head.lines) not in own:
@@ -157,7 +157,7 @@ class Log:
             after = len(self.lines) - number
             self._of_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
-    def check_crate_checkpoint(self, crate: str, checkpoint: Checkpoint) -> None:
+    def check_crate_checkpoint(self, crate: str, checkpoint: LogCheckpoint) -> None:
         """The log has the line that the crate names as the last one before it was made."""
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
             self._of_log(
@@ -195,12 +195,12 @@ class Log:
             for entry in line.statement.subject:
                 written.setdefault(entry.name, set()).add(entry.sha256)
 
-    def _jobs(self) -> list[Line]:
+    def _jobs(self) -> list[LogLine]:
         """The lines of finished jobs; the first subject of each is its record."""
-        return [line for line in self.lines if line.statement.kind == SLSA]
+        return [line for line in self.lines if line.statement.kind == SLSA_PROVENANCE]
 
 
-def _told(line: Line) -> str:
+def _describe_line(line: LogLine) -> str:
     """The first file that a line attests, and how many more."""
     first, *more = (
         entry.name.removeprefix(f"{RECORDS}/").removeprefix(f"{ATTEMPTS}/") for entry in line.statement.subject

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save_file
 
-from pipeline.provenance.contents import content_differences
+from pipeline.provenance.content_differences import compare_file_contents
 
 
 def pair(tmp_path: Path, name: str) -> tuple[Path, Path]:
@@ -23,14 +23,14 @@ def test_rows_columns_and_metadata_of_tables(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.parquet")
     pq.write_table(pa.table({"id": ["p", "q", "r"], "n": [1, 2, 3]}), a)
     pq.write_table(pa.table({"id": ["p", "q", "r"], "n": [1, 2, 3]}), b, compression="zstd")
-    assert a.read_bytes() != b.read_bytes() and content_differences(a, b) == []
+    assert a.read_bytes() != b.read_bytes() and compare_file_contents(a, b) == []
     pq.write_table(pa.table({"id": ["p", "q", "r"], "n": [1, 7, 8], "m": ["", "", ""]}), b)
-    assert content_differences(a, b) == [
+    assert compare_file_contents(a, b) == [
         "column m: nothing → string",
         "column n: 2 of 3 rows differ, from 0: 1, 2",
     ]
     pq.write_table(pa.table({"id": ["p", "s"], "n": [1, 2]}, metadata={"k": "v"}), b)
-    assert content_differences(a, b) == [
+    assert compare_file_contents(a, b) == [
         "metadata k: nothing → v",
         "rows: 3 → 2",
         "row q is gone",
@@ -45,14 +45,14 @@ def test_rows_of_arrow_streams(tmp_path: Path) -> None:
         table = pa.table({"tokens": tokens})
         with pa.ipc.new_stream(path, table.schema) as stream:
             stream.write_table(table)
-    assert content_differences(a, b) == ["column tokens: 1 of 2 rows differ, from 0: 1"]
+    assert compare_file_contents(a, b) == ["column tokens: 1 of 2 rows differ, from 0: 1"]
 
 
 def test_tensors_by_how_much(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.safetensors")
     save_file({"w": torch.zeros(2, 3), "v": torch.zeros(4)}, a)
     save_file({"w": torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.0, -0.25]]), "v": torch.zeros(5)}, b)
-    assert content_differences(a, b) == [
+    assert compare_file_contents(a, b) == [
         "tensor v: F32 [4] → F32 [5]",
         "tensor w: 2 of 6 values differ, by 0.5 at most",
     ]
@@ -62,26 +62,26 @@ def test_keys_of_json_and_lines_of_metrics_without_their_speeds(tmp_path: Path) 
     a, b = pair(tmp_path, "x.json")
     a.write_text(json.dumps({"k": [1, {"l": "x" * 200 + "1"}]}))
     b.write_text(json.dumps({"k": [1, {"l": "x" * 200 + "2"}]}))
-    (line,) = content_differences(a, b)
+    (line,) = compare_file_contents(a, b)
     assert line.startswith("key k.1.l: …x") and 'x1"' in line and 'x2"' in line
     a, b = (path.with_name("metrics.jsonl") for path in (a, b))
     a.write_text('{"step": 1, "loss": 2.0, "seconds": 1.0, "device_utilization": 0.5}\n')
     b.write_text('{"step": 1, "loss": 2.5, "seconds": 3.0, "device_utilization": 0.1}\n')
-    assert content_differences(a, b) == ["line 1, loss: 2.0 → 2.5"]
+    assert compare_file_contents(a, b) == ["line 1, loss: 2.0 → 2.5"]
 
 
 def test_a_line_of_json_lines_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     before, now = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     before.write_text('{"a": "x\u2028y\x85"}\n{"a": 1}\n', encoding="utf-8")
     now.write_text('{"a": "x\u2028y\x85"}\n{"a": 2}\n', encoding="utf-8")
-    assert content_differences(before, now) == ["line 2, a: 1 → 2"]
+    assert compare_file_contents(before, now) == ["line 2, a: 1 → 2"]
 
 
 def test_other_files_and_those_that_are_not_what_their_name_says_by_their_bytes(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.bin")
     a.write_bytes(b"abcd")
     b.write_bytes(b"abXde")
-    assert content_differences(a, b) == ["byte 2 is the first that differs, of 4 and 5 bytes"]
+    assert compare_file_contents(a, b) == ["byte 2 is the first that differs, of 4 and 5 bytes"]
     a, b = (path.rename(path.with_name("x.parquet")) for path in (a, b))
-    lines = content_differences(a, b)
+    lines = compare_file_contents(a, b)
     assert "not readable as parquet" in lines[0] and lines[1].startswith("byte 2")

@@ -19,26 +19,26 @@ from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileReference
 
-VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
+SNAPSHOT_VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
 
 Content = dict[str, Any]
 
 
-class Plan(NamedTuple):
+class JobPlan(NamedTuple):
     """What a job was planned by: path and hash of the file, and the commit of the code at that start."""
 
     file: FileReference
     git: dict[str, Any] | None
 
 
-def _numbered(run_directory: Path) -> dict[int, Path]:
+def _list_snapshots(run_directory: Path) -> dict[int, Path]:
     files = layout.FROZEN_CONFIGURATION.glob(run_directory)
     return dict(sorted((int(path.stem), path) for path in files if path.stem.isdigit()))
 
 
-def newest(run_directory: Path) -> Content | None:
+def read_newest_snapshot(run_directory: Path) -> Content | None:
     """Return what the run was when it was last started; None where it never was, or the file is none."""
-    for path in reversed(_numbered(run_directory).values()):
+    for path in reversed(_list_snapshots(run_directory).values()):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -47,55 +47,55 @@ def newest(run_directory: Path) -> Content | None:
     return None
 
 
-def freeze(run_directory: Path, content: Content) -> str:
+def write_snapshot(run_directory: Path, content: Content) -> str:
     """Write what a run is now, unless the newest file says the same, and return what its jobs get in `VARIABLE`."""
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    files = _numbered(run_directory)
+    files = _list_snapshots(run_directory)
     last, path = max(files.items(), default=(0, layout.FROZEN_CONFIGURATION.path(run_directory, number=0)))
     if not last or path.read_text(encoding="utf-8") != text:
         path = layout.FROZEN_CONFIGURATION.path(run_directory, number=last + 1)
-        atomic_files.write(path, text.encode())
+        atomic_files.write_atomically(path, text.encode())
     return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
 
 
-def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+def list_changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
     """Return what differs between two of them, a line for each key: what it was and what it is."""
-    before, now = _by_name(before), _by_name(now)
+    before, now = _key_by_name(before), _key_by_name(now)
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted({*before, *now}):
-            yield from differences(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
+            yield from list_changes(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
     elif before != now:
-        yield f"{key}: {_short(before)} → {_short(now)}"
+        yield f"{key}: {_shorten_json(before)} → {_shorten_json(now)}"
 
 
-def _by_name(value: Any) -> Any:
+def _key_by_name(value: Any) -> Any:
     """Return a list of things that have names, such as sources, by their names; all else as it is."""
     if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "name" in entry for entry in value):
         return {entry["name"]: entry for entry in value}
     return value
 
 
-def _short(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     text = "not there" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def platform(variables: Mapping[str, str] = os.environ) -> str | None:
+def planned_platform(variables: Mapping[str, str] = os.environ) -> str | None:
     """Return the platform of the start that a job belongs to; None for a step that somebody runs by hand."""
-    name = variables.get(VARIABLE, "").partition(":")[2]
+    name = variables.get(SNAPSHOT_VARIABLE, "").partition(":")[2]
     try:
         return str(json.loads(Path(name).read_bytes())["configuration"]["platform"]) if name else None
     except (OSError, ValueError, KeyError, TypeError):  # `of_this_start` says what is wrong with it
         return None
 
 
-def of_this_start(step: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
+def load_job_plan(step: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> JobPlan | None:
     """Return what a job was planned by; None for a step that somebody runs by hand.
 
     Raises:
         InputError: the file is not what it was, or plans another code or environment than the job was given.
     """
-    sha256, _, name = variables.get(VARIABLE, "").partition(":")
+    sha256, _, name = variables.get(SNAPSHOT_VARIABLE, "").partition(":")
     if not name:
         return None
     path = Path(name)
@@ -110,4 +110,4 @@ def of_this_start(step: str, code: str, environment: str, variables: Mapping[str
     planned = content["versions"].get(step)
     if planned != {"code": code, "environment": environment}:
         raise InputError(f"{path} plans {step} with {planned}, not with {code} and {environment}: {again}")
-    return Plan(FileReference(layout.FROZEN_CONFIGURATION.name(number=path.stem), sha256), content.get("git"))
+    return JobPlan(FileReference(layout.FROZEN_CONFIGURATION.name(number=path.stem), sha256), content.get("git"))

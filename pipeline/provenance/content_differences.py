@@ -9,106 +9,112 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import FileEntry, Record
 
-NOTHING = "nothing"
-SHOWN = 8
-SHOWN_CHARACTERS = 100
+ABSENT = "nothing"
+MAX_LINES = 8
+MAX_CHARACTERS = 100
 # Files that hold speeds and clock times beside their results: they differ in bytes when nothing else does.
 TIMED_FOLDERS = ("tensorboard",)
 BLOCK_BYTES = 1 << 20
 
 
-def is_timed(path: str) -> bool:
+def has_timings(path: str) -> bool:
     """Whether a file, by its path in the run, holds clock times or speeds, so that no two runs write the same bytes."""
     *folders, name = path.split("/")
     return name == layout.METRICS_FILE or bool(set(folders) & set(TIMED_FOLDERS))
 
 
-def is_timed_key(key: str) -> bool:
+def is_timing_key(key: str) -> bool:
     """Whether a key of metrics or counts is a clock time, a speed, or what a machine was busy with."""
     word = key.rpartition(".")[2]
     return word.endswith(("seconds", "per_second")) or "utilization" in word or word.startswith("memory_")
 
 
-def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def flatten_json(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Dotted keys and the JSON of their values; the items of a list have their number as a key."""
     if isinstance(value, Mapping | list) and value:
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, item in items:
-            yield from flat(item, f"{key}.{name}" if key else str(name))
+            yield from flatten_json(item, f"{key}.{name}" if key else str(name))
     else:
         yield key, json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _shown(text: str, other: str) -> str:
+def _excerpt(text: str, other: str) -> str:
     """A value as a line shows it: of a long one the part where it differs from the other."""
-    if len(text) <= SHOWN_CHARACTERS:
+    if len(text) <= MAX_CHARACTERS:
         return text
     same = next((n for n, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), len(other))
-    start = max(0, same - SHOWN_CHARACTERS // 4) if len(other) > SHOWN_CHARACTERS // 4 else 0
-    return f"{'…' * (start > 0)}{text[start : start + SHOWN_CHARACTERS]}{'…' * (start + SHOWN_CHARACTERS < len(text))}"
+    start = max(0, same - MAX_CHARACTERS // 4) if len(other) > MAX_CHARACTERS // 4 else 0
+    return f"{'…' * (start > 0)}{text[start : start + MAX_CHARACTERS]}{'…' * (start + MAX_CHARACTERS < len(text))}"
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def format_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """One line for each key whose values differ; a key that one side lacks has the value `nothing`."""
     lines = []
     for key in sorted(before.keys() | now.keys()):
-        was, found = before.get(key, NOTHING), now.get(key, NOTHING)
+        was, found = before.get(key, ABSENT), now.get(key, ABSENT)
         if (key in before) != (key in now) or was != found:
-            lines.append(f"{key}: {_shown(was, found)} → {_shown(found, was)}")
+            lines.append(f"{key}: {_excerpt(was, found)} → {_excerpt(found, was)}")
     return lines
 
 
-def few(lines: list[str]) -> list[str]:
+def limit_lines(lines: list[str]) -> list[str]:
     """The first lines, and how many more there are."""
-    return lines if len(lines) <= SHOWN + 1 else [*lines[:SHOWN], f"and {len(lines) - SHOWN} more"]
+    return lines if len(lines) <= MAX_LINES + 1 else [*lines[:MAX_LINES], f"and {len(lines) - MAX_LINES} more"]
 
 
-def content_differences(before: Path, now: Path) -> list[str]:
+def compare_file_contents(before: Path, now: Path) -> list[str]:
     """What differs between two files of one kind, as lines; an empty list where their content is the same.
 
     Clock times and speeds of metrics are left out. A file that is not what its name says is compared byte by byte.
     """
-    kinds = {".parquet": _tables, ".arrow": _tables, ".json": _json, ".jsonl": _lines, ".safetensors": _tensors}
-    kinds |= dict.fromkeys((".html", ".md", ".txt", ".yaml"), _text)
-    differences = kinds.get(before.suffix, _bytes)
+    kinds = {
+        ".parquet": _compare_tables,
+        ".arrow": _compare_tables,
+        ".json": _compare_json,
+        ".jsonl": _compare_json_lines,
+        ".safetensors": _compare_tensors,
+    }
+    kinds |= dict.fromkeys((".html", ".md", ".txt", ".yaml"), _compare_texts)
+    differences = kinds.get(before.suffix, _compare_bytes)
     try:
-        return few(differences(before, now))
+        return limit_lines(differences(before, now))
     except (OSError, ValueError, InputError) as error:  # pyarrow's and safetensors' errors are of these
-        return [f"{type(error).__name__}: not readable as {before.suffix[1:]}", *_bytes(before, now)]
+        return [f"{type(error).__name__}: not readable as {before.suffix[1:]}", *_compare_bytes(before, now)]
 
 
-def _json(before: Path, now: Path) -> list[str]:
-    was, found = (dict(flat(json.loads(path.read_text(encoding="utf-8")))) for path in (before, now))
-    return [f"key {line}" for line in changed(was, found)]
+def _compare_json(before: Path, now: Path) -> list[str]:
+    was, found = (dict(flatten_json(json.loads(path.read_text(encoding="utf-8")))) for path in (before, now))
+    return [f"key {line}" for line in format_changes(was, found)]
 
 
-def _lines(before: Path, now: Path) -> list[str]:
+def _compare_json_lines(before: Path, now: Path) -> list[str]:
     """JSON lines; those of metrics without their clock times and speeds."""
 
     def read(path: Path) -> dict[str, str]:
         found = {}
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
-            for key, value in flat(json.loads(line)) if line else ():
-                if path.name != layout.METRICS_FILE or not is_timed_key(key):
+            for key, value in flatten_json(json.loads(line)) if line else ():
+                if path.name != layout.METRICS_FILE or not is_timing_key(key):
                     found[f"line {number}, {key}"] = value
         return found
 
-    return changed(read(before), read(now))
+    return format_changes(read(before), read(now))
 
 
-def _text(before: Path, now: Path) -> list[str]:
+def _compare_texts(before: Path, now: Path) -> list[str]:
     """Lines that differ, those of the longer text too."""
     was, found = (
         {f"line {number}": line for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)}
         for path in (before, now)
     )
-    return changed(was, found)
+    return format_changes(was, found)
 
 
-def _bytes(before: Path, now: Path) -> list[str]:
+def _compare_bytes(before: Path, now: Path) -> list[str]:
     sizes = [path.stat().st_size for path in (before, now)]
     with before.open("rb") as one, now.open("rb") as other:
         place = 0
@@ -134,28 +140,30 @@ def _read_table(path: Path) -> Any:
         return stream.read_all()
 
 
-def _tables(before: Path, now: Path) -> list[str]:
+def _compare_tables(before: Path, now: Path) -> list[str]:
     """Columns that one has alone or of another type, the number of rows, and which rows differ in which column."""
     was, found = _read_table(before), _read_table(now)
     types = [{name: str(table.schema.field(name).type) for name in table.column_names} for table in (was, found)]
-    lines = [f"column {line}" for line in changed(*types)]
+    lines = [f"column {line}" for line in format_changes(*types)]
     metadata = [
         {key.decode(): value.decode(errors="replace") for key, value in (table.schema.metadata or {}).items()}
         for table in (was, found)
     ]
-    lines += [f"metadata {line}" for line in changed(*metadata)]
+    lines += [f"metadata {line}" for line in format_changes(*metadata)]
     if len(was) != len(found):
-        return [*lines, f"rows: {len(was)} → {len(found)}", *_moved_rows(was, found)]
+        return [*lines, f"rows: {len(was)} → {len(found)}", *_compare_row_ids(was, found)]
     for name in types[0]:
         if types[0][name] == types[1].get(name) and not was[name].equals(found[name]):
             pairs = zip(was[name].to_pylist(), found[name].to_pylist(), strict=True)
             rows = [number for number, (a, b) in enumerate(pairs) if a != b and not (a != a and b != b)]
-            told = ", ".join(map(str, rows[:SHOWN])) + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+            told = ", ".join(map(str, rows[:MAX_LINES])) + (
+                f" and {len(rows) - MAX_LINES} more" if len(rows) > MAX_LINES else ""
+            )
             lines.append(f"column {name}: {len(rows)} of {len(was)} rows differ, from 0: {told}")
     return lines
 
 
-def _moved_rows(was: Any, found: Any) -> list[str]:
+def _compare_row_ids(was: Any, found: Any) -> list[str]:
     """Which ids came or went, where the rows have one."""
     if not all("id" in table.column_names for table in (was, found)):
         return []
@@ -163,7 +171,7 @@ def _moved_rows(was: Any, found: Any) -> list[str]:
     return [*(f"row {name} is gone" for name in sorted(a - b)), *(f"row {name} is new" for name in sorted(b - a))]
 
 
-def _tensors(before: Path, now: Path) -> list[str]:
+def _compare_tensors(before: Path, now: Path) -> list[str]:
     """Names, shapes, types and the largest difference of each tensor that differs."""
     from safetensors import SafetensorError, safe_open
 
@@ -174,7 +182,7 @@ def _tensors(before: Path, now: Path) -> list[str]:
                 {name: f"{file.get_slice(name).get_dtype()} {file.get_slice(name).get_shape()}" for name in found}
                 for file, found in ((one, names[0]), (other, names[1]))
             ]
-            lines = [f"tensor {line}" for line in changed(*shapes)]
+            lines = [f"tensor {line}" for line in format_changes(*shapes)]
             for name in sorted(names[0] & names[1]):
                 if shapes[0][name] != shapes[1][name]:
                     continue
@@ -183,32 +191,36 @@ def _tensors(before: Path, now: Path) -> list[str]:
                     most = f"{float(apart.max()):.3g}"
                     lines.append(f"tensor {name}: {differing} of {apart.numel()} values differ, by {most} at most")
             metadata = [{key: str(value) for key, value in (file.metadata() or {}).items()} for file in (one, other)]
-            return [*lines, *(f"metadata {line}" for line in changed(*metadata))]
+            return [*lines, *(f"metadata {line}" for line in format_changes(*metadata))]
     except SafetensorError as error:
         raise ValueError(str(error)) from None
 
 
-def compared(run_directory: Path, record: Record, again: Path, told: dict[str, Any]) -> tuple[list[str], list[str]]:
+def compare_rerun(
+    run_directory: Path, record: Record, again: Path, told: dict[str, Any]
+) -> tuple[list[str], list[str]]:
     """What a step wrote otherwise in the folder `again`, and what is said without being a difference, as lines.
 
     `told` are the settings in the command of the record.
     """
     new = Record.load(again / record.file, strict=True)
-    lines = [f"record, settings of its command → settings {line}" for line in _changed(told, record.settings)]
-    lines += [f"settings {line}" for line in _changed(record.settings, new.settings)]
-    lines += [f"counts {line}" for line in _changed(record.counts, new.counts) if not is_timed_key(line.split(":")[0])]
-    lines += changed(_hashes(record.inputs, "read "), _hashes(new.inputs, "read "))
+    lines = [f"record, settings of its command → settings {line}" for line in _compare_values(told, record.settings)]
+    lines += [f"settings {line}" for line in _compare_values(record.settings, new.settings)]
+    lines += [
+        f"counts {line}" for line in _compare_values(record.counts, new.counts) if not is_timing_key(line.split(":")[0])
+    ]
+    lines += format_changes(_map_hashes(record.inputs, "read "), _map_hashes(new.inputs, "read "))
     notes: list[str] = []
     tells_times = any(entry.path.startswith(f"{layout.RECORDS}/") for entry in record.inputs)
     before, now = ({entry.path: entry for entry in one.outputs} for one in (record, new))
     for path in sorted(before.keys() | now.keys()):
         if path not in before or path not in now:
-            if not is_timed(path):
+            if not has_timings(path):
                 lines.append(f"{path}: {'not written now' if path in before else 'not in the record'}")
             continue
         file, recorded, found = run_directory / path, before[path].sha256, now[path].sha256
         is_there = file.is_file()
-        on_disk = sha256_of(file) if is_there else None
+        on_disk = hash_file(file) if is_there else None
         if is_there and on_disk != recorded:
             state = "which the step writes again" if found == recorded else "and the step writes neither"
             lines.append(f"{path}: the file in the run is not what the record says ({recorded[:16]}), {state}")
@@ -216,8 +228,8 @@ def compared(run_directory: Path, record: Record, again: Path, told: dict[str, A
             notes.append(f"{path} is no longer in the run: compared with its record alone")
         if found == recorded and on_disk in (None, recorded):
             continue
-        inside = content_differences(file, again / path) if is_there else []
-        if is_timed(path):
+        inside = compare_file_contents(file, again / path) if is_there else []
+        if has_timings(path):
             if inside and path.endswith(layout.METRICS_FILE):
                 lines += [f"{path}:", *(f"  {line}" for line in inside)]
             else:
@@ -232,12 +244,12 @@ def compared(run_directory: Path, record: Record, again: Path, told: dict[str, A
             lines += [f"  {line}" for line in content]
     if lines and tells_times:
         notes.append("it shows joules and times: what books of the machine told after it would be among them now")
-    return lines, few(notes)
+    return lines, limit_lines(notes)
 
 
-def _changed(before: object, now: object) -> list[str]:
-    return changed(dict(flat(before)), dict(flat(now)))
+def _compare_values(before: object, now: object) -> list[str]:
+    return format_changes(dict(flatten_json(before)), dict(flatten_json(now)))
 
 
-def _hashes(entries: Iterable[FileEntry], what: str) -> dict[str, str]:
+def _map_hashes(entries: Iterable[FileEntry], what: str) -> dict[str, str]:
     return {f"{what}{entry.path}": entry.sha256[:16] for entry in entries}

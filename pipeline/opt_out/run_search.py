@@ -16,13 +16,13 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.core.hashing import sha256_of
-from pipeline.core.records import Record, read_each
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import Record, read_job_files
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.opt_out.entries import contains
-from pipeline.opt_out.neighbouring_runs import private
-from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.other_runs import private_folder
+from pipeline.opt_out.reserved_matching import ReservedSignatures, hash_ids, match_domains, union_hashes
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -32,7 +32,7 @@ CORPUS_FILES = {
     layout.FINAL_DOCUMENTS: "corpus",
 }
 # What a signature depends on, each with its name in records that are one version older.
-MINHASH = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
+SIGNATURE_SETTINGS = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,25 @@ class RemainingCopy:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ForgottenDocuments:
     """What is looked for: the hashes of ids, the domains by source, and for each corpus its reserved signatures."""
 
     ids: Keys
     domains: dict[str, set[str]]
-    reserved: list[tuple[SignatureSettings, Reserved]]
+    reserved: list[tuple[SignatureSettings, ReservedSignatures]]
 
     def rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
-        found = hashed(table["id"])
+        found = hash_ids(table["id"])
         urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
-        return np.asarray(found[contains(ids, found) | on_domains(urls, self.domains.get(source, set()))])
+        return np.asarray(found[contains_hashes(ids, found) | match_domains(urls, self.domains.get(source, set()))])
 
 
-def ids_in_shard(path: Path) -> Iterator[Keys]:
+def read_shard_ids(path: Path) -> Iterator[Keys]:
     """Yield the hashed ids of a shard of tokens, a batch at a time."""
     with pa.memory_map(os.fspath(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
         for batch in stream:
-            yield hashed(batch.column("id"))
+            yield hash_ids(batch.column("id"))
 
 
 class RunSearch:
@@ -85,7 +85,7 @@ class RunSearch:
         self,
         results: Path,
         run: str,
-        wanted: Wanted,
+        wanted: ForgottenDocuments,
         *,
         own: bool = False,
         proven: Iterable[str] = (),
@@ -120,30 +120,33 @@ class RunSearch:
     def _alike(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
         signing = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")[:1]
-        records, _ = read_each(Record, signing)
+        records, _ = read_job_files(Record, signing)
         stored = records[0].settings if records else {}
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
             parts = []
             for settings, reserved in self.wanted.reserved:
-                same = all(stored.get(key, stored.get(old)) == getattr(settings, key) for key, old in MINHASH.items())
+                same = all(
+                    stored.get(key, stored.get(old)) == getattr(settings, key)
+                    for key, old in SIGNATURE_SETTINGS.items()
+                )
                 columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
                 table = pq.read_table(path, columns=["id", *columns])
-                parts.append(hashed(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
-            return joined(parts)
+                parts.append(hash_ids(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
+            return union_hashes(parts)
 
         yield from self._each("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
 
     def _corpora(self) -> Iterator[RemainingCopy]:
         corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]
         for corpus in corpora:
-            self.ids = joined([self.ids, *self._alike(corpus)])
+            self.ids = union_hashes([self.ids, *self._alike(corpus)])
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
             if "text" not in present:  # what the deduplication keeps is named without its text
-                return joined([])
+                return union_hashes([])
             table = pq.read_table(path, columns=[name for name in ("id", "url") if name in present])
             self.documents += len(table)
             return self.wanted.rows(table, path.name.split(".")[0], self.ids)
@@ -153,8 +156,8 @@ class RunSearch:
                 if place == layout.FINAL_DOCUMENTS and corpus.name in self.proven_corpora:
                     continue
                 paths = place.glob(self.folder, corpus=corpus.name)
-                found = joined(self._each(kind, paths, read))
-                self.ids = joined([self.ids, found])
+                found = union_hashes(self._each(kind, paths, read))
+                self.ids = union_hashes([self.ids, found])
                 self.in_corpora += len(found)
                 if len(found):
                     yield self._place(kind, paths[0].parent, len(found), "searched")
@@ -164,20 +167,20 @@ class RunSearch:
             return self.wanted.rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
 
         for folder in layout.FILE_PARTS.glob(self.folder):
-            found = joined(self._each("raw texts in parts", folder.glob("*.parquet"), read))
+            found = union_hashes(self._each("raw texts in parts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._place("raw texts in parts", folder, len(found), "searched")
 
     def _tokens(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
-            return joined([found[contains(self.ids, found)] for found in ids_in_shard(path)])
+            return union_hashes([found[contains_hashes(self.ids, found)] for found in read_shard_ids(path)])
 
         for folder in layout.TOKEN_SET.glob(self.folder):
             if folder.name in self.proven:
                 continue
             splits = ("train", "validation")
             shards = [layout.TOKEN_SHARD.glob(self.folder, tokens=folder.name, split=split) for split in splits]
-            found = joined(self._each("tokens", chain(*shards), read))
+            found = union_hashes(self._each("tokens", chain(*shards), read))
             self.in_tokens[folder.name] = len(found)
             if len(found):
                 yield self._place("tokens", folder, len(found), "searched")
@@ -185,7 +188,7 @@ class RunSearch:
     @cached_property
     def _segments(self) -> dict[tuple[str, int], Record]:
         """The records of the training, by model and step."""
-        records, _ = read_each(Record, layout.SEGMENT_RECORD.glob(self.folder))
+        records, _ = read_job_files(Record, layout.SEGMENT_RECORD.glob(self.folder))
         return {(record.instance["model"], int(record.instance["step"])): record for record in records}
 
     def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
@@ -207,7 +210,12 @@ class RunSearch:
     def _segment(self, record: Record) -> tuple[int | None, str, bool] | None:
         index = next((entry for entry in record.inputs if entry.name == "index"), None)
         file = self.folder / index.path if index else None
-        if index is None or file is None or not _is(file, index.sha256) or file.parent.name not in self.in_tokens:
+        if (
+            index is None
+            or file is None
+            or not _has_sha256(file, index.sha256)
+            or file.parent.name not in self.in_tokens
+        ):
             return self._suspicion("the tokens that it was trained on are no longer there")
         found = self.in_tokens[file.parent.name]
         return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
@@ -242,7 +250,7 @@ class RunSearch:
                 return ""
             entries = {entry.name: entry for entry in record.inputs}
             index, previous = entries["index"], entries.get("previous")
-            if not _is(self.folder / index.path, index.sha256):
+            if not _has_sha256(self.folder / index.path, index.sha256):
                 return ""
             start = previous and self.folder.joinpath(*Path(previous.path).parts[:4])  # models/MODEL/milestones/STEP
             return identity(SegmentSettings.model_validate(record.settings), self.folder / index.path, start)
@@ -254,8 +262,8 @@ class RunSearch:
             table = pq.read_table(path, columns=["id", "text"])
             return self.wanted.rows(table.filter(table["text"].is_valid()), "", self.ids)
 
-        for folder in layout.REMOVED_FOLDER.glob(private(self.results, self.run)):
-            found = joined(self._each("private texts", folder.glob("*.parquet"), read))
+        for folder in layout.REMOVED_FOLDER.glob(private_folder(self.results, self.run)):
+            found = union_hashes(self._each("private texts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._place("private texts", folder, len(found), "searched")
             elif any(folder.glob("*.parquet")):
@@ -263,5 +271,5 @@ class RunSearch:
                 yield self._place("private texts", folder, None, why, certain=False)
 
 
-def _is(file: Path, sha256: str) -> bool:
-    return file.is_file() and sha256_of(file) == sha256
+def _has_sha256(file: Path, sha256: str) -> bool:
+    return file.is_file() and hash_file(file) == sha256

@@ -13,29 +13,35 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.command_lines import DIGEST, command_option, settings_digest, settings_json
+from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
-from pipeline.provenance.contents import changed, content_differences, flat, is_timed, is_timed_key
+from pipeline.provenance.content_differences import (
+    compare_file_contents,
+    flatten_json,
+    format_changes,
+    has_timings,
+    is_timing_key,
+)
 
-NOT_COMPARED = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
-OF_THE_START = ("git", "frozen")  # alike for all jobs of a start, so told once
-KINDS = {
+IGNORED_FIELDS = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
+INVOCATION_FIELDS = ("git", "frozen")  # alike for all jobs of a start, so told once
+FIELD_LABELS = {
     "code_version": "code",
     "environment_version": "environment version",
     "inputs": "input",
     "outputs": "output",
 }
-SUMS = ("total", "finished", "lost", "idle", "snakemake")
+ENERGY_TOTALS = ("total", "finished", "lost", "idle", "snakemake")
 SHOWN_JOBS = 3
 
 Content = dict[str, Any]
 
 
 @dataclass
-class Comparison:
+class RunComparison:
     """The differences of run `b` from run `a`, as lines, and what is said without being a difference.
 
     `code` has the records of both runs for each step whose code differs.
@@ -46,7 +52,7 @@ class Comparison:
     code: dict[str, tuple[Record, Record]] = field(default_factory=dict)
 
 
-class _Jobs:
+class _JobDifferences:
     """Differences of jobs, by step, each told once for all jobs that share it."""
 
     def __init__(self) -> None:
@@ -72,35 +78,39 @@ class _Jobs:
         for key in sorted(a.keys() | b.keys()):
             if a.get(key) == b.get(key) and (key in a) == (key in b):
                 continue
-            if key in NOT_COMPARED:
+            if key in IGNORED_FIELDS:
                 self.not_compared.add(key)
-            elif key in OF_THE_START:
-                yield from (("", f"{key}.{line}") for line in changed(_flat(a, key), _flat(b, key)))
+            elif key in INVOCATION_FIELDS:
+                yield from (
+                    ("", f"{key}.{line}") for line in format_changes(_flatten_field(a, key), _flatten_field(b, key))
+                )
             elif key in ("inputs", "outputs"):
-                yield from (("job", line) for line in self.files(KINDS[key], a[key], b[key], reads_records))
+                yield from (("job", line) for line in self.files(FIELD_LABELS[key], a[key], b[key], reads_records))
             elif key == "command":
-                given = (dict(flat(_words(record))) for record in (a, b))
-                yield from (("job", f"command {line}") for line in changed(*given))
+                given = (dict(flatten_json(_comparable_command(record))) for record in (a, b))
+                yield from (("job", f"command {line}") for line in format_changes(*given))
             else:
-                for line in changed(_flat(a, key), _flat(b, key)):
+                for line in format_changes(_flatten_field(a, key), _flatten_field(b, key)):
                     name = line.partition(":")[0]
-                    if key == "counts" and is_timed_key(name):
+                    if key == "counts" and is_timing_key(name):
                         self.not_compared.add(f"{a['step']} counts {name}")
                     else:
-                        yield "job", f"{KINDS.get(key, key)} {line}".replace(" : ", ": ")
+                        yield "job", f"{FIELD_LABELS.get(key, key)} {line}".replace(" : ", ": ")
 
     def files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
         """The files that differ; those whose bytes hold clock times or joules are listed as not compared."""
 
         def described(path: str, entry: Content) -> str:
             # What is computed from records, such as the report, holds their times and joules.
-            is_quiet = is_timed(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output")
+            is_quiet = (
+                has_timings(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output")
+            )
             hidden = ("path", "sha256", "bytes") if is_quiet else ("path",)
             return ", ".join(f"{key} {value}" for key, value in sorted(entry.items()) if key not in hidden)
 
         before, now = ({str(entry["path"]): entry for entry in entries} for entries in (a, b))
         told = [{path: described(path, entry) for path, entry in entries.items()} for entries in (before, now)]
-        lines = [f"{kind} {line}" for line in changed(*told)]
+        lines = [f"{kind} {line}" for line in format_changes(*told)]
         if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:
             lines.append(f"the order of the {kind}s")
         for path in before.keys() & now.keys():
@@ -110,11 +120,11 @@ class _Jobs:
         return lines
 
 
-def _flat(record: Content, key: str) -> dict[str, str]:
-    return dict(flat(record[key])) if key in record else {}
+def _flatten_field(record: Content, key: str) -> dict[str, str]:
+    return dict(flatten_json(record[key])) if key in record else {}
 
 
-def _words(record: Content) -> list[str]:
+def _comparable_command(record: Content) -> list[str]:
     """The words of a record's command, without those that repeat another field, and paths as of any run's name."""
     words = [str(word) for word in record["command"]]
     given = {"--settings": "settings", "--operation": "operation"}
@@ -125,7 +135,7 @@ def _words(record: Content) -> list[str]:
         before = words[number - 1] if number else ""
         told = given.get(option if equals else before)
         text = value if equals else word
-        if told and _is_json_of(text, record.get(told)):
+        if told and _equals_as_json(text, record.get(told)):
             word = f"<{told}>"
         elif text and text == record.get("launch"):
             word = "<launch>"
@@ -137,8 +147,8 @@ def _words(record: Content) -> list[str]:
     return found
 
 
-def _is_json_of(text: str, value: Any) -> bool:
-    if text.startswith(DIGEST):
+def _equals_as_json(text: str, value: Any) -> bool:
+    if text.startswith(DIGEST_PREFIX):
         return text == settings_digest(settings_json(value))
     try:
         return bool(json.loads(text) == value)
@@ -146,33 +156,33 @@ def _is_json_of(text: str, value: Any) -> bool:
         return False
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise InputError(f"{path} is not valid JSON: run `polder verify` on its run") from None
 
 
-def _content(run: Path, record: Record) -> Content:
+def _read_record(run: Path, record: Record) -> Content:
     """Return the content of a record's file, and of the file that it names for its environment."""
-    content: Content = _json(run / record.file)
+    content: Content = _read_json(run / record.file)
     content.pop("environment_file", None)
     return {**content, "environment": read_environment(run, record)}
 
 
-def _configuration(run: Path, records: list[Content]) -> dict[str, str]:
+def _last_configuration(run: Path, records: list[Content]) -> dict[str, str]:
     """The configuration of the last start that a record names; nothing where that file is gone."""
     paths = sorted(run / record["frozen"]["path"] for record in records if record.get("frozen"))
     there = [path for path in paths if path.is_file()]
-    content = _json(there[-1]) if there else {}
-    return dict(flat(content.get("configuration", {})))
+    content = _read_json(there[-1]) if there else {}
+    return dict(flatten_json(content.get("configuration", {})))
 
 
-def _results(run_directory: Path) -> dict[str, str]:
+def _read_results(run_directory: Path) -> dict[str, str]:
     """The figures that a run ends in: evaluation values and the last losses of each model."""
     found: dict[str, str] = {}
     for path in layout.RESULTS.glob(run_directory):
-        for task in _json(path).get("tasks", []):
+        for task in _read_json(path).get("tasks", []):
             key = "/".join([*path.parts[-3:-1], str(task.get("task")), str(task.get("language")), str(task["metric"])])
             found[key] = json.dumps(task["value"])
     for path in layout.METRICS.glob(run_directory):
@@ -187,21 +197,21 @@ def _results(run_directory: Path) -> dict[str, str]:
     return found
 
 
-def _curves(a: Path, b: Path) -> list[str]:
+def _compare_metrics(a: Path, b: Path) -> list[str]:
     """What differs in the metrics of models that both runs have, but for clock times and speeds."""
     both = [path for one in layout.METRICS.glob(a) if (b / (path := one.relative_to(a))).is_file()]
-    return [f"{path.parts[1]}/{line}" for path in both for line in content_differences(a / path, b / path)]
+    return [f"{path.parts[1]}/{line}" for path in both for line in compare_file_contents(a / path, b / path)]
 
 
-def _energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[list[str], list[str]]:
+def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[list[str], list[str]]:
     """Figures whose intervals do not overlap, or that only one run knows; and what is said of the others."""
     if a is None or b is None:
         if a is b:
             return [], [f"energy: not compared, for neither run has an account ({layout.ENERGY_ACCOUNT})"]
         return [f"only the {'second' if a is None else 'first'} run has an account ({layout.ENERGY_ACCOUNT})"], []
-    figures = [{**{name: getattr(account, name) for name in SUMS}, **account.steps} for account in (a, b)]
+    figures = [{**{name: getattr(account, name) for name in ENERGY_TOTALS}, **account.steps} for account in (a, b)]
     differences, notes = [], []
-    for name in [*SUMS, *sorted(a.steps.keys() | b.steps.keys())]:
+    for name in [*ENERGY_TOTALS, *sorted(a.steps.keys() | b.steps.keys())]:
         one, other = (found.get(name, Figure()) for found in figures)
         told = f"{name}: {one.text()} → {other.text()}"
         if one.is_known != other.is_known:
@@ -213,7 +223,7 @@ def _energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[lis
     return differences, notes
 
 
-def compare(a: Path, b: Path) -> Comparison:
+def compare_runs(a: Path, b: Path) -> RunComparison:
     """Compare two runs; a difference that several jobs of a step share is told once.
 
     Energies differ where their 95 % intervals do not overlap.
@@ -223,10 +233,10 @@ def compare(a: Path, b: Path) -> Comparison:
     """
     records_a, records_b = ({record.title: record for record in load_records(run)} for run in (a, b))
     contents_a, contents_b = (
-        {title: _content(run, record) for title, record in records.items()}
+        {title: _read_record(run, record) for title, record in records.items()}
         for run, records in ((a, records_a), (b, records_b))
     )
-    jobs, found = _Jobs(), Comparison()
+    jobs, found = _JobDifferences(), RunComparison()
     start: dict[str, list[str]] = {}
     for title in sorted(records_a.keys() | records_b.keys()):
         record = records_a.get(title) or records_b[title]
@@ -241,13 +251,13 @@ def compare(a: Path, b: Path) -> Comparison:
                 start.setdefault(line, []).append(title)
         if record.code_version != records_b[title].code_version:
             found.code.setdefault(record.step, (record, records_b[title]))
-    configurations = (_configuration(run, [*c.values()]) for run, c in ((a, contents_a), (b, contents_b)))
-    starts = [f"configuration {line}" for line in changed(*configurations)]
+    configurations = (_last_configuration(run, [*c.values()]) for run, c in ((a, contents_a), (b, contents_b)))
+    starts = [f"configuration {line}" for line in format_changes(*configurations)]
     starts += [f"{line}  [{titles[0]} and {len(titles) - 1} more]" for line, titles in start.items()]
-    energy, found.notes = _energy(read_energy_accounting(a), read_energy_accounting(b))
+    energy, found.notes = _compare_energy(read_energy_accounting(a), read_energy_accounting(b))
     sections = {
         "the start of the runs": starts,
-        "results": [*changed(_results(a), _results(b)), *_curves(a, b)],
+        "results": [*format_changes(_read_results(a), _read_results(b)), *_compare_metrics(a, b)],
         "energy": energy,
     }
     found.differences = jobs.lines()

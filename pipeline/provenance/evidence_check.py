@@ -13,30 +13,37 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.core.attestation_log import BEGAN, CHANGED, ENDED, SLSA, Line, attempt_facts
-from pipeline.core.command_lines import DIGEST, command_option
+from pipeline.core.attestation_log import (
+    ATTEMPT_BEGAN,
+    ATTEMPT_ENDED,
+    EVIDENCE_CHANGED,
+    SLSA_PROVENANCE,
+    LogLine,
+    fixed_attempt_fields,
+)
+from pipeline.core.command_lines import DIGEST_PREFIX, command_option
 from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
-from pipeline.core.lock_owner import Holder
+from pipeline.core.process_lifetime import LockOwner
 from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
-from pipeline.provenance.evidence import Attested, attested, difference
-from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOG, Inventory, kind_of
+from pipeline.provenance.evidence import Attestation, describe_change, newest_attestations
+from pipeline.provenance.inventory import APPEND_ONLY, AUTHORITY_VOUCHER, LOG_VOUCHER, WRITE_ONCE, Inventory, find_kind
 
-Tell = Callable[[str, str], None]
+ReportProblem = Callable[[str, str], None]
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
 SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
-NAMED = {"--code": "code_version", "--environment": "environment_version"}
+VERSION_OPTIONS = {"--code": "code_version", "--environment": "environment_version"}
 
 
-def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
+def find_lock_owner(run_directory: Path, tell: ReportProblem) -> LockOwner | None:
     """Return who works on a run, where the process that its lock names is seen to live; name any other lock."""
     path = run_directory / RUN_LOCK
     if path.is_symlink() or not path.is_file():
         return None
     try:
         first, _, count = path.read_bytes().partition(b"\n")
-        owner = Holder.model_validate_json(first, extra="forbid")
+        owner = LockOwner.model_validate_json(first, extra="forbid")
         is_lock = re.fullmatch(rb"[0-9]*\n?", count) is not None
     except (OSError, ValidationError):
         is_lock = False
@@ -62,31 +69,31 @@ def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
     return None
 
 
-class _History(NamedTuple):
+class _FileHistory(NamedTuple):
     """What the lines of a log attest of one file: the line and content each time, and the line of an attempt's end."""
 
-    contents: list[Attested]
-    began: Line | None
-    end: Attested | None
+    contents: list[Attestation]
+    began: LogLine | None
+    end: Attestation | None
 
 
-def _histories(lines: list[Line]) -> dict[str, _History]:
-    histories: dict[str, _History] = {}
-    for line in (line for line in lines if line.statement.kind != CHANGED):
+def _collect_histories(lines: list[LogLine]) -> dict[str, _FileHistory]:
+    histories: dict[str, _FileHistory] = {}
+    for line in (line for line in lines if line.statement.kind != EVIDENCE_CHANGED):
         for entry in (*line.statement.subject, *line.statement.left):
-            known = histories.get(entry.name, _History([], None, None))
-            content = Attested(entry.sha256, entry.annotations.bytes, line.number)
-            if line.statement.kind == BEGAN:
+            known = histories.get(entry.name, _FileHistory([], None, None))
+            content = Attestation(entry.sha256, entry.annotations.bytes, line.number)
+            if line.statement.kind == ATTEMPT_BEGAN:
                 known = known._replace(began=line)
             else:
                 known.contents.append(content)
-            if line.statement.kind in (ENDED, SLSA) and entry.name.startswith(f"{ATTEMPTS}/"):
+            if line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE) and entry.name.startswith(f"{ATTEMPTS}/"):
                 known = known._replace(end=known.end or content)
             histories[entry.name] = known
     return histories
 
 
-def _prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
+def _hash_prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
     """Return the hashes of the beginnings of a file that have one of these sizes, or for None that end with a line."""
     ends = {len(content), *(size for size in sizes if size is not None and size <= len(content))}
     if None in sizes:
@@ -102,10 +109,10 @@ def _prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
 class EvidenceCheck:
     """The evidence in a run's folder, compared with the lines of the log."""
 
-    def __init__(self, run_directory: Path, inventory: Inventory, lines: list[Line], tell: Tell) -> None:
+    def __init__(self, run_directory: Path, inventory: Inventory, lines: list[LogLine], tell: ReportProblem) -> None:
         self.run_directory, self.inventory, self.lines, self.tell = run_directory, inventory, lines, tell
-        self.newest = attested(lines)
-        self.histories = _histories(lines)
+        self.newest = newest_attestations(lines)
+        self.histories = _collect_histories(lines)
         self.heads = {line.sha256 for line in lines}
         self.owner = find_lock_owner(run_directory, tell)
 
@@ -113,11 +120,18 @@ class EvidenceCheck:
         """All evidence that was attested is there as it was, and there is no other."""
         if not self.lines:  # one sentence says so
             return
-        present = {path for path, kind in self.inventory.files.items() if kind.voucher in (LOG, AUTHORITY)}
+        present = {
+            path for path, kind in self.inventory.files.items() if kind.voucher in (LOG_VOUCHER, AUTHORITY_VOUCHER)
+        }
         closed = tuple(self.inventory.closed)
         for path, told in sorted(self.newest.items()):
-            kind = kind_of(path)
-            if kind and kind.voucher in (LOG, AUTHORITY) and path not in present and not path.startswith(closed):
+            kind = find_kind(path)
+            if (
+                kind
+                and kind.voucher in (LOG_VOUCHER, AUTHORITY_VOUCHER)
+                and path not in present
+                and not path.startswith(closed)
+            ):
                 self.tell(path, f"{path} is missing: line {told.line} of {ATTESTATION_LOG} attests it.")
         for path in sorted(present):
             if path in self.newest:
@@ -131,43 +145,43 @@ class EvidenceCheck:
         else:
             self.tell(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
 
-    def _check_content(self, path: str, told: Attested) -> None:
+    def _check_content(self, path: str, told: Attestation) -> None:
         history, file = self.histories[path], self.run_directory / path
         if history.began:
             self._check_beginning(path, history.began)
         if not history.contents:
             return
-        if sentence := difference(self.run_directory, path, told, may_grow=self.owner is not None):
+        if sentence := describe_change(self.run_directory, path, told, may_grow=self.owner is not None):
             self.tell(path, sentence)
         elif told.bytes is not None and (size := file.stat().st_size) > told.bytes:
             self._tell_unattested(path, "", f"has {size} bytes, of which {told.bytes} are attested yet")
         if len({content.sha256 for content in history.contents}) > 1:
             self._check_history(path, history, told)
 
-    def _check_history(self, path: str, history: _History, newest: Attested) -> None:
+    def _check_history(self, path: str, history: _FileHistory, newest: Attestation) -> None:
         """What was attested once was attested anew only as its kind may change."""
         kind = self.inventory.files[path]
-        first: Attested | None = None
-        if kind.change == APPENDED:
+        first: Attestation | None = None
+        if kind.change == APPEND_ONLY:
             sizes = {content.bytes for content in history.contents}
-            prefixes = _prefixes((self.run_directory / path).read_bytes(), sizes)
+            prefixes = _hash_prefixes((self.run_directory / path).read_bytes(), sizes)
             first = next((content for content in history.contents if content.sha256 not in prefixes), None)
         elif path.startswith(f"{ATTEMPTS}/"):
             first = history.end if history.end and history.end.sha256 != newest.sha256 else None
-        elif kind.change == FIXED:
+        elif kind.change == WRITE_ONCE:
             first = next((content for content in history.contents if content.sha256 != newest.sha256), None)
         if first:
             self.tell(
                 path,
                 f"{path} was changed: line {first.line} of {ATTESTATION_LOG} attests another content, and a file like "
-                f"this {APPENDED if kind.change == APPENDED else FIXED}.",
+                f"this {APPEND_ONLY if kind.change == APPEND_ONLY else WRITE_ONCE}.",
             )
 
-    def _check_beginning(self, path: str, line: Line) -> None:
+    def _check_beginning(self, path: str, line: LogLine) -> None:
         """An attempt, also one whose end nobody has seen, is the one that began."""
         try:
             content = parse_json((self.run_directory / path).read_bytes())
-            is_same = attempt_facts(content) == attempt_facts(line.statement.predicate.attempt or {})
+            is_same = fixed_attempt_fields(content) == fixed_attempt_fields(line.statement.predicate.attempt or {})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             is_same = False
         if not is_same:
@@ -186,32 +200,32 @@ class EvidenceCheck:
         )
 
 
-def _differences(settings: dict[str, Any], given: dict[str, Any], key: str = "") -> list[str]:
+def _differing_keys(settings: dict[str, Any], given: dict[str, Any], key: str = "") -> list[str]:
     """The keys of what was given that the settings have otherwise."""
     found = []
     for name, value in given.items():
         own, place = settings.get(name), f"{key}{name}"
         if isinstance(value, dict) and isinstance(own, dict):
-            found += _differences(own, value, f"{place}.")
+            found += _differing_keys(own, value, f"{place}.")
         elif own != value:
             found.append(place)
     return found
 
 
-def _command_problems(record: Record) -> list[str]:
+def _check_command(record: Record) -> list[str]:
     problems = []
     if record.command[3:5] != record.step.split("."):
         problems.append(f"its command is {' '.join(record.command[3:5])}, its step {record.step}")
     try:
         text = command_option(record.full_command, "--settings") or ""
-        given = None if text.startswith(DIGEST) else json.loads(text)
+        given = None if text.startswith(DIGEST_PREFIX) else json.loads(text)
     except ValueError:
         return [*problems, "its command names no settings"]
     if given is None:
         problems.append("its command has the digest of other settings")
-    elif wrong := _differences(record.settings, given):
+    elif wrong := _differing_keys(record.settings, given):
         problems.append(f"its command has other settings: {', '.join(wrong)}")
-    for option, field in NAMED.items():
+    for option, field in VERSION_OPTIONS.items():
         if (command_option(record.command, option) or "") != getattr(record, field):
             problems.append(f"its command has another {field.replace('_', ' of the ')}")
     return problems
@@ -222,7 +236,7 @@ def check_record(run_directory: Path, record: Record, tell: Callable[[str, str],
 
     An attempt that is `known` to be changed is believed in nothing.
     """
-    problems = _command_problems(record)
+    problems = _check_command(record)
     try:
         wall = (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)).total_seconds()
         if abs(wall - record.wall_seconds) > ROUNDING_SECONDS + SET_CLOCK_SECONDS:

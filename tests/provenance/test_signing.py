@@ -13,20 +13,20 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import KEY
+from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import DiskFull
-from pipeline.provenance import evidence, seal
-from pipeline.provenance.evidence import attest
+from pipeline.provenance import evidence, signing
+from pipeline.provenance.evidence import attest_evidence
 from pipeline.provenance.settings import Provenance
 
 
 def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY, "")  # to be undone
-    signing_keys.generate(tmp_path / "key.pem", "p256")
+    monkeypatch.setenv(SIGNING_KEY_VARIABLE, "")  # to be undone
+    signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
-    seal.begin(run, settings, print)
+    signing.begin_signing(run, settings, print)
     files = [run / layout.PUBLIC_KEY, run / layout.SIGNER]
     before = [file.read_bytes() for file in files]
 
@@ -38,9 +38,9 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
         patched.setattr(Path, "write_bytes", killed)
         patched.setattr(Path, "write_text", killed)
         with pytest.raises(DiskFull):
-            seal.begin(run, settings, print)
+            signing.begin_signing(run, settings, print)
     assert [file.read_bytes() for file in files] == before
-    seal.begin(run, settings, print)
+    signing.begin_signing(run, settings, print)
 
 
 def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("far.7.json", ".partial-login2.9-far.8.json", "lock", ".lock-login2-9"):
         (folder / name).write_text("{}")
-    assert [*evidence.files(tmp_path)] == ["provenance/accounting/far.7.json"]
+    assert [*evidence.list_evidence(tmp_path)] == ["provenance/accounting/far.7.json"]
 
 
 def test_what_cannot_be_sealed_takes_nothing_from_the_rest_and_is_told(tmp_path: Path, finished: Path) -> None:
@@ -57,12 +57,12 @@ def test_what_cannot_be_sealed_takes_nothing_from_the_rest_and_is_told(tmp_path:
     published = tmp_path / "checkpoints.jsonl"
     said: list[str] = []
     settings = Provenance.model_validate({"timestamps": authority, "log": str(published)})
-    assert seal.end(finished, settings, said.append), "an authority that does not answer is asked again"
+    assert signing.finish_signing(finished, settings, said.append), "an authority that does not answer is asked again"
     assert ["gave no timestamp" in sentence for sentence in said] == [True, False]
     (finished / "logs/more.log").write_text("y")
-    assert not seal.end(finished, Provenance(log=str(tmp_path)), said.append)
+    assert not signing.finish_signing(finished, Provenance(log=str(tmp_path)), said.append)
     assert said[-1].startswith("the evidence of this start is not complete: ") and said[-1].endswith("complete it")
-    assert attest(finished) == 0, "it is attested all the same"
+    assert attest_evidence(finished) == 0, "it is attested all the same"
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
@@ -70,17 +70,18 @@ def test_a_start_that_is_not_sealed_ends_with_another_exit_code(
     finished: Path, tmp_path: Path, is_sealed: bool
 ) -> None:
     """As Snakemake ends: at the shutdown of the interpreter, with a key whose models are signed."""
-    signing_keys.generate(tmp_path / "key.pem", "p256")
+    signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
     (final := finished / "models/base/final").mkdir()
     (final / "model.safetensors").write_text("weights")
     if not is_sealed:
         (final / "link").symlink_to("model.safetensors")  # model_signing signs no links
     ending = (
-        "import atexit, os, sys; from pathlib import Path; from pipeline.provenance import seal\n"
+        "import atexit, os, sys; from pathlib import Path; from pipeline.provenance import signing\n"
         "from pipeline.provenance.settings import Provenance\n"
-        "run = Path(sys.argv[1]); atexit.register(lambda: seal.end(run, Provenance(), seal.say) or seal.fail())\n"
+        "run, say = Path(sys.argv[1]), signing.print_to_stderr\n"
+        "atexit.register(lambda: signing.finish_signing(run, Provenance(), say) or signing.exit_with_failure())\n"
     )
-    environment = {**os.environ, KEY: str(tmp_path / "key.pem")}
+    environment = {**os.environ, SIGNING_KEY_VARIABLE: str(tmp_path / "key.pem")}
     words = [sys.executable, "-c", ending, str(finished)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == (0 if is_sealed else 1), done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.records import FileEntry
-from pipeline.job import twin
+from pipeline.job import reused_results
 from tests.record_content import record_content
 
 OWN = {"corpus": "b", "source": "s", "unit": "0"}
@@ -22,18 +22,18 @@ DESCRIBED: dict[str, Any] = {
 }
 
 
-def find(path: Path, instance: dict[str, str], **changes: Any) -> twin.Twin | None:
+def find(path: Path, instance: dict[str, str], **changes: Any) -> reused_results.ReusableResult | None:
     described = {**DESCRIBED, **changes}
     versions = described["code_version"], described["environment_version"]
     inputs = [FileEntry(**entry) for entry in described["inputs"]]
-    return twin.find(path, instance, described["settings"], versions, inputs)
+    return reused_results.find_reusable_result(path, instance, described["settings"], versions, inputs)
 
 
 class Done:
     """A run in which a unit of the corpus `a` was done, and the job of the same unit of `b`."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        twin._records.cache_clear()
+        reused_results._index_record_names.cache_clear()
         self.run = folder
         self.records = folder / "provenance/records"
         self.records.mkdir(parents=True)
@@ -51,7 +51,9 @@ class Done:
         self.outputs = {"file": folder / "corpus/b/final/s.0.parquet", "folder": folder / "corpus/b/found/s.0"}
         self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
 
-    def find(self, name: str = "corpus.decontaminate.b.s.0.json", **changes: Any) -> twin.Twin | None:
+    def find(
+        self, name: str = "corpus.decontaminate.b.s.0.json", **changes: Any
+    ) -> reused_results.ReusableResult | None:
         return find(self.records / name, OWN, **changes)
 
 

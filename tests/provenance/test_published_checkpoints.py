@@ -9,27 +9,27 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance import seal
-from pipeline.provenance.seal import Head, heads, publish_head
+from pipeline.provenance import signing
 from pipeline.provenance.settings import Provenance
+from pipeline.provenance.signing import PublishedCheckpoint, append_checkpoint, read_checkpoints
 
-FIRST, SECOND = Head("tiny", 3, "a" * 64), Head("tiny", 5, "b" * 64)
+FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("tiny", 5, "b" * 64)
 
 
 def test_each_head_is_published_once_in_its_order(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     for head in (FIRST, SECOND, FIRST, SECOND):
-        publish_head(log, head)
-    assert heads(log) == [FIRST, SECOND]
+        append_checkpoint(log, head)
+    assert read_checkpoints(log) == [FIRST, SECOND]
 
 
 def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     log.touch()
-    publish_head(log, FIRST)
+    append_checkpoint(log, FIRST)
     log.write_bytes(log.read_bytes().rstrip(b"\n"))
-    publish_head(log, SECOND)
-    assert heads(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
+    append_checkpoint(log, SECOND)
+    assert read_checkpoints(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.parametrize("content", ["not JSON", "[]", '{"run": "tiny", "lines": 3}', "[" * 200_000, "\udcff"])
@@ -38,7 +38,7 @@ def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, co
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
     with pytest.raises(InputError, match=r"heads\.jsonl is no log of heads"):
-        publish_head(log, FIRST)
+        append_checkpoint(log, FIRST)
     assert log.read_bytes() == before
 
 
@@ -46,9 +46,9 @@ def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any
     log = tmp_path / "heads.jsonl"
     log.write_text("not JSON\n")
     said: list[str] = []
-    seal.end(finished, Provenance(log=str(log)), said.append)
+    signing.finish_signing(finished, Provenance(log=str(log)), said.append)
     assert len(said) == 1 and "is no log of heads" in said[0]
     (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
-    seal.publish(finished, Provenance(log=str(log)), said.append)
+    signing.publish_checkpoint(finished, Provenance(log=str(log)), said.append)
     assert not log.exists(), "of a run without attestations nothing is published"

@@ -23,16 +23,23 @@ from typing import NamedTuple, NoReturn
 
 from pipeline import layout
 from pipeline.core import atomic_files, lease, signing_keys
-from pipeline.core.attestation_log import BEGAN, KEY, START_ENDED, Line, lines, remove_remainder
+from pipeline.core.attestation_log import (
+    ATTEMPT_BEGAN,
+    INVOCATION_ENDED,
+    SIGNING_KEY_VARIABLE,
+    LogLine,
+    read_log,
+    remove_partial_line,
+)
 from pipeline.core.errors import InputError
 from pipeline.provenance import evidence
 from pipeline.provenance.evidence import attest_changes
 from pipeline.provenance.settings import Provenance
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-class Head(NamedTuple):
+class PublishedCheckpoint(NamedTuple):
     """A log checkpoint: what was published of a run's log of attestations.
 
     Attributes:
@@ -48,24 +55,26 @@ class Head(NamedTuple):
     first: str | None = None
 
 
-def head_of(run_directory: Path) -> Head | None:
+def current_checkpoint(run_directory: Path) -> PublishedCheckpoint | None:
     """Return the checkpoint of a run's log; None where there is no line.
 
     Raises:
         InputError: the log was cut or changed.
     """
-    hashes = [line.sha256 for line in lines(run_directory)]
-    return Head(run_directory.name, len(hashes), hashes[-1], hashes[0]) if hashes else None
+    hashes = [line.sha256 for line in read_log(run_directory)]
+    return PublishedCheckpoint(run_directory.name, len(hashes), hashes[-1], hashes[0]) if hashes else None
 
 
-def run_names(found: Iterable[Line]) -> list[str]:
+def find_run_names(found: Iterable[LogLine]) -> list[str]:
     """Return the names of the runs that the attempts of a log were made for, the newest last; one, unless renamed."""
-    attempts = (line.statement.predicate.attempt or {} for line in found if line.statement.kind == BEGAN)
+    attempts = (line.statement.predicate.attempt or {} for line in found if line.statement.kind == ATTEMPT_BEGAN)
     starts = (str(attempt.get("snakemake") or "") for attempt in attempts)
     return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
 
 
-def of_run(published: Iterable[Head], names: Iterable[str], first: str) -> list[Head]:
+def filter_checkpoints(
+    published: Iterable[PublishedCheckpoint], names: Iterable[str], first: str
+) -> list[PublishedCheckpoint]:
     """Return the checkpoints that concern a run: those of its log, and those of any log under its name.
 
     A folder's name is no part of it: a copy may be anywhere. A log that was written anew has another first line, and
@@ -75,7 +84,7 @@ def of_run(published: Iterable[Head], names: Iterable[str], first: str) -> list[
     return [head for head in published if head.first == first or head.run in own]
 
 
-def heads(path: Path) -> list[Head]:
+def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
     """Return all checkpoints of a file, in their order.
 
     Raises:
@@ -84,20 +93,21 @@ def heads(path: Path) -> list[Head]:
     try:
         entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [
-            Head(str(entry["run"]), int(entry["lines"]), str(entry["head"]), entry.get("first")) for entry in entries
+            PublishedCheckpoint(str(entry["run"]), int(entry["lines"]), str(entry["head"]), entry.get("first"))
+            for entry in entries
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InputError(f"{path} is no log of heads, as provenance.log writes it") from None
 
 
-def publish_head(path: Path, head: Head) -> None:
+def append_checkpoint(path: Path, head: PublishedCheckpoint) -> None:
     """Append a checkpoint to a file, which is made where there is none; one that it has already is not added again.
 
     Raises:
         InputError: the file is no log of checkpoints: nothing is written to it.
         OSError: it cannot be written.
     """
-    if path.exists() and head.sha256 in {known.sha256 for known in heads(path)}:
+    if path.exists() and head.sha256 in {known.sha256 for known in read_checkpoints(path)}:
         return
     entry = {"run": head.run, "lines": head.lines, "head": head.sha256, "first": head.first}
     line = json.dumps({**entry, "time": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -108,42 +118,42 @@ def publish_head(path: Path, head: Head) -> None:
         log.write(f"{line}\n".encode())
 
 
-def say(sentence: str) -> None:
+def print_to_stderr(sentence: str) -> None:
     """Say something when Snakemake's own log is closed already."""
     print(sentence, file=sys.stderr, flush=True)
 
 
-def begin(run_directory: Path, settings: Provenance, say: Say) -> None:
+def begin_signing(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
     """Let the jobs of this start sign what they attest, write down whose key it is, and note what somebody changed.
 
     Raises:
         InputError: the key cannot be used, the run is signed with another one, or its log was cut or changed.
     """
-    remove_remainder(run_directory)
-    _begin_signing(run_directory, settings)
+    remove_partial_line(run_directory)
+    _set_signing_key(run_directory, settings)
     attest_changes(run_directory, say)
 
 
-def _begin_signing(run_directory: Path, settings: Provenance) -> None:
+def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
     if settings.key is None:
         if (run_directory / layout.PUBLIC_KEY).is_file():
             raise InputError(f"{run_directory} is signed: give provenance.key, so that what is added is signed as well")
         return
     path = Path(settings.key).expanduser().absolute()
-    public = signing_keys.private(path).public_key()
-    text, own = signing_keys.public_text(public), run_directory / layout.PUBLIC_KEY
+    public = signing_keys.load_private_key(path).public_key()
+    text, own = signing_keys.public_key_pem(public), run_directory / layout.PUBLIC_KEY
     if own.is_file() and own.read_bytes() != text:
         raise InputError(f"provenance.key: {run_directory} is signed with another key: go on with that one, or anew")
-    if any(not line.signatures for line in lines(run_directory)) and not own.is_file():
+    if any(not line.signatures for line in read_log(run_directory)) and not own.is_file():
         raise InputError(
             f"provenance.key: {run_directory} was begun unsigned, and a signature would vouch for what nobody signed: "
             "take another run.name"
         )
-    os.environ[KEY] = str(path)
-    atomic_files.write(own, text)  # half a key would be another one for the next start
+    os.environ[SIGNING_KEY_VARIABLE] = str(path)
+    atomic_files.write_atomically(own, text)  # half a key would be another one for the next start
     signer = {
         "owner": settings.owner,
-        "algorithm": signing_keys.algorithm(public),
+        "algorithm": signing_keys.key_algorithm(public),
         "key_sha256": signing_keys.key_sha256(public),
     }
     told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
@@ -156,7 +166,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
     Raises:
         InputError: a model cannot be signed.
     """
-    if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
+    if signing_keys.key_algorithm(signing_keys.load_private_key(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
     for record in layout.RECORD.glob(run_directory, job="pretrain.export.*"):
         model = record.name.split(".")[2]
@@ -164,7 +174,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
         signature = layout.MODEL_SIGNATURE.path(run_directory, model=model)
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
-            partial = lease.partial(signature)
+            partial = lease.partial_path(signature)
             words = [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", str(key)]
             words += ["--signature", str(partial), str(folder)]
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -175,7 +185,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
             partial.replace(signature)
 
 
-def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
+def publish_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
     """Have the log checkpoint timestamped and appended to the log outside, unless that was done; and print it.
 
     An authority that does not answer is no failure: the next start asks again.
@@ -184,7 +194,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         InputError: one of the logs is none.
         OSError: the log outside cannot be written.
     """
-    published = head_of(run_directory)
+    published = current_checkpoint(run_directory)
     if published is None:
         return
     timestamp = layout.TIMESTAMP.path(run_directory, sha256=published.sha256)
@@ -192,16 +202,16 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         from pipeline.provenance import timestamps  # few starts ask
 
         try:
-            answer = timestamps.ask(published.sha256, settings.timestamps)
-            atomic_files.write(timestamp, answer)
+            answer = timestamps.request_timestamp(published.sha256, settings.timestamps)
+            atomic_files.write_atomically(timestamp, answer)
         except InputError as error:
             say(str(error))
     if settings.log:
-        publish_head(Path(settings.log).expanduser(), published)
+        append_checkpoint(Path(settings.log).expanduser(), published)
     say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / layout.ATTESTATION_LOG})")
 
 
-def end(run_directory: Path, settings: Provenance, say: Say) -> bool:
+def finish_signing(run_directory: Path, settings: Provenance, say: PrintLine) -> bool:
     """Sign the models, attest the evidence and publish the log checkpoint.
 
     A model that cannot be signed takes nothing from the rest.
@@ -211,12 +221,12 @@ def end(run_directory: Path, settings: Provenance, say: Say) -> bool:
     """
 
     def sign() -> None:
-        if os.environ.get(KEY):
-            sign_models(run_directory, Path(os.environ[KEY]))
+        if os.environ.get(SIGNING_KEY_VARIABLE):
+            sign_models(run_directory, Path(os.environ[SIGNING_KEY_VARIABLE]))
 
     def attest() -> None:
-        evidence.attest(run_directory, START_ENDED)
-        publish(run_directory, settings, say)
+        evidence.attest_evidence(run_directory, INVOCATION_ENDED)
+        publish_checkpoint(run_directory, settings, say)
 
     is_done = True
     for part in (sign, attest):
@@ -231,7 +241,7 @@ def end(run_directory: Path, settings: Provenance, say: Say) -> bool:
     return is_done
 
 
-def fail() -> NoReturn:
+def exit_with_failure() -> NoReturn:
     """End this process with exit code 1 while the interpreter shuts down, whatever it would have ended with."""
     logging.shutdown()
     sys.stdout.flush()

@@ -1,10 +1,12 @@
-"""Who works on a run: a process, its user and host, and whether it can be seen from here that it lives."""
+"""Whether the process that locked a run lives, and child processes that end with their parent."""
 
 from __future__ import annotations
 
+import ctypes
 import getpass
 import os
 import platform
+import signal
 import time
 from pathlib import Path
 from typing import Literal
@@ -12,14 +14,14 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, Field
 
-Verdict = Literal["lives", "dead", "silent", "gone"]
+ProcessState = Literal["lives", "dead", "silent", "gone"]
 
 # A process with the same number that began at another time is another one; clocks are set sometimes.
-SAME_SECONDS = 60.0
-BOOT = Path("/proc/sys/kernel/random/boot_id")
+START_TIME_TOLERANCE_SECONDS = 60.0
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Holder(BaseModel):
+class LockOwner(BaseModel):
     """A snakemake that works on a run; `run` is the run's folder as seen from its working directory.
 
     `given_up` says that a person knows that it is dead.
@@ -39,7 +41,7 @@ class Holder(BaseModel):
         return f"{self.user} on {self.host}, process {self.process}, since {self.since}, in {self.working_directory}"
 
     @classmethod
-    def this_process(cls, run_directory: Path) -> Holder:
+    def this_process(cls, run_directory: Path) -> LockOwner:
         """Return this process as holder."""
         try:
             user = getpass.getuser()
@@ -49,7 +51,7 @@ class Holder(BaseModel):
         return cls(
             user=user,
             host=platform.node(),
-            boot=boot(),
+            boot=read_boot_id(),
             process=process.pid,
             process_began_seconds=process.create_time(),
             since=time.strftime("%Y-%m-%d %H:%M:%S %z"),
@@ -63,11 +65,11 @@ class Holder(BaseModel):
         me = self.this_process(Path(self.run))
         return (self.user, self.host) == (me.user, me.host)
 
-    def seen(self) -> Verdict | None:
+    def seen(self) -> ProcessState | None:
         """Return whether the process lives; None where it cannot be seen from here."""
         if self.given_up:
             return "dead"
-        if self.host != platform.node() or self.boot != boot():
+        if self.host != platform.node() or self.boot != read_boot_id():
             return None
         try:
             os.kill(self.process, 0)
@@ -77,12 +79,21 @@ class Holder(BaseModel):
             pass  # of another user, whose processes some login nodes hide
         try:
             process = psutil.Process(self.process)
-            is_same = abs(process.create_time() - self.process_began_seconds) < SAME_SECONDS
+            is_same = abs(process.create_time() - self.process_began_seconds) < START_TIME_TOLERANCE_SECONDS
             return "lives" if is_same and process.status() != psutil.STATUS_ZOMBIE else "dead"
         except psutil.Error:
             return None
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """Return what tells this machine since its last start from all others; nothing where the system does not say."""
-    return BOOT.read_text().strip() if BOOT.exists() else ""
+    return BOOT_ID_FILE.read_text().strip() if BOOT_ID_FILE.exists() else ""
+
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent ends, however that ends (prctl(2), PR_SET_PDEATHSIG)."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -10,16 +10,16 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.audit.code_differences import Tree, commit_of
+from pipeline.audit.code_differences import CommitTree, recorded_commit
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import sha256_of
+from pipeline.core.hashing import hash_file
 from pipeline.core.records import Record, read_records
 
-OUTSIDE = "data:"
+RAW_PREFIX = "data:"
 
 
 @dataclass
-class Compared:
+class EvidenceComparison:
     """What was compared: sentences on what differs, what agreed, and what could not be compared, by why."""
 
     what: str
@@ -39,24 +39,24 @@ class Compared:
         self.absent[why] = self.absent.get(why, 0) + 1
 
 
-def raw_files(records: list[Record], raw: Path | None) -> Compared:
+def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceComparison:
     """Compare the raw files that jobs read, and the models that trainings began with, with those at hand, by hashes.
 
     Files of one name in two folders outside of the project have one name in the records: either hash will do.
     """
-    compared = Compared("Raw files")
+    compared = EvidenceComparison("Raw files")
     read: dict[str, dict[str, str]] = {}
     for record in records:
         for entry in record.inputs:
             is_raw = entry.name == "files" and "source" in record.instance
             if entry.is_outside and (is_raw or (record.step == "pretrain.adopt" and entry.name == "model")):
-                read.setdefault(entry.path.removeprefix(OUTSIDE), {}).setdefault(entry.sha256, record.file)
+                read.setdefault(entry.path.removeprefix(RAW_PREFIX), {}).setdefault(entry.sha256, record.file)
     for path, hashes in sorted(read.items()):
         places = [Path(path)] + ([raw / path] if raw else [])
         file = next((place for place in places if place.is_file()), None)
         if file is None:
             compared.leave("not at hand (name their folder with --raw FOLDER)")
-        elif (now := sha256_of(file)) in hashes:
+        elif (now := hash_file(file)) in hashes:
             compared.agreed += 1
         else:
             said = ", ".join(f"{record} read {sha256}" for sha256, record in sorted(hashes.items()))
@@ -64,12 +64,12 @@ def raw_files(records: list[Record], raw: Path | None) -> Compared:
     return compared
 
 
-def code(records: list[Record]) -> Compared:
+def compare_code_versions(records: list[Record]) -> EvidenceComparison:
     """Compare the code versions of the records with those that the trees of their commits have."""
-    compared = Compared("Code of the steps by the commits that their records name")
+    compared = EvidenceComparison("Code of the steps by the commits that their records name")
     steps: dict[str, dict[str, dict[str, str]]] = {}
     for record in records:
-        if commit := commit_of(record):
+        if commit := recorded_commit(record):
             if (record.git or {}).get("dirty") is False:
                 steps.setdefault(commit, {}).setdefault(record.step, {})[record.code_version] = record.file
             else:
@@ -79,7 +79,7 @@ def code(records: list[Record]) -> Compared:
     for commit, found in sorted(steps.items()):
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
-                tree = Tree(commit, Path(folder))
+                tree = CommitTree(commit, Path(folder))
             except InputError as error:
                 for _ in found:
                     compared.leave(f"of commit {commit[:12]} not compared ({error})")
@@ -99,7 +99,7 @@ def code(records: list[Record]) -> Compared:
     return compared
 
 
-def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
+def compare_external_evidence(run_directory: Path, raw: Path | None) -> list[EvidenceComparison]:
     """Return what was compared with what lies beside a run.
 
     Raises:
@@ -108,4 +108,4 @@ def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
     if raw is not None and not raw.is_dir():
         raise InputError(f"{raw} is no folder: name the one that the raw files lie in with --raw FOLDER")
     records, _ = read_records(run_directory)
-    return [raw_files(records, raw), code(records)]
+    return [compare_raw_files(records, raw), compare_code_versions(records)]

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.core.hosts import host_of, suffixes_of
+from pipeline.core.hosts import domain_suffixes, extract_host
 from pipeline.corpus.documents import OPT_OUT, REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.opt_out.entries import contains
+from pipeline.opt_out.entries import contains_hashes
 
-Mask = npt.NDArray[np.bool_]
+BooleanArray = npt.NDArray[np.bool_]
 
 
-class Reserved:
+class ReservedSignatures:
     """The documents that opt-out lists name, from the files of their signatures.
 
     `documents` and `bytes` are per source, `entries` counts per source the documents that each entry names. Sorted are
@@ -42,13 +42,13 @@ class Reserved:
             self.entries.setdefault(known["source"], Counter()).update(known["entries"])
             if known["rows"]:
                 table = pq.read_table(path, columns=["id", *keys])
-                ids.append(hashed(table["id"]))
+                ids.append(hash_ids(table["id"]))
                 for name, found in keys.items():
                     found.append(table[name].to_numpy())
-        self.ids = joined(ids)
-        self.hashes = {name: joined(found) for name, found in keys.items()}
+        self.ids = union_hashes(ids)
+        self.hashes = {name: union_hashes(found) for name, found in keys.items()}
 
-    def signed_alike(self, table: pa.Table, columns: Iterable[str]) -> Mask:
+    def signed_alike(self, table: pa.Table, columns: Iterable[str]) -> BooleanArray:
         """Return for each row of signatures whether one of the columns has what it has in a reserved document.
 
         Args:
@@ -57,11 +57,11 @@ class Reserved:
         alike = np.zeros(len(table), dtype=bool)
         for name in columns:
             found = table[name].to_numpy()
-            alike |= (found != 0) & contains(self.hashes[name], found)
+            alike |= (found != 0) & contains_hashes(self.hashes[name], found)
         return alike
 
 
-def removed_copies(paths: Iterable[Path]) -> pa.Table:
+def read_removed_copies(paths: Iterable[Path]) -> pa.Table:
     """Return `id`, `source` and `value`, the id of the reserved document, of what the deduplication removed as such."""
     columns = ["id", "source", "value"]
     nothing = pa.schema([REMOVED_SCHEMA.field(name) for name in columns]).empty_table()
@@ -70,27 +70,27 @@ def removed_copies(paths: Iterable[Path]) -> pa.Table:
     )
 
 
-def on_domains(urls: pa.ChunkedArray, domains: set[str]) -> Mask:
+def match_domains(urls: pa.ChunkedArray, domains: set[str]) -> BooleanArray:
     """Return for each address whether it is of one of the domains, or of a subdomain."""
     if not domains:
         return np.zeros(len(urls), dtype=bool)
     return np.array(
-        [url is not None and any(s in domains for s in suffixes_of(host_of(url))) for url in urls.to_pylist()],
+        [url is not None and any(s in domains for s in domain_suffixes(extract_host(url))) for url in urls.to_pylist()],
         dtype=bool,  # also of none
     )
 
 
-def hashed(ids: pa.ChunkedArray) -> Keys:
+def hash_ids(ids: pa.ChunkedArray) -> Keys:
     """Return the hashes that ids are compared by."""
     return np.array([xxhash.xxh3_64_intdigest(name) for name in ids.to_pylist()], dtype=np.uint64)
 
 
-def joined(parts: list[Keys]) -> Keys:
+def union_hashes(parts: list[Keys]) -> Keys:
     """Return all hashes of the parts, sorted, each once."""
     return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
 
 
-def listed(manifest: dict[str, Any]) -> dict[str, Any]:
+def manifest_opt_out(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the opt-out list in the manifest of a source; without entries where it has none."""
     nothing: dict[str, Any] = {"date": None, "sha256": None, "domains": [], "ids": [], "holders": []}
     return nothing | (manifest.get("opt_out") or {})

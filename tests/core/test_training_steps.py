@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.ramp import Batches, RampStage, Stretch
+from pipeline.core.training_steps import BatchSchedule, RampStage, StepRange
 
 
-def batches(*ramp: dict[str, Any], batch_size: int = 8, sequence_length: int = 32) -> Batches:
-    return Batches(sequence_length, batch_size, [RampStage.model_validate(stage) for stage in ramp])
+def batches(*ramp: dict[str, Any], batch_size: int = 8, sequence_length: int = 32) -> BatchSchedule:
+    return BatchSchedule(sequence_length, batch_size, [RampStage.model_validate(stage) for stage in ramp])
 
 
 TWO = batches({"to_step": 3, "batch_size": 2, "sequence_length": 8}, {"to_step": 5, "sequence_length": 16})
@@ -21,14 +21,14 @@ TWO = batches({"to_step": 3, "batch_size": 2, "sequence_length": 8}, {"to_step":
 def test_each_step_has_the_sizes_of_its_stage() -> None:
     sizes = [TWO.at(step)[1:] for step in range(8)]
     assert sizes == [(2, 8)] * 3 + [(8, 16)] * 2 + [(8, 32)] * 3
-    assert TWO.stretches(0, 8) == [Stretch(3, 2, 8), Stretch(2, 8, 16), Stretch(3, 8, 32)]
-    assert TWO.stretches(2, 4) == [Stretch(1, 2, 8), Stretch(1, 8, 16)]
+    assert TWO.stretches(0, 8) == [StepRange(3, 2, 8), StepRange(2, 8, 16), StepRange(3, 8, 32)]
+    assert TWO.stretches(2, 4) == [StepRange(1, 2, 8), StepRange(1, 8, 16)]
     assert TWO.ramp_steps == 5 and batches().ramp_steps == 0
 
 
 def test_stages_of_one_size_are_one_stretch() -> None:
     found = batches({"to_step": 3, "batch_size": 8}, {"to_step": 5}).stretches(0, 9)
-    assert found == [Stretch(9, 8, 32)] == batches().stretches(0, 9)
+    assert found == [StepRange(9, 8, 32)] == batches().stretches(0, 9)
 
 
 @given(

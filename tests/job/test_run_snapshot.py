@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.job import frozen
+from pipeline.job import run_snapshot
 
 VERSIONS = {"code": "c0de", "environment": "cpu-1"}
 
@@ -23,10 +23,10 @@ def content(rate: float = 0.004, **versions: Any) -> dict[str, Any]:
 
 
 def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
-    first = frozen.freeze(tmp_path, content())
-    assert frozen.freeze(tmp_path, content()) == first
-    second = frozen.freeze(tmp_path, content(rate=0.04))
-    assert second != first and frozen.newest(tmp_path) == content(rate=0.04)
+    first = run_snapshot.write_snapshot(tmp_path, content())
+    assert run_snapshot.write_snapshot(tmp_path, content()) == first
+    second = run_snapshot.write_snapshot(tmp_path, content(rate=0.04))
+    assert second != first and run_snapshot.read_newest_snapshot(tmp_path) == content(rate=0.04)
     names = sorted(path.name for path in (tmp_path / layout.FROZEN).iterdir())
     assert names == ["1.json", "2.json"]
     assert json.loads((tmp_path / layout.FROZEN / "1.json").read_text()) == content()
@@ -34,23 +34,25 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
 
 def test_taken_back_it_is_a_third_start_so_that_the_order_is_seen(tmp_path: Path) -> None:
     for rate in (0.004, 0.04, 0.004):
-        frozen.freeze(tmp_path, content(rate))
-    assert len([*(tmp_path / layout.FROZEN).iterdir()]) == 3 and frozen.newest(tmp_path) == content()
+        run_snapshot.write_snapshot(tmp_path, content(rate))
+    assert (
+        len([*(tmp_path / layout.FROZEN).iterdir()]) == 3 and run_snapshot.read_newest_snapshot(tmp_path) == content()
+    )
 
 
 def test_the_tenth_comes_after_the_ninth(tmp_path: Path) -> None:
     for number in range(11):
-        frozen.freeze(tmp_path, content(rate=number / 1000))
-    assert frozen.newest(tmp_path) == content(rate=0.01)
+        run_snapshot.write_snapshot(tmp_path, content(rate=number / 1000))
+    assert run_snapshot.read_newest_snapshot(tmp_path) == content(rate=0.01)
 
 
 def test_a_run_that_was_never_started_differs_in_nothing(tmp_path: Path) -> None:
-    assert frozen.newest(tmp_path) is None
+    assert run_snapshot.read_newest_snapshot(tmp_path) is None
 
 
 def test_what_differs_is_told_by_its_key() -> None:
     now = content(rate=0.04, **{"corpus.filter": VERSIONS})
-    assert [*frozen.differences(content(), now)] == [
+    assert [*run_snapshot.list_changes(content(), now)] == [
         "configuration.models.base.training.learning_rate: 0.004 → 0.04",
         'versions.corpus.filter: not there → {"code": "c0de", "environment": "cpu-1"}',
     ]
@@ -59,35 +61,35 @@ def test_what_differs_is_told_by_its_key() -> None:
 def test_what_differs_in_a_list_is_told_by_its_name() -> None:
     sources = [{"name": "laws", "license": "CC0-1.0"}, {"name": "letters", "license": "CC0-1.0"}]
     now = [{"license": "CC-BY-4.0", "name": "letters"}, sources[0]]
-    assert [*frozen.differences({"sources": sources}, {"sources": now})] == [
+    assert [*run_snapshot.list_changes({"sources": sources}, {"sources": now})] == [
         'sources.letters.license: "CC0-1.0" → "CC-BY-4.0"'
     ]
 
 
 def test_a_list_of_which_one_thing_has_no_name_is_told_as_a_whole() -> None:
-    assert [*frozen.differences({"suites": ["nl"]}, {"suites": ["nl", {"name": "en"}]})] == [
+    assert [*run_snapshot.list_changes({"suites": ["nl"]}, {"suites": ["nl", {"name": "en"}]})] == [
         'suites: ["nl"] → ["nl", {"name": "en"}]'
     ]
 
 
 def variables(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a job."""
-    return {frozen.VARIABLE: frozen.freeze(tmp_path, content())}
+    return {run_snapshot.SNAPSHOT_VARIABLE: run_snapshot.write_snapshot(tmp_path, content())}
 
 
 def test_a_job_names_what_it_was_planned_by(tmp_path: Path) -> None:
-    found = frozen.of_this_start("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
+    found = run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
     assert found is not None and found.file.path == "provenance/frozen/1.json" and len(found.file.sha256) == 64
     assert found.git == {"commit": "1" * 40, "dirty": False}
 
 
 def test_a_step_that_somebody_runs_by_hand_names_nothing() -> None:
-    assert frozen.of_this_start("pretrain.segment", **VERSIONS, variables={}) is None
+    assert run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables={}) is None
 
 
 def test_a_job_of_other_code_than_was_planned_refuses(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"plans pretrain\.segment with .* start snakemake again"):
-        frozen.of_this_start("pretrain.segment", code="other", environment="cpu-1", variables=variables(tmp_path))
+        run_snapshot.load_job_plan("pretrain.segment", code="other", environment="cpu-1", variables=variables(tmp_path))
 
 
 def test_a_job_refuses_a_plan_that_was_altered_or_is_gone(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_job_refuses_a_plan_that_was_altered_or_is_gone(tmp_path: Path) -> Non
     path = tmp_path / layout.FROZEN / "1.json"
     path.write_text(path.read_text().replace("0.004", "0.005"))
     with pytest.raises(InputError, match="was altered since"):
-        frozen.of_this_start("pretrain.segment", **VERSIONS, variables=given)
+        run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables=given)
     path.unlink()
     with pytest.raises(InputError, match="cannot be read"):
-        frozen.of_this_start("pretrain.segment", **VERSIONS, variables=given)
+        run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables=given)

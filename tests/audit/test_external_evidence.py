@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.available_evidence import at_hand, code, raw_files
+from pipeline.audit.external_evidence import compare_code_versions, compare_external_evidence, compare_raw_files
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record
@@ -41,17 +41,17 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
         read("data:b.txt", b"b"),
         read("tokens/x.arrow", b"no raw"),
     ]
-    without = raw_files(records, None)
+    without = compare_raw_files(records, None)
     assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
     assert without.told() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
-    (problem,) = raw_files(records, outside).problems
+    (problem,) = compare_raw_files(records, outside).problems
     assert problem.startswith(f"{outside}/b.txt, a raw file, was changed since: its sha256 is")
     assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
 
 
 def test_what_is_no_raw_file_may_change_as_the_code_does(repository: Path) -> None:
     (repository / "rules.smk").write_text("a later commit")
-    assert raw_files([read("data:rules.smk", b"as it was", instance={})], None).told() == []
+    assert compare_raw_files([read("data:rules.smk", b"as it was", instance={})], None).told() == []
 
 
 def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
@@ -59,9 +59,9 @@ def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> No
         (repository / folder).mkdir()
         (repository / folder / "part.txt").write_bytes(content)
     records = [read("data:part.txt", b"first"), read("data:part.txt", b"second")]
-    assert [raw_files(records, repository / name).problems for name in ("x", "y")] == [[], []]
+    assert [compare_raw_files(records, repository / name).problems for name in ("x", "y")] == [[], []]
     (repository / "x/part.txt").write_bytes(b"third")
-    assert len(raw_files(records, repository / "x").problems) == 1
+    assert len(compare_raw_files(records, repository / "x").problems) == 1
 
 
 def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
@@ -69,22 +69,22 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     name = commit(repository, {})
     version = code_version(f"pipeline.{STEP}")
     honest = replace(record(name), step=STEP, code_version=version, file="one.json")
-    assert code([honest]).problems == [] and code([honest]).agreed == 1
+    assert compare_code_versions([honest]).problems == [] and compare_code_versions([honest]).agreed == 1
     other = replace(honest, code_version="0" * 16, file="two.json")
-    assert code([honest, other]).problems == [
+    assert compare_code_versions([honest, other]).problems == [
         f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, whose tree has {version}."
     ]
     edited = (repository / "pipeline/corpus/statistics.py").read_text().replace("def run(", "x = 1\n\n\ndef run(", 1)
     later = commit(
         repository, {"pipeline/corpus/statistics.py": edited.replace("    return ", "    x\n    return ", 1)}
     )
-    assert len(code([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
+    assert len(compare_code_versions([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
 
 
 def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path) -> None:
     own = commit(repository, {"pipeline/__init__.py": ""})
     records = [record(own), record(own, dirty=True), record("f" * 40), record("--output=written")]
-    compared = code(records)
+    compared = compare_code_versions(records)
     assert compared.problems == [] and compared.agreed == 0 and sum(compared.absent.values()) == 4
     assert len(compared.absent) == 4 and not (repository / "written").exists()
 
@@ -92,8 +92,9 @@ def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path)
 def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     """Return what is said of the code of a commit in a folder whose own code runs, if it has any."""
     question = (
-        "from pipeline.audit.available_evidence import code; from tests.audit.test_code_differences import record; "
-        f"print(code([record({commit!r})]).told()[0])"
+        "from pipeline.audit.external_evidence import compare_code_versions; "
+        "from tests.audit.test_code_differences import record; "
+        f"print(compare_code_versions([record({commit!r})]).told()[0])"
     )
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
@@ -140,4 +141,4 @@ def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
     assert main(["verify", "results/micro"]) == 1
     assert f"config/corpus/nl_brieven/{letter.name}, a raw file, was changed since" in capsys.readouterr().out
     with pytest.raises(InputError, match="nowhere is no folder"):
-        at_hand(project.results, Path("nowhere"))
+        compare_external_evidence(project.results, Path("nowhere"))

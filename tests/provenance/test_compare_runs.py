@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.provenance.compare import compare
+from pipeline.provenance.compare_runs import compare_runs
 
 SAME = "Settings, code, environment, data, counts, results and energy are the same."
 
@@ -28,7 +28,7 @@ def test_times_hosts_and_attempts_are_no_difference_and_are_listed(
     assert main(["compare", str(a), str(b)]) == 0
     assert capsys.readouterr().out == f"{SAME}\n"
     edit(b, "*.json", host="node2", started="2027", wall_seconds=1.0, slurm={"slurm_job_id": "7"})
-    found = compare(a, b)
+    found = compare_runs(a, b)
     assert found.differences == []
     assert found.notes == ["not compared, though it differs: host; slurm; started; wall_seconds"]
     assert main(["compare", str(a), str(b)]) == 0
@@ -45,7 +45,7 @@ def test_changed_settings_code_environment_data_and_results_are_told_by_step(bui
         environment={"python": "3.12.1", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
         launch="srun",
     ).folder
-    found = compare(a, b)
+    found = compare_runs(a, b)
     lines = found.differences
     text = "\n".join(lines[lines.index("pretrain.segment") + 1 : lines.index("results")])
     assert "settings seed: 42 → 43  [model=base, step=10]" in text
@@ -64,7 +64,7 @@ def test_changed_settings_code_environment_data_and_results_are_told_by_step(bui
 def test_a_difference_that_jobs_share_is_told_once(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a").folder, build_run("b").folder
     edit(b, "corpus.filter.*.json", settings={"seed": 7})
-    lines = [line for line in compare(a, b).differences if "settings seed" in line]
+    lines = [line for line in compare_runs(a, b).differences if "settings seed" in line]
     assert len(lines) == 1
     assert "source=laws" in lines[0] and "source=wiki" in lines[0]
 
@@ -72,7 +72,7 @@ def test_a_difference_that_jobs_share_is_told_once(build_run: Callable[..., Any]
 def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a"), build_run("b")
     b.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/1.arrow": b"x"})
-    assert compare(a.folder, b.folder).differences == [
+    assert compare_runs(a.folder, b.folder).differences == [
         "tokens.shard",
         f"  only in {b.folder}  [shard=1, tokens=main]",
     ]
@@ -82,13 +82,13 @@ def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> N
 def test_an_emptied_count_is_told(build_run: Callable[..., Any]) -> None:
     a = build_run("a", counts={"tokens": 1024, "tokens_per_second": 3.5}).folder
     b = build_run("b", counts={"tokens": 0, "tokens_per_second": 7.5}).folder
-    found = compare(a, b)
+    found = compare_runs(a, b)
     assert found.differences == ["pretrain.segment", "  counts tokens: 1024 → 0  [model=base, step=10]"]
     assert found.notes == [
         "not compared, though it differs: pretrain.segment counts tokens_per_second; the bytes of records"
     ]
     edit(b, "pretrain.segment.*.json", counts={})
-    assert "  counts tokens: 1024 → nothing  [model=base, step=10]" in compare(a, b).differences
+    assert "  counts tokens: 1024 → nothing  [model=base, step=10]" in compare_runs(a, b).differences
 
 
 def test_energies_differ_where_their_intervals_do_not_overlap(build_run: Callable[..., Any]) -> None:
@@ -97,15 +97,15 @@ def test_energies_differ_where_their_intervals_do_not_overlap(build_run: Callabl
     account = json.loads(path.read_text())
     account["total"] = {key: x * 1.1 if isinstance(x, float) else x for key, x in account["total"].items()}
     path.write_text(json.dumps(account))
-    found = compare(a, b)
+    found = compare_runs(a, b)
     assert found.differences == [] and "their 95 % intervals overlap, so no difference is shown" in found.notes[0]
     account["total"] = {key: x * 70 if isinstance(x, float) else x for key, x in account["total"].items()}
     path.write_text(json.dumps(account))
-    (title, line) = compare(a, b).differences
+    (title, line) = compare_runs(a, b).differences
     assert title == "energy" and line.startswith("  total: ")
     assert line.endswith("their 95 % intervals do not overlap") and "80 % measured, 20 % estimated" in line
     path.unlink()
-    assert compare(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
+    assert compare_runs(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
 
 
 def test_the_configuration_of_the_starts_is_compared_once(build_run: Callable[..., Any]) -> None:
@@ -116,7 +116,7 @@ def test_the_configuration_of_the_starts_is_compared_once(build_run: Callable[..
         (folder / "provenance/frozen/1.json").write_text(json.dumps({"configuration": {"run": {"seed": seed}}}))
         edit(folder, "*.json", frozen={"path": "provenance/frozen/1.json", "sha256": str(seed)})
         folders.append(folder)
-    lines = compare(*folders).differences
+    lines = compare_runs(*folders).differences
     assert lines[:2] == ["the start of the runs", "  configuration run.seed: 1 → 2"]
     assert len(lines) == 3 and lines[2].startswith('  frozen.sha256: "1" → "2"  [')
 
@@ -146,7 +146,7 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
         build_run("a", counts={"tokens": 5, "skips": []}).folder,
         build_run("b", counts={"tokens": 5, "skips": []}).folder,
     )
-    assert compare(a, b).differences == compare(a, b).notes == []
+    assert compare_runs(a, b).differences == compare_runs(a, b).notes == []
     tried = 0
     for path in sorted((b / "provenance/records").glob("*.json")):
         original = path.read_text()
@@ -157,7 +157,7 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
             assert changed != record
             path.write_text(json.dumps(changed))
             try:
-                found = compare(a, b)
+                found = compare_runs(a, b)
             except InputError:  # a value that no record has there is told too
                 continue
             free = {"started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt"}
@@ -172,8 +172,8 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
             without = {name: value for name, value in record.items() if name != key}
             path.write_text(json.dumps(without))
             if key in ("environment_file", "git", "launch", "counts", "frozen", "operation"):
-                assert compare(a, b).differences, f"{path.name}: {key} is missing in silence"
+                assert compare_runs(a, b).differences, f"{path.name}: {key} is missing in silence"
         path.write_text(json.dumps({**record, "a later field": 1}))
-        assert any("a later field" in line for line in compare(a, b).differences)
+        assert any("a later field" in line for line in compare_runs(a, b).differences)
         path.write_text(original)
     assert tried > 300

@@ -1,9 +1,11 @@
-"""How many sequences a step takes and how long they are: fewer and shorter ones at first, where a ramp says so."""
+"""Sizes and durations of training steps: batch sizes, sequence lengths and their ramp, and the median step time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -19,7 +21,7 @@ class RampStage(Settings):
     sequence_length: int | None = Field(default=None, ge=2, description="tokens of the parts that sequences are cut in")
 
 
-class Stretch(NamedTuple):
+class StepRange(NamedTuple):
     """So many steps of one kind, of `batch_size` whole sequences each, cut into parts of `sequence_length` tokens."""
 
     steps: int
@@ -27,7 +29,7 @@ class Stretch(NamedTuple):
     sequence_length: int
 
 
-class Batches:
+class BatchSchedule:
     """The sizes of the batches of a training, by data step; `batch_sizes` and `sequence_lengths` are by stage.
 
     A batch of B whole sequences of T tokens, cut into parts of t tokens, is B T / t rows of t tokens. So what a step
@@ -41,7 +43,7 @@ class Batches:
         self.sequence_lengths = [*(stage.sequence_length or sequence_length for stage in ramp), sequence_length]
 
     @classmethod
-    def of(cls, training: Mapping[str, Any]) -> Batches:
+    def of(cls, training: Mapping[str, Any]) -> BatchSchedule:
         """Return those of the settings of a training, as its record has them."""
         ramp = [RampStage.model_validate(stage) for stage in training.get("ramp", [])]
         return cls(training["sequence_length"], training["batch_size"], ramp)
@@ -69,15 +71,15 @@ class Batches:
                     "divisor"
                 )
 
-    def stretches(self, first: int, last: int) -> list[Stretch]:
+    def stretches(self, first: int, last: int) -> list[StepRange]:
         """Return the data steps from `first`, counted from 0, to before `last`; those of one kind are one stretch."""
-        found: list[Stretch] = []
+        found: list[StepRange] = []
         for start, end, size in self._stages(last):
             steps = end - max(start, first)
             if steps > 0 and found and found[-1][1:] == size:
                 found[-1] = found[-1]._replace(steps=found[-1].steps + steps)
             elif steps > 0:
-                found.append(Stretch(steps, *size))
+                found.append(StepRange(steps, *size))
         return found
 
     def _stages(self, last: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
@@ -85,7 +87,7 @@ class Batches:
         sizes = zip(self.batch_sizes, self.sequence_lengths, strict=True)
         yield from ((start, end, size) for (start, end), size in zip(pairwise(borders), sizes, strict=True))
 
-    def at(self, step: int) -> Stretch:
+    def at(self, step: int) -> StepRange:
         """Return the sizes of one data step, counted from 0."""
         return self.stretches(step, step + 1)[0]
 
@@ -96,3 +98,25 @@ class Batches:
     def tokens(self, first: int, last: int) -> int:
         """Return the tokens of the data steps from `first`, counted from 0, to before `last`."""
         return (self.sequences(last) - self.sequences(first)) * self.sequence_length
+
+
+def median_step_seconds(lines: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the median time from the end of a step to that of the next one; None where nothing tells one.
+
+    A step after a validation or a start is left out: what came before it took time as well.
+
+    Args:
+        lines: of the metrics of a training.
+    """
+    ends, validated = [], set()
+    for line in lines:
+        if line.get("validation_loss") is not None:
+            validated.add(line["step"])
+        if line.get("ended_unix_seconds") is not None:
+            ends.append((line["step"], line["ended_unix_seconds"]))
+    between = [
+        end - before
+        for (last, before), (step, end) in itertools.pairwise(ends)
+        if step == last + 1 and end > before and last not in validated
+    ]
+    return median(between) if between else None

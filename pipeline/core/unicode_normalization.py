@@ -6,17 +6,17 @@ import unicodedata
 from typing import Any
 
 
-def composed(text: str) -> str:
+def normalize_nfc(text: str) -> str:
     """Return a text in Unicode's composed form (NFC): é as one character, not as e and an accent behind it."""
     return unicodedata.normalize("NFC", text)
 
 
-def all_composed(value: Any) -> Any:
+def normalize_nfc_recursively(value: Any) -> Any:
     """Return a value with every text in it in the composed form, whatever lists and mappings it is nested in."""
     if isinstance(value, str):
-        return composed(value)
+        return normalize_nfc(value)
     if isinstance(value, dict):
-        return {key: all_composed(each) for key, each in value.items()}
+        return {key: normalize_nfc_recursively(each) for key, each in value.items()}
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(map(all_composed, value))
+        return type(value)(map(normalize_nfc_recursively, value))
     return value

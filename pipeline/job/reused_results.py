@@ -15,11 +15,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record, ReusedResult
 
 # Of an instance: what a person may name otherwise. A source, a unit, a shard and a training step say what is done.
-GIVEN_NAMES = ("corpus", "tokenizer", "tokens", "model")
+USER_NAMED_KEYS = ("corpus", "tokenizer", "tokens", "model")
 
 
 @cache
-def _records(folder: Path) -> dict[tuple[str, ...], list[str]]:
+def _index_record_names(folder: Path) -> dict[tuple[str, ...], list[str]]:
     """Return the names of the records in a folder, by their words but the third, a given name; listed once a job."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
@@ -28,12 +28,12 @@ def _records(folder: Path) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
-def _renamed(path: str, old: str, new: str) -> str:
+def _rename_in_path(path: str, old: str, new: str) -> str:
     return "/".join(new if word == old else word for word in path.split("/"))
 
 
 @dataclass(frozen=True)
-class Twin:
+class ReusableResult:
     """The record of a job's twin, the attempt that computed it, which may be of a twin's twin, and both given names."""
 
     record: Record
@@ -56,7 +56,7 @@ class Twin:
         """
         for entry in self.record.outputs:
             final, begun = outputs[entry.name].absolute(), partial[entry.name]
-            path = run / _renamed(entry.path, self.other, self.own)
+            path = run / _rename_in_path(entry.path, self.other, self.own)
             if not path.is_relative_to(final):
                 return False
             target = begun / path.relative_to(final)
@@ -68,13 +68,13 @@ class Twin:
         return True
 
 
-def find(
+def find_reusable_result(
     path: Path,
     instance: Mapping[str, str],
     settings: Mapping[str, Any],
     versions: tuple[str, str],
     inputs: Iterable[FileEntry],
-) -> Twin | None:
+) -> ReusableResult | None:
     """Return a job's twin; None where it has none.
 
     Args:
@@ -85,19 +85,19 @@ def find(
         inputs: the files that it reads.
     """
     kind, own = next(iter(instance.items()), ("", ""))
-    if kind not in GIVEN_NAMES:
+    if kind not in USER_NAMED_KEYS:
         return None
     room, step, _, *rest = path.name.split(".")
-    for name in _records(path.parent).get((room, step, *rest), []):
+    for name in _index_record_names(path.parent).get((room, step, *rest), []):
         with suppress(InputError, KeyError):  # no record
             record = Record.load(path.parent / name)
             other = str(record.instance[kind])
             if "outcome" in record.counts or other == own or not record.outputs:  # a training may not reach its end
                 continue
-            read = [entry._replace(path=_renamed(entry.path, other, own)) for entry in record.inputs]
+            read = [entry._replace(path=_rename_in_path(entry.path, other, own)) for entry in record.inputs]
             if (record.settings, record.code_version, record.environment_version) == (settings, *versions) and read == [
                 *inputs
             ]:
                 earlier = record.taken_over_from.attempt if record.taken_over_from else record.attempt
-                return Twin(record, ReusedResult(name, earlier), other, own)
+                return ReusableResult(record, ReusedResult(name, earlier), other, own)
     return None
