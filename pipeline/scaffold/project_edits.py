@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.atomic_files import write
+from pipeline.core.atomic_files import write_atomically
 from pipeline.core.errors import InputError
 
 
@@ -123,5 +123,5 @@ def apply_edits(project: Path, edits: Sequence[Edit]) -> list[Path]:
         before = contents.get(edit.path, file.read_text(encoding="utf-8") if file.exists() else None)
         contents[edit.path] = edit.apply(before)
     for path, content in contents.items():
-        write(project / path, content.encode())
+        write_atomically(project / path, content.encode())
     return [Path(path) for path in contents]
