@@ -70,7 +70,7 @@ def worker(folder: Path, role: str) -> None:
     """Be one process of a count: save, or load, under every strategy."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     found: list[Any] = []
     for strategy in STRATEGIES:
         if role == "save":

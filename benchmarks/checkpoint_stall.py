@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     backend, settings = backend_of(arguments.megabytes)
     saver = Saver(backend, settings, "stall", arguments.folder / "stall")
     tokens = torch.arange(LENGTH).expand(1, -1)
@@ -67,7 +67,7 @@ def main() -> None:
             backend.accumulate([Batch(tokens, tokens)])
             passes[side].append(time.perf_counter() - started)
             started = time.perf_counter()
-            saver.hold()
+            saver.wait_until_copied()
             waited[side][-1] += time.perf_counter() - started
             backend.update(1e-3, lambda norm: True)
             saver.wait()

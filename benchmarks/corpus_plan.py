@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.records import load_records
-from pipeline.forecast.text_rates import RATES, measured
+from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_rates
 from pipeline.slurm.corpus_plan import CorpusPlan
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Run what the command line asks for."""
     configuration, run, *changes = sys.argv[1:]
     planned = CorpusPlan(load_configuration(Path(configuration), **dict(change.split("=", 1) for change in changes)))
-    planned.rates = RATES
+    planned.rates = BENCHMARK_RATES
     told = planned.plan()
     records = load_records(Path(run))
     jobs = Counter(record.step for record in records)
@@ -48,7 +48,7 @@ def main() -> None:
                 f"  {step:28} {one['jobs']:6,} of {jobs[step]:,} jobs {low:8.0f} to {high:.0f} s, {seconds[step]:.0f} s"
             )
     print("rates: start, least and most CPU seconds for a megabyte of text")
-    for step, rate in measured(records).items():
+    for step, rate in fit_rates(records).items():
         print(f'    "{step}": Rate({rate.start_seconds:.2f}, {rate.low_seconds:.3f}, {rate.high_seconds:.3f}),')
 
 

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from pipeline.core.machine import describe_machine
+from pipeline.model.execution_options import set_determinism, set_execution_options
 from pipeline.model.llama_network import Llama
-from pipeline.model.switches import set_determinism, set_switches
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.pieces import Piece
-from pipeline.pretrain.monitors.memory_advice import is_exceeded
+from pipeline.pretrain.checkpoints.tensor_shards import TensorShard
+from pipeline.pretrain.monitors.memory_estimate import is_out_of_memory
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.parallel.optimizer import optimizer_of
+from pipeline.pretrain.parallel.optimizer import make_optimizer
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -42,7 +42,7 @@ class Drawn(SegmentStart):
         return iter(())
 
     @torch.no_grad()
-    def load(self, pieces: Iterable[Piece]) -> None:
+    def load(self, pieces: Iterable[TensorShard]) -> None:
         """Fill the parameters."""
         for piece in pieces:
             if piece.name.startswith("model."):
@@ -57,10 +57,10 @@ class HuggingFace:
         import deepspeed
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        from pipeline.model.llama_network import configuration
+        from pipeline.model.llama_network import huggingface_config
 
         training = settings.training
-        shape = configuration(settings.architecture, vocabulary_size, training.sequence_length)
+        shape = huggingface_config(settings.architecture, vocabulary_size, training.sequence_length)
         with torch.device(device):
             model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
         if training.recomputation != "none":
@@ -80,7 +80,7 @@ class HuggingFace:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=True)
+        optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=True)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def step(self, micro_batches: Sequence[Batch]) -> float:
@@ -121,7 +121,7 @@ class Small:
         with torch.device(device):
             self.model = Llama(settings.architecture, vocabulary_size)
         torch.set_default_dtype(torch.float32)
-        set_switches(
+        set_execution_options(
             self.model,
             device,
             recomputation=training.recomputation,
@@ -171,7 +171,7 @@ class Power:
 def machine(device: torch.device) -> dict[str, Any]:
     """Return the names and versions of a device and what drives it."""
     driver = describe_machine().get("driver") if device.type == "cuda" else None
-    names = {"device": rendezvous.name(device), "driver": driver, "torch": torch.__version__}
+    names = {"device": rendezvous.get_device_name(device), "driver": driver, "torch": torch.__version__}
     return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
 
 
@@ -180,7 +180,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     settings, vocabulary_size = SegmentSettings.model_validate(asked["settings"]), int(asked["vocabulary_size"])
     training = settings.training
     set_determinism(training.deterministic)
-    device = rendezvous.join("none")
+    device = rendezvous.join_process_group("none")
     found: dict[str, Any] = {"machine": machine(device)}
     shape = (training.batch_size, training.sequence_length + 1)
     seconds: list[float] = []
@@ -203,7 +203,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
                     torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - began)
     except RuntimeError as error:
-        if not is_exceeded(error):
+        if not is_out_of_memory(error):
             raise
         return {**found, "out_of_memory": True}
     cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -38,10 +38,10 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
     """Train one model; return its loss on held-out text in bits per byte."""
     import torch
 
-    from pipeline.model.networks import initial_state, network
+    from pipeline.model.networks import get_network, initial_state
     from pipeline.model.settings import Architecture
     from pipeline.pretrain.learning_rate import learning_rate_at
-    from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
+    from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
     from pipeline.pretrain.settings import SegmentSettings, Training
 
     text, width, how, rate, seed = arguments
@@ -56,9 +56,9 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
         learning_rate=rate,
     )
     settings = SegmentSettings(architecture=architecture, training=training, seed=seed, first_step=0, last_step=STEPS)
-    model = network(architecture.name).model(architecture, 256)
+    model = get_network(architecture.name).model(architecture, 256)
     model.load_state_dict(initial_state(architecture, 256, seed))
-    optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=True)
+    optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=True)
     rows = torch.frombuffer(bytearray(text), dtype=torch.uint8).long().view(-1, LENGTH + 1)
     held_out, rows = rows[:HELD_OUT], rows[HELD_OUT:]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))

@@ -36,7 +36,7 @@ def gigabytes(kind: str) -> float:
 
 def train(strategy: str, layers: int, width: int, folder: Path) -> None:
     """Take steps and save, and print a line."""
-    device = rendezvous.join("none")
+    device = rendezvous.join_process_group("none")
     from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 
     training = {

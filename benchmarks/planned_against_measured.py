@@ -16,8 +16,8 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain.monitors.memory_fit import TraceRequest, estimate_bytes, trace
-from pipeline.pretrain.parallel.process_layout import layout
+from pipeline.pretrain.monitors.memory_estimate import TraceRequest, estimate_bytes, trace_memory
+from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import Training
 from tests.pretrain.monitors.real_steps import real_steps
 
@@ -68,9 +68,9 @@ def main() -> None:
             device="cpu",
         )
         traced, counted = (
-            trace(asked).peak_bytes,
+            trace_memory(asked).peak_bytes,
             estimate_bytes(
-                training, architecture, VOCABULARY, layout(training, PROCESSES, 4), training.micro_batch_size
+                training, architecture, VOCABULARY, make_layout(training, PROCESSES, 4), training.micro_batch_size
             ),
         )
         held, took, planned = real[name]["peak_bytes"], real[name]["seconds"], flops[name] / rate

@@ -107,7 +107,7 @@ def ours(options: argparse.Namespace, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = {"milestone": Path(folder) / "milestone", "scratch": Path(folder) / "scratch", "previous": []}
         segment.run(settings_of(options, **chosen), **paths, **places, launch=launch)
-        lines = [line for line in metrics.read(places["milestone"] / "metrics.jsonl") if "loss" in line]
+        lines = [line for line in metrics.read_metrics(places["milestone"] / "metrics.jsonl") if "loss" in line]
     print(json.dumps({"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}))
 
 
@@ -116,14 +116,14 @@ def trainer(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from pipeline.model.llama_network import configuration, their_name
+    from pipeline.model.llama_network import huggingface_config, huggingface_name
     from pipeline.model.networks import initial_state
 
     settings = settings_of(options)
-    shape = configuration(settings.architecture, sampler.reader.vocabulary_size, sampler.sequence_length)
+    shape = huggingface_config(settings.architecture, sampler.reader.vocabulary_size, sampler.sequence_length)
     model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
     state = initial_state(settings.architecture, sampler.reader.vocabulary_size, SEED)
-    model.load_state_dict({their_name(name): tensor for name, tensor in state.items()})
+    model.load_state_dict({huggingface_name(name): tensor for name, tensor in state.items()})
 
     class Sequences(torch.utils.data.Dataset[dict[str, Any]]):
         def __len__(self) -> int:

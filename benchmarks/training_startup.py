@@ -29,7 +29,7 @@ from pipeline.core.hashing import hash_file, hash_files
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.exchange import by_turns
+from pipeline.pretrain.parallel.process_groups import run_distributed
 from pipeline.tokens import shard
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings
@@ -60,13 +60,13 @@ def _turns(options: argparse.Namespace, rank: int, size: int, folder: Path) -> N
     out = folder / f"of-{size}"
     out.mkdir(exist_ok=True)
     began = time.perf_counter()
-    do = partial(by_turns, places=[out], beat=lambda: None)
+    run_tasks = partial(run_distributed, places=[out], beat=lambda: None)
     files = options.largest_file_bytes
     huggingface.write_weights(
-        out, shapes, lambda name: torch.zeros(shapes[name]), rename=str, largest_file_bytes=files, do=do
+        out, shapes, lambda name: torch.zeros(shapes[name]), rename=str, largest_file_bytes=files, run_tasks=run_tasks
     )
     if rank == 0:
-        seconds, count = time.perf_counter() - began, len(huggingface.divided(shapes, files))
+        seconds, count = time.perf_counter() - began, len(huggingface.assign_files(shapes, files))
         print(f"{size} processes: {count} files in {seconds:.2f} s", flush=True)
     dist.destroy_process_group()
 
@@ -75,7 +75,7 @@ def milestone(options: argparse.Namespace) -> None:
     """Print what the fullest process writes of the preset's model, and how long few processes take for some layers."""
     shapes = parameter_shapes(Architecture(preset=options.preset), VOCABULARY)
     for largest in (5 * 10**9, 10**9):
-        files = huggingface.divided(shapes, largest)
+        files = huggingface.assign_files(shapes, largest)
         sizes = sorted((sum(4 * shapes[name].numel() for name in names) for names in files.values()), reverse=True)
         for processes in options.processes:
             rounds = [sizes[first] for first in range(0, len(sizes), processes)]

@@ -17,7 +17,7 @@ def test_the_commands_load_no_library_of_statistics_or_learning_to_begin() -> No
 
 def test_a_process_that_trains_loads_no_compiler_and_no_statistics_to_begin() -> None:
     libraries = "torch._inductor.compile_fx", "scipy.special", "transformers", "deepspeed"
-    assert loaded("pipeline.pretrain.processes.loop", "torch", *libraries) == ["torch"]
+    assert loaded("pipeline.pretrain.processes.trainer", "torch", *libraries) == ["torch"]
 
 
 def test_a_job_that_hashes_files_loads_no_arrow_to_begin() -> None:

@@ -180,7 +180,9 @@ class TrainingAudit:
                     path = self.run_directory / entry.path
                     if not entry.is_at(path):
                         raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")
-                    found |= {line["step"]: line["batch_hash"] for line in metrics.read(path) if "batch_hash" in line}
+                    found |= {
+                        line["step"]: line["batch_hash"] for line in metrics.read_metrics(path) if "batch_hash" in line
+                    }
         return found
 
     def differing(self, steps: Iterable[int]) -> list[int]:

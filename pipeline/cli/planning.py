@@ -8,7 +8,7 @@ from pipeline.cli.parameters import print_json
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.errors import InputError
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import corpus_lines, plan_table, time_lines
+from pipeline.plan.plan_tables import format_corpus_plan, format_notes_and_sizes, format_plan
 from pipeline.plan.settings import EstimateSettings
 from pipeline.slurm.corpus_plan import CorpusPlan
 from pipeline.workflow.memory_plan import format_memory_plan
@@ -27,9 +27,9 @@ def print_plan(configuration: Path, data: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(estimated)
         return
-    print("\n".join([plan_table(estimated), "", *time_lines(estimated), "", *format_memory_plan(config)]))
+    print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *format_memory_plan(config)]))
     try:
-        lines = corpus_lines(CorpusPlan(config).plan())
+        lines = format_corpus_plan(CorpusPlan(config).plan())
     except InputError as error:  # models can be planned where the texts are not available
         lines = [f"cannot estimate the corpus: {error}"]
     print("\n".join(["", *lines]))

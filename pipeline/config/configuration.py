@@ -26,7 +26,7 @@ from pipeline.evaluate.task_files import ItemFile, suite_items
 from pipeline.experiment.cells import CellContext, expand_experiment, experiment_page, replace_values, variant_name
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
-from pipeline.pretrain.processes.launch import processes_per_node, world_size
+from pipeline.pretrain.processes.launch import count_processes, count_processes_per_node
 from pipeline.pretrain.settings import Model, SegmentSettings
 from pipeline.sources.units import SourceUnits
 
@@ -51,7 +51,7 @@ class Config(Sections):
     def _add_cells(self) -> None:
         """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
         platform = PlatformPlan.model_validate(self.platform.model_dump())
-        processes = world_size(self.launch), processes_per_node(self.launch)
+        processes = count_processes(self.launch), count_processes_per_node(self.launch)
         place = CellContext(*processes, platform, self._known_vocabulary_size, self._tokens_with)
         written = dict(self.models)
         for name, experiment in self.experiments.items():
@@ -180,7 +180,7 @@ class Config(Sections):
         section, what = self.models[model], f"models.{model}.pretrained"
         if section.pretrained is None:
             raise ValueError(f"models.{model} begins with weights that are drawn")
-        from pipeline.pretrain.adopt import check as check_shape  # here, for it loads torch
+        from pipeline.pretrain.adopt import check_shape as check_shape  # here, for it loads torch
 
         files = self._model_files(what, section.pretrained.folder)
         try:
@@ -197,9 +197,9 @@ class Config(Sections):
         """
         if self.models[model].pretrained is None:
             return []
-        from pipeline.pretrain.adopt import turned
+        from pipeline.pretrain.adopt import list_rotation_changes
 
-        return turned(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
+        return list_rotation_changes(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
 
     def _model_files(self, what: str, written: str) -> list[str]:
         folder = Path(self.resolved(what, written))

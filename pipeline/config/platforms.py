@@ -12,7 +12,7 @@ from pipeline.core.platform_files import load_platform
 from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import Energy
-from pipeline.pretrain.processes.launch import cpus_per_task
+from pipeline.pretrain.processes.launch import find_cpus_per_task
 
 
 class Allocation(Settings):
@@ -113,7 +113,7 @@ class Platform(Settings):
     @classmethod
     def _launch_is_a_command(cls, launch: str | None) -> str | None:
         try:
-            cpus_per_task(launch)
+            find_cpus_per_task(launch)
         except InputError as error:
             raise ValueError(str(error)) from None
         return launch

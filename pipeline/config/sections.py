@@ -14,7 +14,7 @@ from pipeline.corpus.settings import Corpus, Perplexity
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
 from pipeline.experiment.settings import Experiment
-from pipeline.pretrain.processes.launch import launcher
+from pipeline.pretrain.processes.launch import launcher_name
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
@@ -131,7 +131,7 @@ class Sections(Settings):
     def launch(self) -> str | None:
         """Return how a model is launched unless a job is told otherwise: where srun does it, on which processes."""
         launch, nodes, devices = self.platform.launch, self.slurm.nodes, self.platform.devices
-        if launcher(launch) == "srun":
+        if launcher_name(launch) == "srun":
             return f"srun --nodes={nodes} --ntasks={nodes * devices} --ntasks-per-node={devices}"
         return launch
 

@@ -18,9 +18,9 @@ from pipeline.core.lease import Lease
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
 from pipeline.evaluate.suites import ask_suites, finished_tasks, prepare_process, write_none, write_results
-from pipeline.model.huggingface import end_ids, export, read_architecture
+from pipeline.model.huggingface import read_architecture, read_end_token_ids, save_pretrained
 from pipeline.model.networks import initial_state
-from pipeline.pretrain import outcome
+from pipeline.pretrain import training_outcome
 
 
 def run(
@@ -50,11 +50,11 @@ def run(
     Raises:
         InputError: as of `evaluate suites`.
     """
-    if settings.untrained_seed is not None and (ended := outcome.read(model[0])):
+    if settings.untrained_seed is not None and (ended := training_outcome.read_outcome(model[0])):
         return write_none(settings.name, None, ended, results, answers)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.scorer import load_model
-    from pipeline.model.switches import is_deterministic
+    from pipeline.model.execution_options import is_deterministic
 
     if owner and scratch:
         owner.afterwards = partial(remove_path, scratch)
@@ -75,7 +75,7 @@ def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
     names = ("tokenizer.json", "tokenizer_config.json")
     if missing := [name for name in names if not (trained / name).is_file()]:
         raise InputError(f"{trained} has no {missing[0]}: remove the milestone, so that it is trained again")
-    export(
+    save_pretrained(
         initial_state(architecture, vocabulary_size, seed),
         architecture,
         vocabulary_size,
@@ -83,5 +83,5 @@ def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
         tokenizer=trained / names[0],
         tokenizer_configuration=trained / names[1],
         folder=folder,
-        ends=end_ids(trained),
+        ends=read_end_token_ids(trained),
     )

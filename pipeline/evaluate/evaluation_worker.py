@@ -35,7 +35,7 @@ def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     from pipeline.pretrain.processes import rendezvous
 
     try:
-        device = rendezvous.join(launcher, platform)
+        device = rendezvous.join_process_group(launcher, platform)
         counts = evaluate(settings, device=device, versions=versions, **_paths(given))
     except InputError as error:  # of this process, or of all: the launcher ends the others
         _conclude(outcome, {"refused": str(error)})

@@ -27,7 +27,7 @@ from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
-from pipeline.pretrain import outcome
+from pipeline.pretrain import training_outcome
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
 
@@ -76,7 +76,7 @@ def run(
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
             document is long enough for what is memorised.
     """
-    if ended := outcome.read(final):
+    if ended := training_outcome.read_outcome(final):
         content = _content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}

@@ -35,8 +35,8 @@ from pipeline.evaluate.task_outcomes import (
 )
 from pipeline.evaluate.task_scores import add_baselines, measure
 from pipeline.evaluate.tasks import TaskSource, not_asked, print_not_asked, sample_items, task_sources, too_long
-from pipeline.pretrain import outcome
-from pipeline.pretrain.processes.launch import command, launcher, set_variables, world_size
+from pipeline.pretrain import training_outcome
+from pipeline.pretrain.processes.launch import build_command, count_processes, launcher_name, set_platform_variables
 
 if TYPE_CHECKING:
     import torch
@@ -88,13 +88,13 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
-    if ended := outcome.read(milestone):
+    if ended := training_outcome.read_outcome(milestone):
         return write_none(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
     if owner and scratch:
         owner.afterwards = partial(remove_path, scratch)
-    if launch and world_size(launch) > 1:
+    if launch and count_processes(launch) > 1:
         told = {"settings": settings.model_dump(mode="json"), "platform": platform}
         paths = {name: _absolute(path) for name, path in given.items() if path is not None}
         return run_processes(launch, told | paths | {"versions": versions}, results)
@@ -121,7 +121,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Do the same in this process, which may be one of several: then the first one writes."""
     from pipeline.evaluate.scorer import load_model
-    from pipeline.model.switches import is_deterministic
+    from pipeline.model.execution_options import is_deterministic
 
     others = read_baselines(baselines)
     model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
@@ -151,9 +151,9 @@ def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> 
     import datasets
     import torch
 
-    from pipeline.model.switches import set_determinism
+    from pipeline.model.execution_options import set_determinism
 
-    set_variables(platform)
+    set_platform_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     torch.manual_seed(seed)
@@ -313,7 +313,7 @@ def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Sco
 
 
 def write_none(
-    model: str, step: int | None, ended: outcome.TrainingOutcome, results: Path, answers: Path
+    model: str, step: int | None, ended: training_outcome.TrainingOutcome, results: Path, answers: Path
 ) -> dict[str, int]:
     """Write that a cell which did not reach its end was asked nothing, and why."""
     write_items(answers, [])
@@ -358,9 +358,9 @@ def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str,
     prefix, suffix = f".partial-{os.getpid()}.", f"-{beside.name.rpartition('-')[2]}"
     with tempfile.TemporaryDirectory(dir=beside.parent, prefix=prefix, suffix=suffix) as folder:
         file, outcome = Path(folder, "arguments.json"), Path(folder, "outcome.json")
-        arguments = {"given": given, "outcome": str(outcome.absolute()), "launcher": launcher(launch)}
+        arguments = {"given": given, "outcome": str(outcome.absolute()), "launcher": launcher_name(launch)}
         file.write_text(json.dumps(arguments), encoding="utf-8")
-        words = command(launch, WORKER, [str(file.absolute())])
+        words = build_command(launch, WORKER, [str(file.absolute())])
         try:
             ended = subprocess.run(words, preexec_fn=die_with_parent, check=False)
         except OSError as error:

@@ -16,7 +16,7 @@ from pipeline.core.settings import Settings
 from pipeline.experiment.settings import CORPUS, Cell, Experiment, ExperimentPage, Values
 from pipeline.model.size import training_flops
 from pipeline.plan.settings import PlatformPlan
-from pipeline.pretrain.monitors import memory_fit
+from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.settings import Model
 
@@ -192,18 +192,18 @@ def fits_nowhere(model: Model, place: CellContext) -> str | None:
     training, architecture = model.training, model.architecture
     vocabulary_size = place.vocabulary_size(model.tokens)
     try:
-        process_layout.check(training, architecture, vocabulary_size, place.processes, place.per_node)
+        process_layout.check_layout(training, architecture, vocabulary_size, place.processes, place.per_node)
     except InputError as error:
         return str(error)
-    sizes = process_layout.layout(training, place.processes, place.per_node)
-    needed = memory_fit.estimate_bytes(training, architecture, vocabulary_size, sizes, training.micro_batch_size)
+    sizes = process_layout.make_layout(training, place.processes, place.per_node)
+    needed = memory_estimate.estimate_bytes(training, architecture, vocabulary_size, sizes, training.micro_batch_size)
     memory = place.platform.memory_bytes_per_device
     if memory is None or needed <= memory:
         return None
     return (
-        f"it needs {needed / memory_fit.GIBIBYTE:.3g} GiB of a device by the plan's formulas, and "
+        f"it needs {needed / memory_estimate.GIBIBYTE:.3g} GiB of a device by the plan's formulas, and "
         f"{place.platform.name} "
-        f"has {memory / memory_fit.GIBIBYTE:.3g} GiB"
+        f"has {memory / memory_estimate.GIBIBYTE:.3g} GiB"
     )
 
 

@@ -138,7 +138,7 @@ def _best_split(law: ScalingLaw, rung: Rung) -> str:
         return str(error)
     return (
         f"compute of {rung.model} (6 N D = {rung.compute:.3g} FLOP) spent best: {parameters:.3g} parameters, "
-        f"{tokens:.3g} tokens{_outside(law.outside(parameters, tokens))}"
+        f"{tokens:.3g} tokens{_outside(law.extrapolation(parameters, tokens))}"
     )
 
 

@@ -65,7 +65,7 @@ class Fit:
         E, A, B, alpha, beta = self.draws_RP.T
         losses_R = (E + A * parameters**-alpha + B * tokens**-beta) * np.exp(self.drawn_residuals_R)
         law = self.law
-        return LossPrediction(law.loss(parameters, tokens), *_interval(losses_R), law.outside(parameters, tokens))
+        return LossPrediction(law.loss(parameters, tokens), *_interval(losses_R), law.extrapolation(parameters, tokens))
 
 
 def fit(points: Sequence[ScalingPoint], unit: LossUnit, *, seed: int = 0, draws: int = DRAWS) -> Fit:

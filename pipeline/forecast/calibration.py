@@ -1,6 +1,6 @@
 """What a forecast is made from: the work of the planned run, and of finished small runs work, seconds and joules.
 
-Of both it is counted in the same way (`pipeline.forecast.work`).
+Of both it is counted in the same way (`pipeline.forecast.workload`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record
 from pipeline.core.training_steps import median_step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
-from pipeline.forecast.work import BYTES, WORK, Raw
+from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,
     ForecastPlan,
@@ -30,7 +30,7 @@ from pipeline.plan.settings import (
 from pipeline.sources.units import PARTS_PER_FILE
 
 
-def forecast_plan(config: Config) -> ForecastPlan | None:
+def make_forecast_plan(config: Config) -> ForecastPlan | None:
     """Return what the run's forecast is made from; None where the configuration names no calibration runs.
 
     Raises:
@@ -42,10 +42,10 @@ def forecast_plan(config: Config) -> ForecastPlan | None:
     for folder in folders:
         if Path(folder).resolve() == config.directory.resolve():
             raise InputError(f"energy.calibration names {folder}, which is this run itself: name smaller runs")
-    return ForecastPlan(runs=[calibration_run(folder) for folder in folders], work=_planned(config))
+    return ForecastPlan(runs=[load_calibration_run(folder) for folder in folders], work=_plan_work(config))
 
 
-def _planned(config: Config) -> dict[str, PlannedWork]:
+def _plan_work(config: Config) -> dict[str, PlannedWork]:
     """Return the work of each step that the planned run has jobs of."""
     fetched = sorted(source.name for source in config.sources if source.dataset is not None)
     sizes = {
@@ -58,7 +58,7 @@ def _planned(config: Config) -> dict[str, PlannedWork]:
         without.add("sources.split")
     reason = f"the bytes of a data set ({', '.join(fetched)}) are not known before it is fetched: name a path of files"
     found = {}
-    for step, work in WORK.items():
+    for step, work in WORKLOADS.items():
         amount = work.amount(config, {**dict.fromkeys(fetched, 0.0), **sizes})
         if amount is None or step in without:
             continue
@@ -69,25 +69,27 @@ def _planned(config: Config) -> dict[str, PlannedWork]:
     return found
 
 
-def calibration_run(folder: str) -> CalibrationRun:
+def load_calibration_run(folder: str) -> CalibrationRun:
     """Return what a finished run tells of each of its steps.
 
     Raises:
         InputError: it is missing, not finished, or damaged; the sentence names the folder.
     """
     record = Path(folder, layout.REPORT_RECORD)
-    return _read(folder, record.stat().st_mtime_ns if record.is_file() else None)
+    return _load_cached(folder, record.stat().st_mtime_ns if record.is_file() else None)
 
 
 @cache
-def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
+def _load_cached(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
     """Return a calibration run, read once as long as its report stays the same."""
     run = Path(folder)
     if not run.is_dir():
-        raise _refusal(folder, "there is no such folder: name the folder of a finished run, such as results/NAME")
+        raise _calibration_error(
+            folder, "there is no such folder: name the folder of a finished run, such as results/NAME"
+        )
     if changed_nanoseconds is None or not (run / layout.ENERGY_ACCOUNT).is_file():
         missing = layout.ENERGY_ACCOUNT if changed_nanoseconds is not None else layout.REPORT_RECORD
-        raise _refusal(
+        raise _calibration_error(
             folder, f"it has no {missing}, so it is no finished run: finish it with snakemake, or leave it out"
         )
     try:
@@ -99,16 +101,18 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
         if written.get(layout.ENERGY_ACCOUNT) != hash_file(run / layout.ENERGY_ACCOUNT):
             raise InputError(f"its {layout.ENERGY_ACCOUNT} is not the one that its report was written with")
         account, config = read_energy_accounting(run), load(frozen)
-        raw = {source.name: _raw_bytes(run, source.name) for source in config.sources}
-        steps = {} if account is None else _steps(folder, account, config, raw)
-        trainings = _trainings(run, config, record)
+        raw = {source.name: _count_raw_bytes(run, source.name) for source in config.sources}
+        steps = {} if account is None else _measure_steps(folder, account, config, raw)
+        trainings = _measure_trainings(run, config, record)
     except InputError as error:
-        raise _refusal(folder, f"{error}") from None
+        raise _calibration_error(folder, f"{error}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
-        raise _refusal(folder, f"it cannot be read as a finished run ({words}): make its report again") from None
+        raise _calibration_error(
+            folder, f"it cannot be read as a finished run ({words}): make its report again"
+        ) from None
     if account is None or not steps:
-        raise _refusal(folder, f"its {layout.ENERGY_ACCOUNT} has no finished job: leave it out")
+        raise _calibration_error(folder, f"its {layout.ENERGY_ACCOUNT} has no finished job: leave it out")
     return CalibrationRun(
         folder=folder,
         platform=config.platform.name,
@@ -118,11 +122,11 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
     )
 
 
-def _refusal(folder: str, reason: str) -> InputError:
+def _calibration_error(folder: str, reason: str) -> InputError:
     return InputError(f"energy.calibration: {folder}: {reason}")
 
 
-def _raw_bytes(run: Path, source: str) -> float:
+def _count_raw_bytes(run: Path, source: str) -> float:
     """Return the bytes of a source's raw files: parts of a cut file count as the file, which may be compressed."""
     manifest = json.loads((layout.MANIFEST.path(run, source=source)).read_bytes())
     whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS_PER_FILE)
@@ -132,20 +136,20 @@ def _raw_bytes(run: Path, source: str) -> float:
     return float(size)
 
 
-def _steps(folder: str, account: EnergyAccounting, config: Config, raw: Raw) -> dict[str, StepCost]:
+def _measure_steps(folder: str, account: EnergyAccounting, config: Config, raw: RawBytes) -> dict[str, StepCost]:
     """Return what each step did and took, by its jobs whose outputs stand."""
     jobs: dict[str, dict[str, JobFigure]] = {}
     for name, job in account.jobs.items():
-        if job.fate == "finished" and job.step in WORK:
+        if job.fate == "finished" and job.step in WORKLOADS:
             jobs.setdefault(job.step, {})[name] = job
     found = {}
     for step, of_step in jobs.items():
-        amount = WORK[step].amount(config, raw)
+        amount = WORKLOADS[step].amount(config, raw)
         figure = sum_figures(of_step.values())
         unknown = sum(not job.is_known for job in of_step.values())
         found[step] = StepCost(
             work=amount or 0.0,
-            seconds=sum(_seconds(Path(folder), name) for name in of_step),
+            seconds=sum(_attempt_seconds(Path(folder), name) for name in of_step),
             joules=figure.joules,
             low_joules=figure.low_joules,
             high_joules=figure.high_joules,
@@ -156,7 +160,7 @@ def _steps(folder: str, account: EnergyAccounting, config: Config, raw: Raw) -> 
     return found
 
 
-def _trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredTraining]:
+def _measure_trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredTraining]:
     """Return each training that went from step to step, by its metrics, which must be those of the run's report."""
     read = {entry.path: entry.sha256 for entry in record.inputs}
     found = {}
@@ -180,7 +184,7 @@ def _trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredT
     return found
 
 
-def _seconds(run: Path, attempt: str) -> float:
+def _attempt_seconds(run: Path, attempt: str) -> float:
     """Return the seconds that an attempt took."""
     path = layout.ATTEMPT.path(run, attempt=attempt)
     if not path.is_file():

@@ -48,12 +48,12 @@ class Shape:
     """Likewise of an architecture with experts; all parameters of another are active."""
 
 
-def shape(name: str) -> Shape:
+def get_shape(name: str) -> Shape:
     """Return what the architecture of that name declares."""
     found: Shape = import_module(ARCHITECTURES[name]).SHAPE
     return found
 
 
-def presets() -> dict[str, str]:
+def list_presets() -> dict[str, str]:
     """Return all presets, each with the name of its architecture."""
-    return {preset: name for name in ARCHITECTURES for preset in shape(name).presets}
+    return {preset: name for name in ARCHITECTURES for preset in get_shape(name).presets}

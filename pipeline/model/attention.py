@@ -68,7 +68,7 @@ Limits = Tensor | tuple[Tensor, Tensor] | None
 """Of `attention_limits`; where they are not the same for queries and keys, those of a kernel of documents for both."""
 
 
-def limits_of_span(limits: Tensor, length: int, span: range) -> Limits:
+def select_span_limits(limits: Tensor, length: int, span: range) -> Limits:
     """Return the limits of queries at the positions of a span, which read keys up to its end, by those of all.
 
     A kernel that takes documents one after another lets the last query of one read all of its keys.
@@ -80,7 +80,7 @@ def limits_of_span(limits: Tensor, length: int, span: range) -> Limits:
     return asking, row * span.stop + position.clamp(max=span.stop)
 
 
-def best_kernels(device: torch.device) -> list[SDPBackend]:
+def list_kernels(device: torch.device) -> list[SDPBackend]:
     """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
 
     PyTorch passes over one that does not take the shapes or the precision, and over cuDNN's where all have to be
@@ -100,7 +100,7 @@ class Attention(nn.Module):
     """In order of preference; PyTorch chooses where there are none."""
     window: int | None = None
     """How many positions one reads at most, itself counted."""
-    spans: Callable[[int], list[range]] = staticmethod(lambda length: [range(length)])
+    query_spans: Callable[[int], list[range]] = staticmethod(lambda length: [range(length)])
     """Which positions of so many have queries here; keys and values are of all."""
 
     def __init__(self, architecture: Architecture) -> None:
@@ -112,7 +112,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
-    def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (B, T, H, E), keys and values (B, T, K, E), counted here, before positions are told."""
         q_BTHE, k_BTKE, v_BTKE = (
             projection(x_BTD).unflatten(-1, (-1, self.head_dimension))
@@ -122,12 +122,12 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
         """Return what each position reads in its document and window, (B, T, D), by the `attention_limits` of these."""
-        q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
+        q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.project_heads(x_BTD))
         k_BKTE = rotate(k_BKTE, cosine_TE, sine_TE)
         batch, _, length, _ = k_BKTE.shape
-        spans = self.spans(length)
+        spans = self.query_spans(length)
         if len(spans) == 1:
-            y_BTHE = self._read(rotate(q_BHTE, cosine_TE, sine_TE), k_BKTE, v_BKTE, limits)
+            y_BTHE = self._attend(rotate(q_BHTE, cosine_TE, sine_TE), k_BKTE, v_BKTE, limits)
         else:
             if limits is None:  # no window is shorter than the row
                 rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
@@ -139,12 +139,12 @@ class Attention(nn.Module):
                 here = slice(span.start, span.stop)
                 asked_BHTE = rotate(part_BHTE, cosine_TE[here], sine_TE[here])
                 k, v = (x_BKTE[:, :, : span.stop] for x_BKTE in (k_BKTE, v_BKTE))
-                found.append(self._read(asked_BHTE, k, v, limits_of_span(limits, length, span)))
+                found.append(self._attend(asked_BHTE, k, v, select_span_limits(limits, length, span)))
             y_BTHE = torch.cat(found, dim=1)
         y_BTD: Tensor = self.output(y_BTHE.flatten(2))
         return y_BTD
 
-    def _read(self, q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, limits: Limits) -> Tensor:
+    def _attend(self, q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, limits: Limits) -> Tensor:
         """Return what queries read of keys and values, (B, T, H, E), of which there may be more before them."""
         grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
         if isinstance(limits, Tensor) and limits.dtype == torch.int32:

@@ -2,7 +2,7 @@
 
 Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads, E head dimension,
 F feed-forward width, V vocabulary. The modules hold parameters only, no buffers, so a model can be made on the meta
-device. Parallelism and the switches of `set_switches` reach the parts by the names that they have here.
+device. Parallelism and the options of `set_execution_options` reach the parts by the names that they have here.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class Decoder(nn.Module):
         one ends, int32 (documents + 1,), every row with a begin: no position reads another document than its own; an
         empty one is none. The loss is made in here, while a sharded output weight is gathered.
         """
-        x_BTD = self.through(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, documents)
+        x_BTD = self.run_layers(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, documents)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
 
-    def through(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, documents: Tensor | None) -> Tensor:
+    def run_layers(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, documents: Tensor | None) -> Tensor:
         """Return the stream of these tokens after these layers, (B, T, D)."""
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
         windows = {layer: self.architecture.windows()[layer] for layer in layers}
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
 
 Recomputation = Literal["none", "selective", "full"]
 
-_KEPT = {
+_SAVED_OPERATORS = {
     torch.ops.aten.mm.default,
     torch.ops.aten._scaled_mm.default,
     torch.ops.aten._grouped_mm.default,
@@ -153,8 +153,8 @@ _KEPT = {
 }
 
 
-def _policy(context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if operator in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+def _selective_policy(context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if operator in _SAVED_OPERATORS else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def checkpoint_activations(
@@ -165,6 +165,6 @@ def checkpoint_activations(
         return function(*arguments)
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
     if how == "selective":
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _selective_policy)
     result: Tensor = checkpoint(function, *arguments, **options)
     return result

@@ -17,24 +17,24 @@ from torch import Tensor
 
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.model.networks import NETWORKS, network, parameter_shapes
+from pipeline.model.networks import NETWORKS, get_network, parameter_shapes
 from pipeline.model.settings import Architecture
 
 LARGEST_FILE_BYTES = 1_000_000_000
 """So that many processes can write a large model at once; which file holds what depends on the model alone."""
 
-_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_SINGLE_FILE, _INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
-Work = Callable[[], None]
+Task = Callable[[], None]
 
 
-def in_order(works: Sequence[Work]) -> None:
+def run_in_order(works: Sequence[Task]) -> None:
     """Do pieces of work one after another."""
     for work in works:
         work()
 
 
-def divided(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
+def assign_files(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
     """Return the names of the float32 tensors by file; no file of several is larger than asked for."""
     files: list[list[str]] = [[]]
     room = largest_file_bytes
@@ -46,7 +46,7 @@ def divided(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[s
         files[-1].append(name)
         room -= size
     if len(files) == 1:
-        return {_ONE: files[0]}
+        return {_SINGLE_FILE: files[0]}
     return {f"model-{number:05d}-of-{len(files):05d}.safetensors": names for number, names in enumerate(files, start=1)}
 
 
@@ -57,20 +57,20 @@ def write_weights(
     *,
     rename: Callable[[str], str],
     largest_file_bytes: int = LARGEST_FILE_BYTES,
-    do: Callable[[Sequence[Work]], None] = in_order,
+    run_tasks: Callable[[Sequence[Task]], None] = run_in_order,
 ) -> None:
     """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
 
-    There are as many files, with an index, as needed so that none is larger than asked for. For `do` see `export`.
+    No file is larger than `largest_file_bytes`; several files get an index. `run_tasks`: see `save_pretrained`.
     """
-    files = divided(shapes, largest_file_bytes)
+    files = assign_files(shapes, largest_file_bytes)
 
     def write_file(file: str) -> None:
         path = folder / file
         tensors = {
             theirs: tensor
             for name in files[file]
-            for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
+            for theirs, tensor in _split_stack(rename(name), get(name).detach().float().contiguous())
         }
         with atomic_files.apply_umask(path):
             save_file(tensors, path, metadata={"format": "pt"})
@@ -81,19 +81,19 @@ def write_weights(
             theirs: file
             for file, names in files.items()
             for name in names
-            for theirs, _ in _parts(rename(name), torch.empty(shapes[name], device="meta"))
+            for theirs, _ in _split_stack(rename(name), torch.empty(shapes[name], device="meta"))
         }
         index = {"metadata": {"total_size": total}, "weight_map": places}
-        (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / _INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
     elements = {file: sum(shapes[name].numel() for name in names) for file, names in files.items()}
     largest_first = sorted(files, key=elements.__getitem__, reverse=True)  # those that write at once end together
-    do([partial(write_file, file) for file in largest_first])
+    run_tasks([partial(write_file, file) for file in largest_first])
     if len(files) > 1:
-        do([write_index])
+        run_tasks([write_index])
 
 
-def _parts(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _split_stack(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield a tensor under a name, or where that has a star each matrix of a stack under its number."""
     if "*" not in theirs:
         yield theirs, tensor
@@ -102,7 +102,7 @@ def _parts(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield theirs.replace("*", str(number)), part
 
 
-class Weights(Mapping[str, Tensor]):
+class SavedWeights(Mapping[str, Tensor]):
     """The weights in a folder by name, float32; each is read when it is asked for."""
 
     def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
@@ -113,7 +113,7 @@ class Weights(Mapping[str, Tensor]):
         self._listed: set[str] = set()
         for name, shape in shapes.items():
             one = torch.empty(shape, device="meta")
-            parts = [(theirs, tuple(part.shape)) for theirs, part in _parts(rename(name), one)]
+            parts = [(theirs, tuple(part.shape)) for theirs, part in _split_stack(rename(name), one)]
             self._found[name] = [self._place(folder, theirs) for theirs, _ in parts]
             for (file, theirs), (_, expected) in zip(self._found[name], parts, strict=True):
                 found = tuple(self._open[file].get_slice(theirs).get_shape())
@@ -122,9 +122,9 @@ class Weights(Mapping[str, Tensor]):
 
     def _place(self, folder: Path, theirs: str) -> tuple[str, str]:
         try:
-            index = folder / _INDEX
+            index = folder / _INDEX_FILE
             places = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else None
-            file = _ONE if places is None else places[theirs]
+            file = _SINGLE_FILE if places is None else places[theirs]
             if file not in self._open:
                 self._open[file] = safe_open(str(folder / file), framework="pt")
                 self._listed |= {*self._open[file].keys(), *(places or ())}
@@ -149,7 +149,7 @@ class Weights(Mapping[str, Tensor]):
         return len(self._found)
 
 
-def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[str, int]:
+def read_special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[str, int]:
     """Return bos_token_id, eos_token_id and pad_token_id as far as the tokenizer has these tokens."""
     added = json.loads(tokenizer.read_text(encoding="utf-8"))["added_tokens"]
     ids = {token["content"]: token["id"] for token in added}
@@ -158,7 +158,7 @@ def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[st
     return {key: ids[content] for key, content in found.items() if content in ids}
 
 
-def end_ids(folder: Path) -> list[int]:
+def read_end_token_ids(folder: Path) -> list[int]:
     """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json.
 
     Raises:
@@ -175,13 +175,13 @@ def end_ids(folder: Path) -> list[int]:
     return [*found]
 
 
-def end_ids_of_same_tokenizer(folder: Path, tokenizer: Path) -> list[int]:
+def read_end_token_ids_of_same_tokenizer(folder: Path, tokenizer: Path) -> list[int]:
     """Return the same of a model in `folder`, where it has this tokenizer; else none."""
     own = folder / "tokenizer.json"
-    return end_ids(folder) if own.is_file() and own.read_bytes() == tokenizer.read_bytes() else []
+    return read_end_token_ids(folder) if own.is_file() and own.read_bytes() == tokenizer.read_bytes() else []
 
 
-def export(
+def save_pretrained(
     state: Mapping[str, Tensor],
     architecture: Architecture,
     vocabulary_size: int,
@@ -192,26 +192,28 @@ def export(
     folder: Path,
     ends: Sequence[int] = (),
     largest_file_bytes: int = LARGEST_FILE_BYTES,
-    do: Callable[[Sequence[Work]], None] = in_order,
+    run_tasks: Callable[[Sequence[Task]], None] = run_in_order,
 ) -> None:
     """Write a folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
 
     `ends` are the ids of tokens that end a text beside the tokenizer's own, as of a model that this one goes on from.
-    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once. `do` is given
+    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once. `run_tasks` is given
     the pieces of work that need nothing of each other, and returns when all are done, here or by another process.
     """
     folder.mkdir(exist_ok=True)  # another process may be first
-    of = network(architecture.name)
+    of = get_network(architecture.name)
     shapes = parameter_shapes(architecture, vocabulary_size)
-    rename = of.their_name
-    write_weights(folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, do=do)
+    rename = of.huggingface_name
+    write_weights(
+        folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, run_tasks=run_tasks
+    )
 
     def describe() -> None:
-        special: dict[str, int | list[int]] = {**special_token_ids(tokenizer, tokenizer_configuration)}
+        special: dict[str, int | list[int]] = {**read_special_token_ids(tokenizer, tokenizer_configuration)}
         own = special.get("eos_token_id")
         if all_ends := [*([own] if isinstance(own, int) and own not in ends else []), *ends]:
             special["eos_token_id"] = all_ends if len(all_ends) > 1 else all_ends[0]
-        config = {**of.configuration(architecture, vocabulary_size, sequence_length), **special}
+        config = {**of.huggingface_config(architecture, vocabulary_size, sequence_length), **special}
         # Without its length the tokenizer truncates nothing, and a text runs past the positions that the model knows.
         roles = {"model_max_length": sequence_length, **json.loads(tokenizer_configuration.read_text(encoding="utf-8"))}
         written = {"config": config, "generation_config": special, "tokenizer_config": roles}
@@ -219,7 +221,7 @@ def export(
             (folder / f"{name}.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
 
-    do([describe])
+    run_tasks([describe])
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
@@ -233,23 +235,27 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
         config = json.loads(path.read_text(encoding="utf-8"))
         if config.get("quantization_config"):
             raise InputError(f"{path} describes quantised weights: give the model in bfloat16, float16 or float32")
-        known = {theirs: network(name) for name in NETWORKS for theirs in network(name).model_types}
+        known = {theirs: get_network(name) for name in NETWORKS for theirs in get_network(name).model_types}
         if config["model_type"] not in known:
             raise InputError(f"{path} describes a {config['model_type']}: only a {' or a '.join(known)} can be read")
-        architecture = known[config["model_type"]].read_configuration(config, path)
+        architecture = known[config["model_type"]].read_huggingface_config(config, path)
         return architecture, int(config["vocab_size"]), int(config["max_position_embeddings"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no configuration of such a model ({error!r}): give a whole folder") from None
 
 
-def read(folder: Path) -> tuple[Architecture, int, Weights]:
+def load_pretrained(folder: Path) -> tuple[Architecture, int, SavedWeights]:
     """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for."""
     architecture, vocabulary_size, _ = read_architecture(folder)
     shapes = parameter_shapes(architecture, vocabulary_size)
-    return architecture, vocabulary_size, Weights(folder, shapes, rename=network(architecture.name).their_name)
+    return (
+        architecture,
+        vocabulary_size,
+        SavedWeights(folder, shapes, rename=get_network(architecture.name).huggingface_name),
+    )
 
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def _refuse_existing(folder: Path) -> None:
@@ -264,16 +270,16 @@ def import_model(folder: Path, out: Path) -> None:
         InputError: the folder holds no model of a known architecture, or `out` exists.
     """
     _refuse_existing(out)
-    architecture, vocabulary_size, state = read(folder)
+    architecture, vocabulary_size, state = load_pretrained(folder)
     _, _, sequence_length = read_architecture(folder)
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
-    ends = {"eos_token_id": end_ids(folder)}
+    ends = {"eos_token_id": read_end_token_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
     out.mkdir(parents=True)
     try:
         (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
         write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
-        for name in _TOKENIZER:
+        for name in _TOKENIZER_FILES:
             if (folder / name).exists():
                 shutil.copyfile(folder / name, out / name)
     except BaseException:
@@ -295,17 +301,17 @@ def export_model(folder: Path, out: Path) -> None:
         ends = [int(number) for number in described.get("eos_token_id", [])]
     except (OSError, ValueError, KeyError, ValidationError) as error:
         raise InputError(f"{folder} holds no model ({error!r}): give the folder that `model import` wrote") from None
-    for name in _TOKENIZER:
+    for name in _TOKENIZER_FILES:
         if not (folder / name).exists():
             raise InputError(f"{folder} has no {name}: put the model's tokenizer there")
     out.parent.mkdir(parents=True, exist_ok=True)
-    export(
-        Weights(folder, parameter_shapes(architecture, size), rename=str),
+    save_pretrained(
+        SavedWeights(folder, parameter_shapes(architecture, size), rename=str),
         architecture,
         size,
         length,
-        tokenizer=folder / _TOKENIZER[0],
-        tokenizer_configuration=folder / _TOKENIZER[1],
+        tokenizer=folder / _TOKENIZER_FILES[0],
+        tokenizer_configuration=folder / _TOKENIZER_FILES[1],
         folder=out,
         ends=ends,
     )

@@ -15,7 +15,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import key_value_heads
 
 
-def preset(*sizes: int) -> dict[str, Any]:
+def make_preset(*sizes: int) -> dict[str, Any]:
     """Return layers, width, feed-forward width, heads and key-value heads as fields of a preset."""
     return dict(zip(("layers", "width", "feed_forward_width", "heads", "key_value_heads"), sizes, strict=True))
 
@@ -25,14 +25,14 @@ _SMALL = {"tie_embeddings": True, "rope_scaling": {"factor": 32.0, "original_con
 
 PRESETS: dict[str, dict[str, Any]] = {
     "llama3": {},
-    "llama3-1b": {**preset(16, 2048, 8192, 32, 8), **_SMALL},
-    "llama3-3b": {**preset(28, 3072, 8192, 24, 8), **_SMALL},
-    "llama3-8b": preset(32, 4096, 14336, 32, 8),
-    "llama3-70b": preset(80, 8192, 28672, 64, 8),
-    "gptnl-8b": preset(32, 4096, 14336, 32, 8),
-    "gptnl-30b": preset(60, 6656, 17920, 52, 13),
-    "opengptx-13b6": preset(40, 5120, 15872, 40, 8),
-    "mistral-7b": {**preset(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
+    "llama3-1b": {**make_preset(16, 2048, 8192, 32, 8), **_SMALL},
+    "llama3-3b": {**make_preset(28, 3072, 8192, 24, 8), **_SMALL},
+    "llama3-8b": make_preset(32, 4096, 14336, 32, 8),
+    "llama3-70b": make_preset(80, 8192, 28672, 64, 8),
+    "gptnl-8b": make_preset(32, 4096, 14336, 32, 8),
+    "gptnl-30b": make_preset(60, 6656, 17920, 52, 13),
+    "opengptx-13b6": make_preset(40, 5120, 15872, 40, 8),
+    "mistral-7b": {**make_preset(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
     "demo": {"layers": 4, "width": 128, "heads": 4, "key_value_heads": 2},
 }
 """By name, the fields of `pipeline.model.settings.Architecture` that it fills."""

@@ -98,13 +98,13 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """Its types of layers."""
 
 
-def their_name(name: str) -> str:
+def huggingface_name(name: str) -> str:
     """Return Transformers' name of a parameter of `pipeline.model.llama_network`."""
     match = re.fullmatch(r"blocks\.(\d+)\.(.+)\.weight", name)
     return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.weight" if match else _TOP[name]
 
 
-def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
     """Return the content of config.json; what concerns the rotation stands twice, for versions 4 and 5."""
     a = architecture
     rope: dict[str, object] = {"rope_type": "default", "rope_theta": a.rope_theta}
@@ -162,7 +162,7 @@ def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) ->
     return {"window": config["sliding_window"], "full_attention_layers": tuple(full)}
 
 
-def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
     """Return the shape that config.json describes; an InputError names what cannot be computed."""
     windows: dict[str, Any] = {}
     if (model_type := config.get("model_type")) in WINDOWED:
@@ -211,7 +211,7 @@ NETWORK = Network(
         "feed_forward.down": "rows",
     },
     model_types=("llama", *WINDOWED),
-    their_name=their_name,
-    configuration=configuration,
-    read_configuration=read_configuration,
+    huggingface_name=huggingface_name,
+    huggingface_config=huggingface_config,
+    read_huggingface_config=read_huggingface_config,
 )

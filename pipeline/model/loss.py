@@ -43,7 +43,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, x_ND.shape[0], rows):
             part = slice(start, start + rows)
             into = None if x_gradient_ND is None else x_gradient_ND[part]
-            total += _part(x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group, z_loss, compiled)
+            total += _compute_rows(
+                x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group, z_loss, compiled
+            )
         if x_gradient_ND is not None and weight_gradient_VD is not None:
             ctx.save_for_backward(x_gradient_ND, weight_gradient_VD.to(weight_VD.dtype))
         return total
@@ -56,7 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None, None, None
 
 
-def _part(
+def _compute_rows(
     x_ND: Tensor,
     weight_VD: Tensor,
     target_N: Tensor,
@@ -71,7 +73,7 @@ def _part(
     column_N = target_N - (0 if group is None else group.rank() * len(weight_VD))
     here_N = counts_N & (column_N >= 0) & (column_N < len(weight_VD))
     place_N = torch.where(here_N, column_N, 0)
-    of = _compiled_softmax() if compiled and group is None else _softmax
+    of = _compiled_cross_entropy() if compiled and group is None else _cross_entropy_of_logits
     loss_N, gradient_NV = of(x_ND @ weight_VD.T, place_N, here_N, counts_N, group, z_loss, x_gradient_ND is not None)
     if x_gradient_ND is not None and weight_gradient_VD is not None:
         torch.mm(gradient_NV, weight_VD, out=x_gradient_ND)
@@ -79,7 +81,7 @@ def _part(
     return loss_N.sum()
 
 
-def _softmax(
+def _cross_entropy_of_logits(
     logits_NV: Tensor,
     place_N: Tensor,
     here_N: Tensor,
@@ -119,9 +121,9 @@ def _softmax(
 
 
 @cache
-def _compiled_softmax() -> Callable[..., tuple[Tensor, Tensor]]:
+def _compiled_cross_entropy() -> Callable[..., tuple[Tensor, Tensor]]:
     """Return it compiled, once it is asked for: PyTorch's compiler takes a second and a half to load."""
-    return torch.compile(_softmax, dynamic=False)
+    return torch.compile(_cross_entropy_of_logits, dynamic=False)
 
 
 def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:

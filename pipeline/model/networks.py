@@ -46,15 +46,15 @@ class Network:
     """By name within a block, every part that has parameters; their order is that of the communication."""
     model_types: tuple[str, ...]
     """What Transformers calls the architecture in config.json, and shapes of it that it tells apart."""
-    their_name: Callable[[str], str]
+    huggingface_name: Callable[[str], str]
     """Returns Transformers' name of a parameter; with a star where that has one for each matrix of a stack."""
-    configuration: Callable[[Architecture, int, int], dict[str, object]]
+    huggingface_config: Callable[[Architecture, int, int], dict[str, object]]
     """Returns the content of config.json for a shape, a vocabulary size and a longest sequence."""
-    read_configuration: Callable[[Mapping[str, Any], Path], Architecture]
+    read_huggingface_config: Callable[[Mapping[str, Any], Path], Architecture]
     """Returns the shape that config.json, at a path, describes; an InputError names a value that cannot be computed."""
 
 
-def network(name: str) -> Network:
+def get_network(name: str) -> Network:
     """Return what the architecture of that name declares."""
     found: Network = import_module(NETWORKS[name]).NETWORK
     return found
@@ -64,7 +64,7 @@ def network(name: str) -> Network:
 def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[str, torch.Size]:
     """Return every parameter's shape by name, in the model's order; a tied output is the embedding and not named."""
     with torch.device("meta"):
-        model = network(architecture.name).model(architecture, vocabulary_size)
+        model = get_network(architecture.name).model(architecture, vocabulary_size)
         return {name: p.shape for name, p in model.named_parameters()}
 
 
@@ -72,7 +72,7 @@ def initial_weight(
     name: str, shape: torch.Size, architecture: Architecture, seed: int, part: Sequence[slice] | None = None
 ) -> Tensor:
     """Return a parameter, or the slices `part` of it, as training starts from it, float32, on the CPU."""
-    return network(architecture.name).initial_weight(name, shape, architecture, seed, part)
+    return get_network(architecture.name).initial_weight(name, shape, architecture, seed, part)
 
 
 def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
@@ -89,7 +89,7 @@ BLOCK_ELEMENTS = 2**20
 costs as much as its numbers."""
 
 
-def _block(name: str, elements: int, number: int, deviation: float, seed: int) -> Tensor:
+def _draw_block(name: str, elements: int, number: int, deviation: float, seed: int) -> Tensor:
     """Return one block of a flattened parameter of so many elements, drawn by a generator of its own."""
     drawn_by = f"{seed}/{name}/{number}" if number else f"{seed}/{name}"
     digest = hashlib.sha256(drawn_by.encode()).digest()
@@ -123,7 +123,7 @@ def draw_normal(
         while filled < end:
             number, offset = divmod(position, BLOCK_ELEMENTS)
             if number != held:
-                held, block = number, _block(name, prod(shape), number, deviation, seed)
+                held, block = number, _draw_block(name, prod(shape), number, deviation, seed)
             length = min(end - filled, len(block) - offset)
             flat[filled : filled + length] = block[offset : offset + length]
             filled, position = filled + length, position + length

@@ -21,7 +21,7 @@ _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
 
 
 def _shape(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
-    shape = llama.preset(layers, width, feed_forward_width, heads, 8)
+    shape = llama.make_preset(layers, width, feed_forward_width, heads, 8)
     return {**_ALL, **shape, "head_width": 128, "tie_embeddings": tied}
 
 

@@ -16,7 +16,7 @@ _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "expert
 
 
 def _shape(layers: int, width: int, expert_width: int, heads: int) -> dict[str, Any]:
-    return {**_ALL, **llama.preset(layers, width, expert_width, heads, 4), "head_width": 128}
+    return {**_ALL, **llama.make_preset(layers, width, expert_width, heads, 4), "head_width": 128}
 
 
 PRESETS: dict[str, dict[str, Any]] = {

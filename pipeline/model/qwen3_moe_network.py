@@ -1,4 +1,4 @@
-"""The Qwen3 architecture with experts (Yang et al. 2025) in plain PyTorch: see `pipeline.model.experts`."""
+"""The Qwen3 architecture with experts (Yang et al. 2025) in plain PyTorch: see `pipeline.model.mixture_of_experts`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.model import qwen3_network
-from pipeline.model.experts import Experts
 from pipeline.model.llama_network import FULL, SLIDING
+from pipeline.model.mixture_of_experts import Experts
 from pipeline.model.networks import Network
 from pipeline.model.qwen3_network import NETWORK as QWEN3
 from pipeline.model.settings import Architecture
@@ -45,18 +45,18 @@ _DEFAULTS = {
 }
 
 
-def their_name(name: str) -> str:
+def huggingface_name(name: str) -> str:
     """Return Transformers' name of a parameter; with the number of an expert for the star of each in a stack."""
     block, _, part = name.partition(".feed_forward.")
     if not part:
-        return qwen3_network.their_name(name)
+        return qwen3_network.huggingface_name(name)
     return f"model.layers.{block.removeprefix('blocks.')}.mlp.{_EXPERTS[part.removesuffix('.weight')]}.weight"
 
 
-def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
     """Return the content of config.json; no block has its intermediate_size."""
     a = architecture
-    found = qwen3_network.configuration(a, vocabulary_size, sequence_length)
+    found = qwen3_network.huggingface_config(a, vocabulary_size, sequence_length)
     found.pop("max_window_layers", None)  # all layers have a window or none
     return {
         **found,
@@ -72,7 +72,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
     }
 
 
-def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
     """Return the shape that config.json describes; an InputError names what cannot be computed."""
     found = {**_DEFAULTS, **config}
     for key, expected in {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}.items():
@@ -85,7 +85,7 @@ def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
         "experts": found.get("num_experts", found.get("num_local_experts", 128)),
         "experts_per_token": found["num_experts_per_tok"],
     }
-    return qwen3_network.read_configuration(dense, path).model_copy(update=experts)
+    return qwen3_network.read_huggingface_config(dense, path).model_copy(update=experts)
 
 
 NETWORK: Network = replace(
@@ -96,7 +96,7 @@ NETWORK: Network = replace(
         **dict.fromkeys([f"feed_forward.{part}" for part in ("router", "gate", "up", "down")], "whole"),
     },
     model_types=("qwen3_moe",),
-    their_name=their_name,
-    configuration=configuration,
-    read_configuration=read_configuration,
+    huggingface_name=huggingface_name,
+    huggingface_config=huggingface_config,
+    read_huggingface_config=read_huggingface_config,
 )

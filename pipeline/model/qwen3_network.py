@@ -27,9 +27,9 @@ class Qwen3Attention(attention.Attention):
         self.query_norm = nn.RMSNorm(architecture.head_dimension, eps=architecture.norm_epsilon)
         self.key_norm = nn.RMSNorm(architecture.head_dimension, eps=architecture.norm_epsilon)
 
-    def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (B, T, H, E) and keys (B, T, K, E), normalised, and values (B, T, K, E)."""
-        q_BTHE, k_BTKE, v_BTKE = super().heads(x_BTD)
+        q_BTHE, k_BTKE, v_BTKE = super().project_heads(x_BTD)
         return self.query_norm(q_BTHE), self.key_norm(k_BTKE), v_BTKE
 
 
@@ -54,17 +54,17 @@ _DEFAULTS = {"head_dim": 128, "num_key_value_heads": 32, "sliding_window": 4096}
 _FIRST_WINDOWED = 28
 
 
-def their_name(name: str) -> str:
+def huggingface_name(name: str) -> str:
     """Return Transformers' name of a parameter of `pipeline.model.qwen3_network`."""
     for own, theirs in _NORMS.items():
         if name.endswith(own):
             return f"model.layers.{name.split('.')[1]}.{theirs}"
-    return llama_network.their_name(name)
+    return llama_network.huggingface_name(name)
 
 
-def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
     """Return the content of config.json."""
-    found = llama_network.configuration(architecture, vocabulary_size, sequence_length)
+    found = llama_network.huggingface_config(architecture, vocabulary_size, sequence_length)
     del found["mlp_bias"]
     windowed = architecture.window is not None
     if windowed:  # from the first layer on, where config.json has no types of layers
@@ -72,7 +72,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
     return {**found, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": windowed}
 
 
-def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
     """Return the shape that config.json describes; an InputError names what cannot be computed."""
     known = {**_DEFAULTS, **config}
     if not config.get("use_sliding_window"):
@@ -82,7 +82,7 @@ def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
         llama_network.SLIDING if layer >= first else llama_network.FULL for layer in range(known["num_hidden_layers"])
     ]
     windows = llama_network.read_windows(known, path, types)
-    found = llama_network.read_configuration(known, path)
+    found = llama_network.read_huggingface_config(known, path)
     return found.model_copy(update={"preset": "qwen3", **windows})
 
 
@@ -91,7 +91,7 @@ NETWORK: Network = replace(
     model=Qwen3,
     splits={**LLAMA.splits, "attention.query_norm": "heads", "attention.key_norm": "heads"},
     model_types=("qwen3",),
-    their_name=their_name,
-    configuration=configuration,
-    read_configuration=read_configuration,
+    huggingface_name=huggingface_name,
+    huggingface_config=huggingface_config,
+    read_huggingface_config=read_huggingface_config,
 )

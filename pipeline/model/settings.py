@@ -7,18 +7,18 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings, optional_later_field
-from pipeline.model.architectures import presets, shape
+from pipeline.model.architectures import get_shape, list_presets
 
 INITIAL_DEVIATION = 0.02
 
 
-def _nothing_required(schema: dict[str, Any]) -> None:
+def _remove_required(schema: dict[str, Any]) -> None:
     """A preset may fill every field, which a JSON Schema of single fields cannot tell."""
     schema.pop("required", None)
 
 
-def _name_presets(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(presets())
+def _list_preset_names(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(list_presets())
 
 
 class RopeScaling(Settings):
@@ -42,9 +42,9 @@ class RopeScaling(Settings):
 class Architecture(Settings):
     """A decoder-only transformer; the preset says which architecture it is, and fills fields that are not written."""
 
-    model_config = ConfigDict(json_schema_extra=_nothing_required)
+    model_config = ConfigDict(json_schema_extra=_remove_required)
 
-    preset: str = Field(default="llama3", json_schema_extra=_name_presets)
+    preset: str = Field(default="llama3", json_schema_extra=_list_preset_names)
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
     feed_forward_width: int | None = Field(
@@ -81,15 +81,15 @@ class Architecture(Settings):
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, data: Any) -> Any:
-        if isinstance(data, dict) and (name := presets().get(str(data.get("preset")))):
-            return {**shape(name).presets[data["preset"]], **data}
+        if isinstance(data, dict) and (name := list_presets().get(str(data.get("preset")))):
+            return {**get_shape(name).presets[data["preset"]], **data}
         return data
 
     @field_validator("preset")
     @classmethod
     def _known(cls, preset: str) -> str:
-        if preset not in presets():
-            raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(presets())}")
+        if preset not in list_presets():
+            raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(list_presets())}")
         return preset
 
     @model_validator(mode="after")
@@ -120,7 +120,7 @@ class Architecture(Settings):
 
     def _check_experts(self) -> None:
         experts, chosen = self.experts, self.experts_per_token
-        if shape(self.name).active_parameter_count is None:
+        if get_shape(self.name).active_parameter_count is None:
             if experts or chosen:
                 raise ValueError(
                     f"preset {self.preset} has no experts: remove experts and experts_per_token or take qwen3-moe"
@@ -139,7 +139,7 @@ class Architecture(Settings):
     @property
     def name(self) -> str:
         """Return the name of the architecture that has the preset."""
-        return presets()[self.preset]
+        return list_presets()[self.preset]
 
     @property
     def head_dimension(self) -> int:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from pipeline.core.training_steps import BatchSchedule
-from pipeline.model.architectures import DeviceWork, shape
+from pipeline.model.architectures import DeviceWork, get_shape
 from pipeline.model.settings import Architecture
 
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters; a tied embedding counts once."""
-    return shape(architecture.name).parameter_count(architecture, vocabulary_size)
+    return get_shape(architecture.name).parameter_count(architecture, vocabulary_size)
 
 
 def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return how many of these one token uses: all, or of experts those that it visits."""
-    of = shape(architecture.name)
+    of = get_shape(architecture.name)
     return (of.active_parameter_count or of.parameter_count)(architecture, vocabulary_size)
 
 
@@ -27,7 +27,7 @@ def flops_per_token(
 
     `recomputation`: those of the hardware, which computes every block a second time for the backward pass.
     """
-    count = shape(architecture.name).flops_per_token
+    count = get_shape(architecture.name).flops_per_token
     return count(architecture, vocabulary_size, sequence_length, recomputation=recomputation)
 
 
@@ -46,7 +46,7 @@ def training_flops(
 
 def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
     """Return the bytes that one device holds at most for the backward pass of its tokens, besides model state."""
-    return shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
+    return get_shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
 
 
 def head_parts(architecture: Architecture, tensor: int, context: int) -> int:

@@ -23,7 +23,7 @@ from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.entries import contains_hashes
 from pipeline.opt_out.other_runs import private_folder
 from pipeline.opt_out.reserved_matching import ReservedSignatures, hash_ids, match_domains, union_hashes
-from pipeline.pretrain.checkpoints.recovery import identity
+from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
 
 CORPUS_FILES = {
@@ -253,7 +253,7 @@ class RunSearch:
             if not _has_sha256(self.folder / index.path, index.sha256):
                 return ""
             start = previous and self.folder.joinpath(*Path(previous.path).parts[:4])  # models/MODEL/milestones/STEP
-            return identity(SegmentSettings.model_validate(record.settings), self.folder / index.path, start)
+            return training_identity(SegmentSettings.model_validate(record.settings), self.folder / index.path, start)
         except (OSError, KeyError, ValueError):
             return ""
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
-from pipeline.plan.formulas import process_work, tensor_parallel_degrees
-from pipeline.plan.kernels import most_heads_read
-from pipeline.plan.run_time import missing_figures
+from pipeline.plan.formulas import tensor_parallel_degrees, work_per_pipeline_rank
 from pipeline.plan.settings import MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
+from pipeline.plan.step_operations import count_key_value_heads_read
+from pipeline.plan.training_time import list_missing_figures
 
 PRESETS = ("llama3-1b", "llama3-3b", "llama3-8b", "gptnl-30b", "llama3-70b")
 TOKENS_PER_PARAMETER = {
@@ -24,13 +24,13 @@ VOCABULARY_SIZE, SEQUENCE_LENGTH = 128_256, 8192  # of Llama 3
 BATCH_SIZE = 512
 """Sequences in a step at least, of 4 million tokens together: that of Llama 3 at its start (Grattafiori et al. 2024,
 section 3.4.1); more where there are more devices."""
-KEPT = (
+SIZE_KEYS = (
     *("seconds", "device_hours", "energy_joules", "carbon_grams", "water_liters", "cost_euros"),
     *("published_least_seconds", "published_most_seconds"),
 )
 
 
-def plan_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan) -> list[dict[str, Any]]:
+def plan_model_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan) -> list[dict[str, Any]]:
     """Return a row for each size and number of tokens; none where the platform states no peak.
 
     Each size is trained in the fastest of the ways that fit into memory by the plan: strategy, tensor parallelism
@@ -45,7 +45,7 @@ def plan_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: Platfor
     for preset in PRESETS:
         architecture = Architecture.model_validate({"preset": preset})
         parameters = parameter_count(architecture, VOCABULARY_SIZE)
-        best = _fastest(architecture, planned, platform)
+        best = _find_fastest(architecture, planned, platform)
         for ratio in TOKENS_PER_PARAMETER:
             row = {
                 "model": preset,
@@ -53,27 +53,27 @@ def plan_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: Platfor
                 "tokens_per_parameter": ratio,
                 "tokens": ratio * parameters,
             }
-            rows.append(row | _figures(best, ratio * parameters, planned))
+            rows.append(row | _plan_tokens(best, ratio * parameters, planned))
     return rows
 
 
-def _figures(best: ModelPlan | None, tokens: int, planned: Callable[[ModelPlan], dict[str, Any]]) -> dict[str, Any]:
+def _plan_tokens(best: ModelPlan | None, tokens: int, planned: Callable[[ModelPlan], dict[str, Any]]) -> dict[str, Any]:
     """Return what so many tokens cost in the way that was chosen, and the way."""
     if best is None:
-        return {"way": None, **dict.fromkeys(KEPT)}
+        return {"way": None, **dict.fromkeys(SIZE_KEYS)}
     t = best.training
     steps = math.ceil(tokens / (t.batch_size * t.sequence_length))
     found = planned(best.model_copy(update={"training": t.model_copy(update={"steps": steps})}))
     way = f"{t.strategy}, tensor {t.mesh.tensor}, micro-batch {t.micro_batch_size}, recomputation {t.recomputation}"
-    return {"way": way, **{key: found[key] for key in KEPT}}
+    return {"way": way, **{key: found[key] for key in SIZE_KEYS}}
 
 
-def _fastest(
+def _find_fastest(
     architecture: Architecture, planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan
 ) -> ModelPlan | None:
     """Return the fastest way that fits, the first of equal ones; None where none fits."""
     found: list[tuple[float, ModelPlan]] = []
-    for model in _ways(architecture, platform):
+    for model in _list_candidates(architecture, platform):
         told = planned(model)
         again = model.training.recomputation == "full"
         if told["memory_fits_with_recomputation" if again else "memory_fits"] is not False:
@@ -81,7 +81,7 @@ def _fastest(
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _ways(architecture: Architecture, platform: PlatformPlan) -> Iterator[ModelPlan]:
+def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iterator[ModelPlan]:
     """Yield the ways to train a model on all devices; one alone where steps cannot be counted."""
     devices = platform.devices * platform.nodes
     degrees = [t for t in tensor_parallel_degrees(architecture, platform.devices) if platform.devices % t == 0]
@@ -102,63 +102,70 @@ def _ways(architecture: Architecture, platform: PlatformPlan) -> Iterator[ModelP
         )
         model = ModelPlan(architecture=architecture, training=training, vocabulary_size=VOCABULARY_SIZE)
         yield model
-        if missing_figures(model, platform, devices):
+        if list_missing_figures(model, platform, devices):
             return
 
 
 # Other shapes and meshes of a model, each with its expected gain and its source.
 
 
-UNIT = 64
+TILE_ELEMENTS = 64
 """Elements of two bytes that fill the 128 bytes in which an A100's or H100's matrix units read best: Anthony et al.
 2024 (The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
-SHAPES = "Anthony et al. 2024, arXiv 2401.14489"
-UNEQUAL = 0.05
+SHAPE_SOURCE = "Anthony et al. 2024, arXiv 2401.14489"
+IMBALANCE_THRESHOLD = 0.05
 """Share of a stage's time from which on a wait for the longest one is worth another number of layers."""
-UP_TO = "up to 39 % of the throughput, between shapes of as many parameters"
+SHAPE_GAIN = "up to 39 % of the throughput, between shapes of as many parameters"
 
 
 def advise_shapes(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
     """Return what could be better, each with `advice`, `gain` and `source`; `planned` is its part of the plan."""
-    return [*_widths(model), *_key_value_heads(model, platform), *_stages(model, planned)]
+    return [*_advise_widths(model), *_advise_heads(model, platform), *_advise_pipeline(model, planned)]
 
 
-def _advice(advice: str, gain: str, source: str) -> dict[str, str]:
+def _make_advice(advice: str, gain: str, source: str) -> dict[str, str]:
     return {"advice": advice, "gain": gain, "source": source}
 
 
-def _next(number: int, unit: int) -> int:
+def _round_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def _widths(model: ModelPlan) -> list[dict[str, str]]:
+def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     """Return which sizes of matrices on one device are no multiple of the unit."""
     a, t = model.architecture, model.training.mesh.tensor
     found = []
-    if a.head_dimension % UNIT:
-        better = _next(a.head_dimension, UNIT)
+    if a.head_dimension % TILE_ELEMENTS:
+        better = _round_up(a.head_dimension, TILE_ELEMENTS)
         heads = f"{a.width // better} heads" if a.width % better == 0 else f"head_width {better}"
-        found.append(_advice(f"a head has {a.head_dimension}: {better}, such as by {heads}", UP_TO, SHAPES))
-    if a.width % UNIT:
-        found.append(_advice(f"the width is {a.width}: {_next(a.width, UNIT)}", UP_TO, SHAPES))
-    unit = UNIT * t
+        found.append(
+            _make_advice(f"a head has {a.head_dimension}: {better}, such as by {heads}", SHAPE_GAIN, SHAPE_SOURCE)
+        )
+    if a.width % TILE_ELEMENTS:
+        found.append(
+            _make_advice(f"the width is {a.width}: {_round_up(a.width, TILE_ELEMENTS)}", SHAPE_GAIN, SHAPE_SOURCE)
+        )
+    unit = TILE_ELEMENTS * t
     if a.hidden % unit:
-        words = f"the feed-forward width is {a.hidden}: {_next(a.hidden, unit)}, a multiple of {UNIT} on each device"
-        found.append(_advice(words, UP_TO, SHAPES))
+        words = (
+            f"the feed-forward width is {a.hidden}; {_round_up(a.hidden, unit)}, a multiple of {TILE_ELEMENTS} on each "
+            "device, would be faster"
+        )
+        found.append(_make_advice(words, SHAPE_GAIN, SHAPE_SOURCE))
     if model.vocabulary_size % unit:
         each = flops_per_token(a, model.vocabulary_size, model.training.sequence_length)
         share = 6 * a.width * model.vocabulary_size / each
         found.append(
-            _advice(
-                f"the vocabulary has {model.vocabulary_size:,}: {_next(model.vocabulary_size, unit):,}",
+            _make_advice(
+                f"the vocabulary has {model.vocabulary_size:,}: {_round_up(model.vocabulary_size, unit):,}",
                 f"of the output's product, {100 * share:.0f} % of the operations",
-                SHAPES,
+                SHAPE_SOURCE,
             )
         )
     return found
 
 
-def _key_value_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str, str]]:
+def _advise_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str, str]]:
     """Return whether the tensor devices, or those of a node where there are none, split the attention equally."""
     a, t = model.architecture, model.training.mesh.tensor
     degrees = [t] if t > 1 else [d for d in range(2, platform.devices + 1) if platform.devices % d == 0]
@@ -167,39 +174,41 @@ def _key_value_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str,
         parts = " to ".join(f"1/{d}" for d in dict.fromkeys((degrees[0], degrees[-1])))
         words = f"{a.heads} heads split over none of {', '.join(map(str, degrees))} devices: a multiple of {degrees[0]}"
         gain = f"tensor parallelism, which leaves {parts} of a block's matrices and activations on a device"
-        return [_advice(words, gain, source)]
+        return [_make_advice(words, gain, source)]
     if a.groups % t == 0:
         return []
     better = next(number for number in range(a.groups, a.heads + 1) if a.heads % number == number % t == 0)
     words = f"{a.groups} key-value heads on {t} devices: {better} of {a.heads} heads"
-    read = most_heads_read(a.groups, t)
+    read = count_key_value_heads_read(a.groups, t)
     gain = f"a device computes {read} of them, of {a.groups / t:.3g}, and holds the matrices of all"
-    return [_advice(words, gain, source)]
+    return [_make_advice(words, gain, source)]
 
 
-def _waiting(model: ModelPlan, layers: int) -> float:
+def _stage_imbalance(model: ModelPlan, layers: int) -> float:
     """Return by what share the longest stage is longer than the mean, with that many layers."""
     architecture = model.architecture.model_copy(update={"layers": layers})
-    work = process_work(architecture, model.vocabulary_size, model.training)
+    work = work_per_pipeline_rank(architecture, model.vocabulary_size, model.training)
     return max(work) * len(work) / sum(work) - 1
 
 
-def _stages(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
+def _advise_pipeline(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
     """Return whether stages are equal, and what more micro-batches would save of their bubble."""
     a, p = model.architecture, model.training.mesh.pipeline
     if p == 1:
         return []
     source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2"
     found = []
-    waits = {layers: _waiting(model, layers) for layers in range(a.layers, a.layers + p + 1)}
-    if waits[a.layers] > UNEQUAL:
+    waits = {layers: _stage_imbalance(model, layers) for layers in range(a.layers, a.layers + p + 1)}
+    if waits[a.layers] > IMBALANCE_THRESHOLD:
         words = f"{a.layers} layers and the output on {p} stages: {min(waits, key=lambda layers: waits[layers])} layers"
-        found.append(_advice(words, f"the longest stage sets the pace: {waits[a.layers]:.1%}", source))
+        found.append(_make_advice(words, f"the longest stage sets the pace: {waits[a.layers]:.1%}", source))
     data = max(planned["devices_used"] // (model.training.mesh.tensor * p * model.training.mesh.context), 1)
     m = max(model.training.batch_size // (data * model.training.micro_batch_size), 1)
     idle = (p - 1) / model.training.mesh.interleaving
     now, then = idle / (m + idle), idle / (4 * p + idle)
     if m < 4 * p:
         words = f"{m} micro-batches on {p} stages: {4 * p}, by a larger batch_size or fewer devices"
-        found.append(_advice(words, f"{100 * (now - then):.0f} % of the step: the bubble is {100 * now:.0f} %", source))
+        found.append(
+            _make_advice(words, f"{100 * (now - then):.0f} % of the step: the bubble is {100 * now:.0f} %", source)
+        )
     return found

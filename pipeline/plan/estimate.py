@@ -10,15 +10,14 @@ from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.architectures import DeviceWork
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
-from pipeline.plan.alternatives import advise_shapes, plan_sizes
-from pipeline.plan.calibrated_forecast import calibrated_forecast
-from pipeline.plan.formulas import device_parameters, layers_under_way
-from pipeline.plan.run_time import FORMULAS as RUN_TIME
-from pipeline.plan.run_time import run_time
+from pipeline.plan.alternatives import advise_shapes, plan_model_sizes
+from pipeline.plan.cost_forecast import FORMULAS as INTERVAL
+from pipeline.plan.cost_forecast import add_time_interval, forecast_costs, list_time_notes
+from pipeline.plan.formulas import layers_in_flight, parameters_per_device
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
-from pipeline.plan.strategies import node_group
-from pipeline.plan.time_notes import FORMULAS as INTERVAL
-from pipeline.plan.time_notes import add_time_interval, time_notes
+from pipeline.plan.strategies import hybrid_group_size
+from pipeline.plan.training_time import FORMULAS as RUN_TIME
+from pipeline.plan.training_time import estimate_training_time
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
@@ -63,11 +62,11 @@ FORMULAS = {
     "cost_euros": "device_hours x price_euros_per_device_hour",
     **scaling_laws.FORMULAS,
 }
-CONSUMED = (
+CONSUMPTION_KEYS = (
     *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
     *("energy_joules", "facility_energy_joules", "carbon_grams", "water_liters", "cost_euros"),
 )
-SUMMED = ("tokens", "model_flops", *CONSUMED)
+TOTAL_KEYS = ("tokens", "model_flops", *CONSUMPTION_KEYS)
 
 
 def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
@@ -84,11 +83,11 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """
     platform = settings.platform
     models = {
-        name: add_time_interval(_model(model, platform, settings.energy), model, platform, settings.forecast)
+        name: add_time_interval(_estimate_model(model, platform, settings.energy), model, platform, settings.forecast)
         for name, model in sorted(settings.models.items())
     }
     totals: dict[str, float | None] = {}
-    for key in SUMMED:
+    for key in TOTAL_KEYS:
         values = [model[key] for model in models.values()]
         totals[key] = None if None in values else sum(values)
     return {
@@ -99,20 +98,20 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "models": models,
         "totals": totals,
         "notes": {
-            name: time_notes(settings.models[name], platform, model, settings.forecast)
+            name: list_time_notes(settings.models[name], platform, model, settings.forecast)
             for name, model in models.items()
         },
         "advice": {
             name: [] if settings.models[name].pretrained else advise_shapes(settings.models[name], platform, model)
             for name, model in models.items()
         },
-        "sizes": plan_sizes(lambda model: _model(model, platform, settings.energy), platform),
+        "sizes": plan_model_sizes(lambda model: _estimate_model(model, platform, settings.energy), platform),
         "not_run": settings.not_run,
-        "forecast": settings.forecast and calibrated_forecast(settings.forecast, platform.name),
+        "forecast": settings.forecast and forecast_costs(settings.forecast, platform.name),
     }
 
 
-def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
+def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
     parameters, active = (of(architecture, model.vocabulary_size) for of in (parameter_count, active_parameter_count))
     seen = training.batches.tokens(0, training.steps)  # a branch's base with it
@@ -132,14 +131,14 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         ),
     }
     state = formulas.model_state_bytes(
-        device_parameters(architecture, model.vocabulary_size, training),
+        parameters_per_device(architecture, model.vocabulary_size, training),
         strategy=training.strategy,
         precision=training.precision,
         devices=sharing,
-        node=mesh.shard or node_group(sharing, platform.devices, mesh.tensor),
+        node=mesh.shard or hybrid_group_size(sharing, platform.devices, mesh.tensor),
     )
     tokens_of_device = training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context)
-    held_layers = layers_under_way(architecture, model.vocabulary_size, training)
+    held_layers = layers_in_flight(architecture, model.vocabulary_size, training)
     at_once = architecture.model_copy(update={"layers": held_layers})
     kept, recomputed = (
         activation_bytes(
@@ -168,23 +167,23 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "activation_bytes_with_recomputation": round(recomputed),
         "memory_fits": None if memory is None else held + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
-        **_consumption(model, flops, devices, platform, energy),
-        **_expected(model, seen),
+        **_estimate_consumption(model, flops, devices, platform, energy),
+        **_predict_loss(model, seen),
     }
 
 
-def _expected(model: ModelPlan, tokens: int) -> dict[str, Any]:
+def _predict_loss(model: ModelPlan, tokens: int) -> dict[str, Any]:
     """Return what published laws expect of a training from the first token on, without experts; of others nothing."""
     found = scaling_laws.predict_by_published_laws(model.architecture, model.vocabulary_size, tokens)
     return dict.fromkeys(found) if model.pretrained or model.architecture.experts else found
 
 
-def _consumption(
+def _estimate_consumption(
     model: ModelPlan, flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
 ) -> dict[str, float | None]:
     """Return time, energy, carbon and cost; None where the platform does not state what they need."""
-    found: dict[str, float | None] = dict.fromkeys((*CONSUMED, "seconds_6nd", "seconds_8nd"))
-    found |= run_time(model, platform, devices)
+    found: dict[str, float | None] = dict.fromkeys((*CONSUMPTION_KEYS, "seconds_6nd", "seconds_8nd"))
+    found |= estimate_training_time(model, platform, devices)
     seconds, peak, utilization = found["seconds"], platform.peak_flops_per_second, found["utilization_share"]
     if seconds is None or peak is None or utilization is None:
         return found
@@ -194,7 +193,7 @@ def _consumption(
         )
     hours = seconds * devices / 3600
     found["device_hours"] = hours
-    if billed := platform.billed(devices):
+    if billed := platform.billed_resources(devices):
         found["billed_core_hours"], found["billed_gpu_hours"] = (seconds / 3600 * number for number in billed)
     if platform.price_euros_per_device_hour is not None:
         found["cost_euros"] = hours * platform.price_euros_per_device_hour

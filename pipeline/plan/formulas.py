@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.settings import Precision, TrainingPlan
-from pipeline.plan.strategies import STRATEGIES, Placed
+from pipeline.plan.strategies import STRATEGIES, Placement
 
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
 
@@ -33,8 +33,8 @@ def model_state_bytes(
     `node` devices share one copy in a hybrid strategy; without it all do. Buffers, fragmentation and the weights that a
     sharded strategy gathers (`gathered_bytes`) come on top.
     """
-    share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices)}
-    pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].places, strict=True)
+    share: dict[Placement, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices)}
+    pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].placements, strict=True)
     return sum(parameters * size * share.get(placed, 0.0) for size, placed in pairs)
 
 
@@ -49,10 +49,10 @@ def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: T
         return 0.0
     a, mesh, size = architecture, training.mesh, STATE_BYTES[training.precision][0]
     at_once = a if mesh.pipeline > 1 else a.model_copy(update={"layers": min(a.layers, 2)})
-    layers = max(process_layers(at_once, vocabulary_size, training))
+    layers = max(layers_per_pipeline_rank(at_once, vocabulary_size, training))
     elsewhere = layers * 3 * a.width * a.hidden * (a.experts or 0) * (1 - 1 / mesh.expert)
     norm = a.width / mesh.tensor if mesh.pipeline == 1 else 0.0
-    return size * (device_parameters(at_once, vocabulary_size, training) - norm - elsewhere)
+    return size * (parameters_per_device(at_once, vocabulary_size, training) - norm - elsewhere)
 
 
 def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
@@ -88,7 +88,7 @@ def tensor_parallel_degrees(architecture: Architecture, largest: int = 8) -> lis
 # Layers of each pipeline stage, and the load of the process that has most.
 
 
-def output_layers(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> float:
+def output_cost_in_layers(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> float:
     """Return how many layers take as many operations as the output with its loss: 6 V D of a token."""
     output = 6 * vocabulary_size * architecture.width
     all_layers = flops_per_token(architecture, vocabulary_size, sequence_length) - output
@@ -100,13 +100,13 @@ def divide_layers(
 ) -> tuple[range, ...]:
     """Return the layers of each stage, in order and at least one, so that the longest stage is as short as can be.
 
-    The output counts as `output_layers` of the last stage; the embedding takes no matrix product. Of divisions as good,
-    the last stage has most layers, and of the other stages the later ones, which hold fewer micro-batches at once.
+    The output counts as `output_cost_in_layers` layers of the last stage; the embedding takes no matrix product. Among
+    equally good divisions, the last stage gets most layers, then the later stages, which hold fewer micro-batches.
     """
     layers = architecture.layers
     if stages == 1:
         return (range(layers),)
-    output, others = output_layers(architecture, vocabulary_size, sequence_length), stages - 1
+    output, others = output_cost_in_layers(architecture, vocabulary_size, sequence_length), stages - 1
 
     def longest(last: int) -> float:
         return max(-((last - layers) // others), last + output)
@@ -117,20 +117,20 @@ def divide_layers(
     return tuple(range(*pair) for pair in pairwise(accumulate(numbers, initial=0)))
 
 
-def process_layers(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[int]:
+def layers_per_pipeline_rank(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[int]:
     """Return the number of layers of each process of a pipeline; the first has the embedding, the last the output."""
     m = training.mesh
     parts = divide_layers(architecture, vocabulary_size, training.sequence_length, m.pipeline * m.interleaving)
     return [sum(map(len, parts[process :: m.pipeline])) for process in range(m.pipeline)]
 
 
-def process_work(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[float]:
-    """Return what each process of a pipeline computes, in layers: see `output_layers`."""
-    *others, last = process_layers(architecture, vocabulary_size, training)
-    return [*others, last + output_layers(architecture, vocabulary_size, training.sequence_length)]
+def work_per_pipeline_rank(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[float]:
+    """Return what each process of a pipeline computes, in layers: see `output_cost_in_layers`."""
+    *others, last = layers_per_pipeline_rank(architecture, vocabulary_size, training)
+    return [*others, last + output_cost_in_layers(architecture, vocabulary_size, training.sequence_length)]
 
 
-def layers_under_way(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> int:
+def layers_in_flight(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> int:
     """Return of how many layers a process holds what the backward pass needs: of its layers, a micro-batch each.
 
     1F1B has a micro-batch under way for each stage from this one on; interleaved, each of the v parts of process r of p
@@ -138,13 +138,13 @@ def layers_under_way(architecture: Architecture, vocabulary_size: int, training:
     2.2).
     """
     p, v = training.mesh.pipeline, training.mesh.interleaving
-    numbers = process_layers(architecture, vocabulary_size, training)
+    numbers = layers_per_pipeline_rank(architecture, vocabulary_size, training)
     if v == 1:
         return max(number * (p - process) for process, number in enumerate(numbers))
     return max(-(-number * ((v - 1) * p + 2 * (p - 1 - r) + 1) // v) for r, number in enumerate(numbers))
 
 
-def device_parameters(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:
+def parameters_per_device(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:
     """Return the parameters of the process of a pipeline that has most, those of all that share its state.
 
     The tensor devices split all of them but the matrices of key-value heads that they do not divide, which each has.
@@ -154,7 +154,7 @@ def device_parameters(architecture: Architecture, vocabulary_size: int, training
     table = vocabulary_size * a.width
     tables = 1 if a.tie_embeddings else 2
     block = (parameter_count(a, vocabulary_size) - tables * table - a.width) / a.layers
-    numbers = process_layers(a, vocabulary_size, training)
+    numbers = layers_per_pipeline_rank(a, vocabulary_size, training)
     outside = [0.0] * len(numbers)
     outside[0] += table
     outside[-1] += a.width + (tables - 1) * table

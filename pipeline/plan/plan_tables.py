@@ -6,9 +6,9 @@ from typing import Any
 
 from pipeline.core.formatting import align_columns, wrap_columns
 from pipeline.plan.alternatives import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
-from pipeline.plan.calibrated_forecast import NO_RUNS
-from pipeline.plan.run_time import FORMULAS as RUN_TIME
-from pipeline.plan.scaling_laws import SCOPE
+from pipeline.plan.cost_forecast import NO_CALIBRATION_RUNS
+from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
+from pipeline.plan.training_time import FORMULAS as RUN_TIME
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -35,27 +35,27 @@ def format_quantity(key: str, value: Any) -> str:
     unit = next((word for word in reversed(words) if word in UNITS), None)
     if unit is not None:
         symbol, size = next((entry for entry in UNITS[unit] if value >= entry[1]), UNITS[unit][-1])
-        return f"{_number(value / size)} {symbol}"
+        return f"{_format_number(value / size)} {symbol}"
     if "share" in words:
         return f"{100 * value:.3g} %"
-    return _number(value)
+    return _format_number(value)
 
 
-def _label(key: str) -> str:
+def _format_label(key: str) -> str:
     """Return the words of a key without its unit, which the value carries."""
     units = ("bytes", "joules", "grams", "liters", "euros")
     words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
     return " ".join(words)
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number with its thousands separated, a large one with a power of ten."""
     if value >= 1e6:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 
-def plan_table(plan: dict[str, Any]) -> str:
+def format_plan(plan: dict[str, Any]) -> str:
     """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
     columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
     keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
@@ -64,28 +64,31 @@ def plan_table(plan: dict[str, Any]) -> str:
     keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
     rows = [["estimated", *columns]]
     rows += [
-        [_label(key), *(format_quantity(key, column[key]) if key in column else "" for column in columns.values())]
+        [
+            _format_label(key),
+            *(format_quantity(key, column[key]) if key in column else "" for column in columns.values()),
+        ]
         for key in keys
     ]
     lines = wrap_columns(rows)
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]
-    lines += ["", SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
+    lines += ["", PUBLISHED_LAWS_SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
     if missing:
         lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
     lines += [f"{cell} fits nowhere and is not run: {reason}" for cell, reason in plan.get("not_run", {}).items()]
-    return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])
+    return "\n".join([*lines, "", *format_forecast(plan.get("forecast"))])
 
 
-def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
+def format_forecast(forecast: dict[str, Any] | None) -> list[str]:
     """Return the forecast by calibration runs in lines of text: energy and time of each step with 95 % intervals."""
     if forecast is None:
-        return [NO_RUNS]
+        return [NO_CALIBRATION_RUNS]
     told = {**forecast["steps"], "whole chain": forecast["chain"]}
     rows = [["forecast, estimated", "energy", "95 % interval", "time of jobs", "95 % interval"]]
     rows += [
-        [step, *(cell for key in ("joules", "seconds") for cell in _range(key, values))]
+        [step, *(cell for key in ("joules", "seconds") for cell in _format_range(key, values))]
         for step, values in told.items()
         if "refused" not in values
     ]
@@ -99,12 +102,12 @@ def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
     return [*lines, "", f"by {runs}", forecast["scope"], *forecast["notes"]]
 
 
-def _range(key: str, values: dict[str, Any]) -> tuple[str, str]:
+def _format_range(key: str, values: dict[str, Any]) -> tuple[str, str]:
     low, high = (format_quantity(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
     return format_quantity(key, values[key]), f"{low} to {high}"
 
 
-COLUMNS = {
+SIZE_COLUMNS = {
     "seconds": "time",
     "published_least_seconds": "as published: from",
     "published_most_seconds": "to",
@@ -116,23 +119,23 @@ COLUMNS = {
 }
 
 
-def time_lines(plan: dict[str, Any]) -> list[str]:
+def format_notes_and_sizes(plan: dict[str, Any]) -> list[str]:
     """Return the notes and advice of each model, and the table of sizes."""
     lines = [f"{name}: {note}" for name, told in plan["notes"].items() for note in told]
     for name, told in plan["advice"].items():
         lines += [f"{name}, shape: {one['advice']} (gain: {one['gain']}; {one['source']})" for one in told]
-    return [*lines, *_sizes(plan)]
+    return [*lines, *_format_sizes(plan)]
 
 
-def _sizes(plan: dict[str, Any]) -> list[str]:
+def _format_sizes(plan: dict[str, Any]) -> list[str]:
     if not plan["sizes"]:
         return []
     platform = plan["platform"]
     devices = platform["devices"] * platform["nodes"]
-    rows = [[f"{devices} devices of {platform['name']}, estimated", "tokens", *COLUMNS.values()]]
+    rows = [[f"{devices} devices of {platform['name']}, estimated", "tokens", *SIZE_COLUMNS.values()]]
     rows += [
         [f"{row['model']}, {row['tokens_per_parameter']:,} per parameter", format_quantity("tokens", row["tokens"])]
-        + [format_quantity(key, row[key]) for key in COLUMNS]
+        + [format_quantity(key, row[key]) for key in SIZE_COLUMNS]
         for row in plan["sizes"]
     ]
     ways = {row["model"]: row["way"] or "fits in no way that was tried" for row in plan["sizes"]}
@@ -145,12 +148,12 @@ def _sizes(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def corpus_lines(plan: dict[str, Any]) -> list[str]:
+def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
     """Return in lines of text what `pipeline.slurm.corpus_plan` has told; what will not fit comes last."""
-    lines = ["sources, estimated", *_steps(plan["sources"]["steps"]), ""]
+    lines = ["sources, estimated", *_format_steps(plan["sources"]["steps"]), ""]
     for name, corpus in plan["corpora"].items():
-        lines += [f"corpus {name}, estimated, as if nothing were removed", *_volumes(corpus), ""]
-        lines += [*_steps(corpus["steps"]), ""]
+        lines += [f"corpus {name}, estimated, as if nothing were removed", *_format_volumes(corpus), ""]
+        lines += [*_format_steps(corpus["steps"]), ""]
     free = format_quantity("bytes", plan["free_bytes"])
     lines.append(f"disk of the corpora and tokens: at most {format_quantity('bytes', plan['disk_bytes'])}, free {free}")
     where = (
@@ -161,7 +164,7 @@ def corpus_lines(plan: dict[str, Any]) -> list[str]:
     return [*lines, *(f"does not fit: {problem}" for problem in plan["problems"])]
 
 
-def _volumes(corpus: dict[str, Any]) -> list[str]:
+def _format_volumes(corpus: dict[str, Any]) -> list[str]:
     rows = [["raw, as stored", f"{format_quantity('bytes', corpus['raw_bytes'])} in {corpus['files']:,} files"]]
     if corpus["unknown_sources"]:
         rows.append(["not known before they are read", ", ".join(corpus["unknown_sources"])])
@@ -176,7 +179,7 @@ def _volumes(corpus: dict[str, Any]) -> list[str]:
     return align_columns(rows)
 
 
-def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
+def _format_steps(steps: dict[str, dict[str, Any]]) -> list[str]:
     rows = [["step", "jobs", "of Slurm", "cores of a job", "memory of a job", "core hours", "hours"]]
     for name, step in steps.items():
         submissions = "–" if step["submissions"] is None else f"{step['submissions']:,}"
@@ -189,18 +192,23 @@ def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
                 format_quantity("bytes", step["memory_bytes"]),
             ]
         )
-        rows[-1] += [_hours_range(step, "core_seconds"), _hours_range(step, "seconds")]
+        rows[-1] += [_format_hours(step, "core_seconds"), _format_hours(step, "seconds")]
     known = [step for step in steps.values() if "low_seconds" in step]
     if known:
         keys = [f"{end}_{key}" for end in ("low", "high") for key in ("core_seconds", "seconds")]
         total = {key: sum(step[key] for step in known) for key in keys}
         rows.append(
-            ["measured steps, in turn", *[""] * 4, _hours_range(total, "core_seconds"), _hours_range(total, "seconds")]
+            [
+                "measured steps, in turn",
+                *[""] * 4,
+                _format_hours(total, "core_seconds"),
+                _format_hours(total, "seconds"),
+            ]
         )
     return align_columns(rows)
 
 
-def _hours_range(step: dict[str, Any], key: str) -> str:
+def _format_hours(step: dict[str, Any], key: str) -> str:
     """Return a time in hours from the least to the most; a dash where it is not known."""
     if f"low_{key}" not in step:
         return "–"

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 
-FLAT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
+MINIMUM_EXPONENT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
 LossUnit = Literal["nats per token", "bits per byte"]
 
 
@@ -38,7 +38,7 @@ class ScalingLaw:
         """Return the expected loss in the law's unit."""
         return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
 
-    def outside(self, parameters: float, tokens: float) -> list[str]:
+    def extrapolation(self, parameters: float, tokens: float) -> list[str]:
         """Return by which factor parameters and tokens lie outside of the fitted range; nothing where within."""
         found = []
         for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
@@ -54,7 +54,7 @@ class ScalingLaw:
             InputError: the loss does not fall with parameters or with tokens, so that no split is best.
         """
         for noun, exponent in (("parameters", self.alpha), ("tokens", self.beta)):
-            if exponent < FLAT:
+            if exponent < MINIMUM_EXPONENT:
                 raise InputError(
                     f"the law does not fall with {noun}, so that no split of compute is best: vary them more"
                 )
@@ -71,7 +71,7 @@ class ScalingLaw:
 
 
 NATS: LossUnit = "nats per token"
-SCOPE = (
+PUBLISHED_LAWS_SCOPE = (
     "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell "
     "the order of the loss; a ladder of small models on your text tells it better (`polder ladder`)."
 )
@@ -112,7 +112,7 @@ BESIROGLU_ERRORS = StandardErrors(E=0.0257, alpha=0.0154, beta=0.0206)
 # Muennighoff et al. 2023 (Scaling Data-Constrained Language Models), appendix B: the law of fresh text, fitted on 54
 # runs on C4 with one exponent for both.
 MUENNIGHOFF = ScalingLaw(1.87, 521.0, 1488.0, 0.353, 0.353, NATS)
-LAWS: tuple[tuple[ScalingLaw, StandardErrors | None], ...] = (
+PUBLISHED_LAWS: tuple[tuple[ScalingLaw, StandardErrors | None], ...] = (
     (HOFFMANN, None),
     (BESIROGLU, BESIROGLU_ERRORS),
     (MUENNIGHOFF, None),
@@ -127,20 +127,20 @@ def predict_by_published_laws(architecture: Architecture, vocabulary_size: int, 
     The loss is None where the laws expect no less than of a uniform guess over the vocabulary: there they tell nothing.
     """
     parameters, without_embedding = (parameter_count(architecture, size) for size in (vocabulary_size, 0))
-    ranges = [_loss_interval(law, errors, parameters, tokens) for law, errors in LAWS]
-    loss = sorted(law.loss(parameters, tokens) for law, _ in LAWS)[len(LAWS) // 2]
+    ranges = [_estimate_loss_interval(law, errors, parameters, tokens) for law, errors in PUBLISHED_LAWS]
+    loss = sorted(law.loss(parameters, tokens) for law, _ in PUBLISHED_LAWS)[len(PUBLISHED_LAWS) // 2]
     known = loss < math.log(vocabulary_size)
     return {
         "expected_loss_nats_per_token": loss if known else None,
         "low_expected_loss_nats_per_token": min(low for low, _ in ranges) if known else None,
         "high_expected_loss_nats_per_token": max(high for _, high in ranges) if known else None,
-        "expected_loss_outside_range": BESIROGLU.outside(parameters, tokens),
+        "expected_loss_outside_range": BESIROGLU.extrapolation(parameters, tokens),
         "step_law_learning_rate": 1.79 * without_embedding**-0.713 * tokens**0.307,
         "step_law_batch_tokens": 0.58 * tokens**0.571,
     }
 
 
-def _loss_interval(
+def _estimate_loss_interval(
     law: ScalingLaw, errors: StandardErrors | None, parameters: float, tokens: float
 ) -> tuple[float, float]:
     """Return the 95 % interval of a law's loss by its standard errors; the loss alone where none are published.

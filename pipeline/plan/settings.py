@@ -14,13 +14,13 @@ from pipeline.plan.strategies import StrategyName
 Precision = Literal["fp32", "bf16"]
 
 
-class _Part(Settings):
+class _PartialSettings(Settings):
     """A part of a section of the configuration: the keys that a plan reads, the others left out."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
-class MeshPlan(_Part):
+class MeshPlan(_PartialSettings):
     """How many devices share one model, besides the data, and one copy of its state in a hybrid strategy."""
 
     tensor: int = Field(default=1, ge=1)
@@ -31,7 +31,7 @@ class MeshPlan(_Part):
     shard: int | None = Field(default=None, ge=1)
 
 
-class TrainingPlan(_Part):
+class TrainingPlan(_PartialSettings):
     """What decides a model's compute and memory."""
 
     strategy: StrategyName = "full_shard"
@@ -65,7 +65,7 @@ class TrainingPlan(_Part):
         return self.steps - self.first_step
 
 
-class ModelPlan(_Part):
+class ModelPlan(_PartialSettings):
     """One model."""
 
     architecture: Architecture
@@ -76,14 +76,14 @@ class ModelPlan(_Part):
     )
 
 
-class AllocationPlan(_Part):
+class AllocationPlan(_PartialSettings):
     """The smallest part of a node that is billed."""
 
     cpus: int = Field(ge=1)
     gpus: int = Field(default=0, ge=0)
 
 
-class PartitionPlan(_Part):
+class PartitionPlan(_PartialSettings):
     """What is billed of a node, and how long."""
 
     cpus: int = Field(ge=1)
@@ -92,7 +92,7 @@ class PartitionPlan(_Part):
     allocation: AllocationPlan | None = None
 
 
-class PlatformPlan(_Part):
+class PlatformPlan(_PartialSettings):
     """The machine; what is not known of it is left out of the plan."""
 
     name: str = "local"
@@ -125,7 +125,7 @@ class PlatformPlan(_Part):
     price_euros_per_device_hour: float | None = Field(default=None, ge=0)
     partitions: dict[str, PartitionPlan] = {}
 
-    def billed(self, devices: int) -> tuple[int, int] | None:
+    def billed_resources(self, devices: int) -> tuple[int, int] | None:
         """Return the cores and GPUs that are billed for so many devices: whole allocations; None where none is stated.
 
         A device has its share of a node's cores or, without GPUs, one core.
@@ -139,7 +139,7 @@ class PlatformPlan(_Part):
         return number * smallest.cpus, number * smallest.gpus
 
 
-class EnergyPlan(_Part):
+class EnergyPlan(_PartialSettings):
     """From energy to carbon."""
 
     pue: float = Field(default=1.2, ge=1)

@@ -1,6 +1,6 @@
 """Compute the time of a training step on one device of a mesh, by operations, bytes and the rates of the machine.
 
-It knows no architecture: `pipeline.plan.kernels` counts what a model asks for.
+It knows no architecture: `pipeline.plan.step_operations` counts what a model asks for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Machine:
         operations, moved = self.matrix_flops_per_second * MATRIX_SHARE, self.memory_bytes_per_second * MEMORY_SHARE
         return sum(max(k.flops / (operations * k.rate), k.bytes / moved) for k in kernels)
 
-    def link(self, size: int, stride: int = 1) -> float:
+    def ring_bytes_per_second(self, size: int, stride: int = 1) -> float:
         """Return the bytes that a ring of `size` devices passes on a second, every `stride`th one in order of rank.
 
         A ring over nodes goes through all adapters of a node that has several of its devices.
@@ -55,7 +55,7 @@ class Machine:
         together = max(min(size, self.devices // stride), 1)
         return min(self.node_bytes_per_second, together * self.network_bytes_per_second) * LINK_SHARE
 
-    def exchange(self, size: int, stride: int = 1) -> float:
+    def all_to_all_bytes_per_second(self, size: int, stride: int = 1) -> float:
         """Return the bytes that each of such devices sends a second where each has something for each other.
 
         To those of other nodes it sends through its own adapter.
@@ -143,7 +143,7 @@ class StepTime:
         return float(sum(dataclasses.astuple(self)))
 
 
-def step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
+def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     """Return the time of one step.
 
     1F1B: of m micro-batches on p stages each with v parts, (p - 1) / v more are waited for (Narayanan et al. 2021,
@@ -152,9 +152,9 @@ def step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     """
     forward, backward, again = (machine.seconds(k) for k in (work.forward, work.backward, work.again))
     exchange = (
-        work.tensor_bytes / machine.link(mesh.tensor)
-        + work.context_bytes / machine.exchange(mesh.context, mesh.tensor)
-        + work.expert_bytes / machine.exchange(mesh.expert, mesh.tensor)
+        work.tensor_bytes / machine.ring_bytes_per_second(mesh.tensor)
+        + work.context_bytes / machine.all_to_all_bytes_per_second(mesh.context, mesh.tensor)
+        + work.expert_bytes / machine.all_to_all_bytes_per_second(mesh.expert, mesh.tensor)
     )
     head = machine.seconds(work.head)
     m, p = work.micro_batches, mesh.pipeline
@@ -162,16 +162,22 @@ def step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     stage = computed + work.layers * (again + exchange)
     block = forward + backward + again + exchange
     longest = max((work.most_layers or work.layers) * block, (work.last_layers or work.layers) * block + head)
-    data = work.data_bytes / machine.link(mesh.sharing, mesh.tensor)
-    once = work.step_bytes / machine.link(mesh.replicas, mesh.tensor * mesh.sharing)
+    data = work.data_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
+    once = work.step_bytes / machine.ring_bytes_per_second(mesh.replicas, mesh.tensor * mesh.sharing)
     waited = m * max(data - stage, 0.0) + max(once - work.layers * backward, 0.0)
     stride = mesh.tensor * mesh.sharing * mesh.replicas
-    between = machine.link(2, machine.devices if p * stride > machine.devices else stride)  # of two stages: one adapter
+    between = machine.ring_bytes_per_second(
+        2, machine.devices if p * stride > machine.devices else stride
+    )  # of two stages: one adapter
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
-    gathered = work.gathered_bytes / machine.link(mesh.sharing, mesh.tensor)
+    gathered = work.gathered_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
     # A matrix goes from one device of a node to one of another, through their adapters.
-    gathered += work.copied_bytes / machine.exchange(2, mesh.tensor * mesh.sharing) if mesh.replicas > 1 else 0
+    gathered += (
+        work.copied_bytes / machine.all_to_all_bytes_per_second(2, mesh.tensor * mesh.sharing)
+        if mesh.replicas > 1
+        else 0
+    )
     return StepTime(
         compute_seconds=m * computed,
         recomputation_seconds=m * work.layers * again,

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 Backend = Literal["fsdp", "deepspeed"]
-Placed = Literal["all", "share", "node", "host", "disk"]
+Placement = Literal["all", "share", "node", "host", "disk"]
 """Every device holds all of it, all devices share it, those of one node do, or it lies in main memory or on a disk."""
 
 
-class Refusal(NamedTuple):
+class ConflictingKey(NamedTuple):
     """A value of a key of `training` that a strategy does not work with, and what to choose instead."""
 
     key: str
     value: object
-    way_out: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -29,30 +29,30 @@ class Strategy:
     """
 
     backend: Backend
-    parameters: Placed
-    gradients: Placed
-    optimizer: Placed
-    refuses: tuple[Refusal, ...] = ()
+    parameters: Placement
+    gradients: Placement
+    optimizer: Placement
+    conflicts: tuple[ConflictingKey, ...] = ()
 
     @property
-    def places(self) -> tuple[Placed, Placed, Placed]:
+    def placements(self) -> tuple[Placement, Placement, Placement]:
         """Return where weights, gradients and optimizer state lie, in this order."""
         return self.parameters, self.gradients, self.optimizer
 
     @property
     def zero_stage(self) -> int:
         """Return how many of optimizer state, gradients and parameters, in this order, no device holds in full."""
-        return sum(place != "all" for place in self.places)
+        return sum(place != "all" for place in self.placements)
 
     @property
-    def whole(self) -> bool:
+    def is_replicated(self) -> bool:
         """Return whether every device holds everything."""
         return not self.zero_stage
 
     @property
-    def hybrid(self) -> bool:
+    def is_hybrid(self) -> bool:
         """Return whether groups of devices, by default the nodes, hold a copy of the state each."""
-        return "node" in self.places
+        return "node" in self.placements
 
     @property
     def reshards_after_forward(self) -> bool:
@@ -82,7 +82,7 @@ STRATEGIES: dict[str, Strategy] = {
     "hybrid_shard_zero2": Strategy("fsdp", "all", "node", "node"),
     "hybrid_shard": Strategy("fsdp", "node", "node", "node"),
     "full_shard": Strategy("fsdp", "share", "share", "share"),
-    "zero0": Strategy("deepspeed", "all", "all", "all", (Refusal("precision", "bf16", "choose zero1 or fp32"),)),
+    "zero0": Strategy("deepspeed", "all", "all", "all", (ConflictingKey("precision", "bf16", "choose zero1 or fp32"),)),
     "zero1": Strategy("deepspeed", "all", "all", "share"),
     "zero2": Strategy("deepspeed", "all", "share", "share"),
     "zero2_offload_optimizer": Strategy("deepspeed", "all", "share", "host"),
@@ -98,7 +98,7 @@ else:  # the names above, so that another is refused with the choices, in the sc
     StrategyName = Literal[tuple(STRATEGIES)]
 
 
-def node_group(sharing: int, devices_of_a_node: int, tensor: int) -> int:
+def hybrid_group_size(sharing: int, devices_of_a_node: int, tensor: int) -> int:
     """Return how many of the devices that share a model hold a copy of its state in a hybrid strategy: those of a node.
 
     Args:
@@ -108,6 +108,6 @@ def node_group(sharing: int, devices_of_a_node: int, tensor: int) -> int:
     return math.gcd(sharing, max(devices_of_a_node // tensor, 1))
 
 
-def backend_strategies(backend: Backend) -> tuple[str, ...]:
+def list_backend_strategies(backend: Backend) -> tuple[str, ...]:
     """Return the names of a backend's strategies, in their order."""
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.backend == backend)

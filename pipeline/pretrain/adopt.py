@@ -25,8 +25,8 @@ from pipeline.pretrain.settings import AdoptSettings
 from pipeline.tokenizer.encoder import read_token_bytes
 from pipeline.tokens.token_reader import TokenReader
 
-OF_VOCABULARY = ("embedding.weight", "output.weight")
-MAY_DIFFER = ("preset", "rope_theta", "rope_scaling", "initial_deviation", "base_width")
+EMBEDDING_WEIGHTS = ("embedding.weight", "output.weight")
+UNCHECKED_KEYS = ("preset", "rope_theta", "rope_scaling", "initial_deviation", "base_width")
 """Of a shape: how positions turn, which a longer context needs otherwise, and what concerns no weight that is there."""
 _FILE = "rank-00000.safetensors"
 
@@ -46,21 +46,21 @@ def run(
     `configuration` the roles of some.
     """
     folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
-    check(folder, settings.architecture)
+    check_shape(folder, settings.architecture)
     reader = TokenReader(index, "train")
-    of_theirs, their_size, theirs = huggingface.read(folder)
-    mapping = _transfer(folder, their_size, tokenizer, configuration, reader.vocabulary_size)
+    of_theirs, their_size, theirs = huggingface.load_pretrained(folder)
+    mapping = _map_embeddings(folder, their_size, tokenizer, configuration, reader.vocabulary_size)
     shapes = parameter_shapes(settings.architecture, reader.vocabulary_size)
 
     def weight(name: str) -> Tensor:
         found = theirs[name]
         if not found.isfinite().all():
             raise InputError(f"{folder} has numbers in {name} that are not finite: give a model that works")
-        return (mapping.apply(found) if mapping and name in OF_VOCABULARY else found).contiguous()
+        return (mapping.apply(found) if mapping and name in EMBEDDING_WEIGHTS else found).contiguous()
 
-    _write(milestone, shapes, weight)
+    _write_milestone(milestone, shapes, weight)
     longest = huggingface.read_architecture(folder)[2]
-    huggingface.export(
+    huggingface.save_pretrained(
         checkpoint.CheckpointReader(milestone).weights(),
         of_theirs,
         reader.vocabulary_size,
@@ -68,20 +68,20 @@ def run(
         tokenizer=tokenizer,
         tokenizer_configuration=configuration,
         folder=milestone / layout.CHECKPOINT_MODEL,
-        ends=_ends(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
+        ends=_map_end_tokens(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
     return {
         "parameters": sum(shape.numel() for shape in shapes.values()),
         "same_tokenizer": mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)],
-        "rotation": turned(folder, settings.architecture),
+        "rotation": list_rotation_changes(folder, settings.architecture),
         **(mapping.counts() if mapping else kept),
     }
 
 
-def check(folder: Path, architecture: Architecture) -> None:
+def check_shape(folder: Path, architecture: Architecture) -> None:
     """Raise an InputError that names every key in which a model has another shape than is configured."""
-    theirs, _, held = huggingface.read(folder)
+    theirs, _, held = huggingface.load_pretrained(folder)
     read_token_bytes(folder / "tokenizer.json")
     # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
     known = ("rotary_emb.inv_freq", *(["lm_head.weight"] if theirs.tie_embeddings else []))
@@ -102,7 +102,7 @@ def check(folder: Path, architecture: Architecture) -> None:
     wanted = [
         f"{key}: {value(theirs)}"
         for key in Architecture.model_fields
-        if key not in MAY_DIFFER
+        if key not in UNCHECKED_KEYS
         for value in [effective.get(key, lambda a, key=key: getattr(a, key))]
         if value(theirs) != value(architecture)
     ]
@@ -110,31 +110,31 @@ def check(folder: Path, architecture: Architecture) -> None:
         raise InputError(f"{folder} holds a model of another shape than architecture says: write {', '.join(wanted)}")
 
 
-def turned(folder: Path, architecture: Architecture) -> list[str]:
+def list_rotation_changes(folder: Path, architecture: Architecture) -> list[str]:
     """Return in what positions turn otherwise than in the model that was trained; nothing where they turn alike."""
     theirs = huggingface.read_architecture(folder)[0]
     pairs = ((key, getattr(theirs, key), getattr(architecture, key)) for key in ("rope_theta", "rope_scaling"))
-    return [f"{key} {_shown(now)}, was {_shown(before)}" for key, before, now in pairs if before != now]
+    return [f"{key} {_format_value(now)}, was {_format_value(before)}" for key, before, now in pairs if before != now]
 
 
-def _shown(value: float | RopeScaling | None) -> str:
+def _format_value(value: float | RopeScaling | None) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else f"by {value.factor:g}"
 
 
-def _transfer(
+def _map_embeddings(
     folder: Path, their_size: int, tokenizer: Path, configuration: Path, vocabulary_size: int
-) -> Transfer | None:
+) -> EmbeddingMapping | None:
     """Return how our embeddings are made; None where the tokens are the same, and so are all of them."""
     ours, theirs = read_token_bytes(tokenizer), read_token_bytes(folder / "tokenizer.json")[:their_size]
-    special = _special(folder, their_size, tokenizer, configuration)
+    special = _map_special_tokens(folder, their_size, tokenizer, configuration)
     if ours == theirs and vocabulary_size == their_size and all(a == b for a, b in special.items()):
         return None
-    return transfer(ours, theirs, special, vocabulary_size)
+    return map_vocabularies(ours, theirs, special, vocabulary_size)
 
 
-def _special(folder: Path, their_size: int, tokenizer: Path, configuration: Path) -> dict[int, int]:
+def _map_special_tokens(folder: Path, their_size: int, tokenizer: Path, configuration: Path) -> dict[int, int]:
     """Return by the number of our begin, end and padding token that of theirs; theirs may be missing, or several."""
-    ours = huggingface.special_token_ids(tokenizer, configuration)
+    ours = huggingface.read_special_token_ids(tokenizer, configuration)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     theirs = {key: [value] if isinstance(value, int) else value for key, value in config.items() if key in ours}
     # Several end a text in some models; -1 and the like stand for none in others.
@@ -142,22 +142,24 @@ def _special(folder: Path, their_size: int, tokenizer: Path, configuration: Path
     return {ours[key]: numbers[0] for key, numbers in known.items() if numbers}
 
 
-def _ends(folder: Path, their_size: int, tokenizer: Path, configuration: Path, *, is_mapped: bool) -> list[int]:
+def _map_end_tokens(
+    folder: Path, their_size: int, tokenizer: Path, configuration: Path, *, is_mapped: bool
+) -> list[int]:
     """Return the tokens of ours that end a text as theirs do; of another tokenizer those of one part or one name."""
-    theirs = [number for number in huggingface.end_ids(folder) if number < their_size]
+    theirs = [number for number in huggingface.read_end_token_ids(folder) if number < their_size]
     if not is_mapped:
         return theirs
     paths = folder / "tokenizer.json", tokenizer
     added = [json.loads(path.read_text(encoding="utf-8")).get("added_tokens", []) for path in paths]
     names = {one["id"]: one["content"] for one in added[0]}
     ours = {one["content"]: one["id"] for one in added[1]}
-    parts = {theirs: ours for ours, theirs in _special(folder, their_size, tokenizer, configuration).items()}
+    parts = {theirs: ours for ours, theirs in _map_special_tokens(folder, their_size, tokenizer, configuration).items()}
     found = (parts.get(number, ours.get(names.get(number))) for number in theirs)
     return [*dict.fromkeys(number for number in found if number is not None)]
 
 
 @torch.no_grad()
-def _write(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
+def _write_milestone(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
     """Write a checkpoint that has no optimizer and no steps."""
     milestone.mkdir(parents=True)
     tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
@@ -172,7 +174,7 @@ TokenBytes = Sequence[bytes | None]
 """The text of each token by its number; None of special ones."""
 
 
-class Transfer(NamedTuple):
+class EmbeddingMapping(NamedTuple):
     """From which rows of another vocabulary's matrix each row of ours is made; from none: from all of them."""
 
     rows: list[list[int]]
@@ -193,7 +195,7 @@ class Transfer(NamedTuple):
         return ours_VD
 
 
-def transfer(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], size: int) -> Transfer:
+def map_vocabularies(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], size: int) -> EmbeddingMapping:
     """Return how `size` embeddings of our vocabulary are made from theirs.
 
     A token has the embedding of the token with the same bytes, else the mean of the longest tokens that its bytes are
@@ -203,12 +205,12 @@ def transfer(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], s
     # Of several with one text the last: SentencePiece's bytes, which stand in for unknown letters, come first.
     numbers = {text: number for number, text in enumerate(theirs) if text}
     longest = max(map(len, numbers), default=0)
-    rows = [_cut(text, numbers, longest) if text else [] for text in ours]
+    rows = [_split_into_tokens(text, numbers, longest) if text else [] for text in ours]
     rows = [[special[number]] if number in special else row for number, row in enumerate(rows)]
-    return Transfer((rows + [[] for _ in range(size - len(rows))])[:size])
+    return EmbeddingMapping((rows + [[] for _ in range(size - len(rows))])[:size])
 
 
-def _cut(text: bytes, numbers: Mapping[bytes, int], longest: int) -> list[int]:
+def _split_into_tokens(text: bytes, numbers: Mapping[bytes, int], longest: int) -> list[int]:
     """Return the longest tokens that a text begins with, one after the other; none where a byte is in no token."""
     found: list[int] = []
     place = 0

@@ -19,7 +19,7 @@ from pipeline.core.command_lines import command_option
 from pipeline.core.errors import InputError
 from pipeline.core.records import SEGMENT_STEP, Attempt, Record
 from pipeline.energy.readings import current_power
-from pipeline.pretrain.monitors.metrics import EVENTS, SLOW, TensorBoardWriter, read
+from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics
 
 SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come
@@ -39,10 +39,10 @@ def models(run_directory: Path) -> list[str]:
 def lines(run_directory: Path, model: str) -> Lines:
     """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps."""
     milestones = _milestones(run_directory, model)
-    found = [line for step in sorted(milestones) for line in read(milestones[step] / layout.METRICS_FILE)]
+    found = [line for step in sorted(milestones) for line in read_metrics(milestones[step] / layout.METRICS_FILE)]
     if newest := trains_in(run_directory, model):
         last = max(milestones, default=0)
-        found += [line for line in read(newest / layout.METRICS_FILE) if int(line["step"]) > last]
+        found += [line for line in read_metrics(newest / layout.METRICS_FILE) if int(line["step"]) > last]
     for path in layout.RESULTS.glob(run_directory, model=model, step=NUMBER):
         found += _scores(path)
     return sorted(found, key=lambda line: int(line["step"]))
@@ -83,7 +83,7 @@ class Board:
             path.unlink()
         # Another name: a TensorBoard that has read the file before does not take this one for it.
         self._writer = TensorBoardWriter(folder, f"{EVENTS}.{number:06}")
-        self._writer.begin_again(0)
+        self._writer.restart_at(0)
         self._written: Lines = []
 
     def show(self, found: Lines) -> bool:
@@ -94,7 +94,7 @@ class Board:
         same = next((n for n, (one, other) in pairs if one != other), min(len(self._written), len(found)))
         if same < len(self._written):
             step = min(int(line["step"]) for line in (self._written[same], *found[same : same + 1]))
-            self._writer.begin_again(step)
+            self._writer.restart_at(step)
             same = next((n for n, line in enumerate(found) if int(line["step"]) >= step), len(found))
         self._writer.add(found[same:])
         self._written = found
@@ -139,7 +139,7 @@ def told(
         f"started {starts} times" if starts > 1 else "",
     ]
     probed = next((one for one in reversed(steps) if "slowest_process_ratio" in one), {})
-    if probed.get("slowest_process_ratio", 0.0) >= SLOW:
+    if probed.get("slowest_process_ratio", 0.0) >= SLOW_RATIO:
         parts.append(f"process {probed['slowest_process']} {probed['slowest_process_ratio']:.2f} times as slow")
     ended = line.get("ended_unix_seconds")
     if now and ended and pace and line["step"] != last and now - ended > max(QUIET_STEPS * pace, QUIET_SECONDS):

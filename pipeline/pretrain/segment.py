@@ -17,12 +17,17 @@ from pipeline.core.lease import Lease
 from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
 from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain import outcome
+from pipeline.pretrain import training_outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import process_layout
-from pipeline.pretrain.processes import supervise
-from pipeline.pretrain.processes.launch import launcher, processes_per_node, set_variables, world_size
+from pipeline.pretrain.processes import supervisor
+from pipeline.pretrain.processes.launch import (
+    count_processes,
+    count_processes_per_node,
+    launcher_name,
+    set_platform_variables,
+)
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.ngram_models import NgramModels
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
@@ -34,11 +39,11 @@ from pipeline.tokens.validation_set import ValidationSet
 WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.monitors",
-    "pipeline.pretrain.held_out_loss",
+    "pipeline.pretrain.validation",
     "pipeline.tokens.validation_set",
     "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
-    "pipeline.pretrain.checkpoints.recovery.tidy",
+    "pipeline.pretrain.checkpoints.recovery.remove_recovery_checkpoints",
     "pipeline.core.lease",
     "pipeline.core.process_lifetime",
     "pipeline.core.disk_space",
@@ -79,62 +84,64 @@ def run(
         RuntimeError: the training failed.
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
-    if ended := outcome.read(previous[0]) if previous else None:
+    if ended := training_outcome.read_outcome(previous[0]) if previous else None:
         print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
-        return _ended(settings, milestone, ended, [])
-    processes = world_size(launch)
-    per_node = processes_per_node(launch)
-    set_variables(platform)
-    vocabulary_size = _check(settings, index, tokenizer, previous)
-    process_layout.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
+        return _write_failed_milestone(settings, milestone, ended, [])
+    processes = count_processes(launch)
+    per_node = count_processes_per_node(launch)
+    set_platform_variables(platform)
+    vocabulary_size = _check_inputs(settings, index, tokenizer, previous)
+    process_layout.check_layout(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
-        raise InputError(f"strategy {settings.training.strategy} {process_layout.NO_DISK}")
+        raise InputError(f"strategy {settings.training.strategy} {process_layout.NO_NODE_DISK}")
     if staging:
         copy_to_node(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
         check_altered_shards(index)
     owner = owner or Lease(scratch)
     owner.claim()
-    owner.afterwards = partial(recovery.tidy, scratch, settings.training.keep_every)
-    identity = recovery.identity(settings, index, previous[0] if previous else None)
+    owner.afterwards = partial(recovery.remove_recovery_checkpoints, scratch, settings.training.keep_every)
+    identity = recovery.training_identity(settings, index, previous[0] if previous else None)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
-    paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
+    paths |= {"scratch": scratch, "recovery": recovery.choose_folder(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    arguments = supervise.WorkerArguments(
+    arguments = supervisor.WorkerArguments(
         settings=settings,
         paths={name: path.absolute() for name, path in paths.items()},
         identity=identity,
-        launcher=launcher(launch),
+        launcher=launcher_name(launch),
         platform=platform,
         world_size=processes,
     )
     try:
-        course = supervise.train(arguments, owner, launch)
+        course = supervisor.supervise_training(arguments, owner, launch)
     except (OutOfMemory, Diverged) as error:
         if not settings.records_outcome:
             raise
-        reached = metrics.reached(scratch / METRICS_FILE, settings.first_step)
-        lines = metrics.read(scratch / METRICS_FILE)
-        ended = outcome.TrainingOutcome(outcome.STATUS[type(error)], str(error), reached, settings.last_step)
+        reached = metrics.find_last_step(scratch / METRICS_FILE, settings.first_step)
+        lines = metrics.read_metrics(scratch / METRICS_FILE)
+        ended = training_outcome.TrainingOutcome(
+            training_outcome.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
+        )
         print(f"{ended.status} after step {reached}: {error}", flush=True)
-        return {**_ended(settings, milestone, ended, lines), "world_size": processes}
+        return {**_write_failed_milestone(settings, milestone, ended, lines), "world_size": processes}
     return {
-        **_counts(settings, milestone, processes, vocabulary_size, course),
-        "validation": _validation(settings.training, index),
+        **_summarize_training(settings, milestone, processes, vocabulary_size, course),
+        "validation": _describe_validation(settings.training, index),
         **course.machine,
     }
 
 
-def _ended(
-    settings: SegmentSettings, milestone: Path, ended: outcome.TrainingOutcome, lines: list[dict[str, Any]]
+def _write_failed_milestone(
+    settings: SegmentSettings, milestone: Path, ended: training_outcome.TrainingOutcome, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
     done = [line for line in lines if "loss" in line]
     before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
     seen = done[-1]["tokens_seen"] if done else before
     ended = ended._replace(step=settings.last_step)
     return {
-        "outcome": outcome.write(milestone, ended, lines),
+        "outcome": training_outcome.write_outcome(milestone, ended, lines),
         "steps": len(done),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
@@ -143,13 +150,13 @@ def _ended(
     }
 
 
-def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
+def _check_inputs(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
     """Check what can be known before anything starts; return the vocabulary size."""
     training = settings.training
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
     Sampler(reader, *shape, ramp=training.ramp)
-    _tell_validation(training, index)
+    _print_validation_cost(training, index)
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != reader.tokenizer_sha256:
         raise InputError(f"{index} was made with another tokenizer than {tokenizer}: build the tokens again")
     if settings.index_sha256 not in (None, hashlib.sha256(index.read_bytes()).hexdigest()):
@@ -173,7 +180,7 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
     return reader.vocabulary_size
 
 
-def _validation(training: Training, index: Path) -> dict[str, Any] | None:
+def _describe_validation(training: Training, index: Path) -> dict[str, Any] | None:
     """Return what each validation sees, and the losses of trivial models on it; None without any.
 
     They are a unigram and a bigram model, counted in `counted_tokens` of the `of_training_tokens`.
@@ -191,7 +198,7 @@ def _validation(training: Training, index: Path) -> dict[str, Any] | None:
     }
 
 
-def _tell_validation(training: Training, index: Path) -> None:
+def _print_validation_cost(training: Training, index: Path) -> None:
     """Print what each validation sees, and what it costs: a token's loss is a third of the arithmetic of its step."""
     if training.validation_every:
         seen = ValidationSet(index, training.validation_tokens).report()
@@ -204,10 +211,14 @@ def _tell_validation(training: Training, index: Path) -> None:
         )
 
 
-def _counts(
-    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: supervise.Course
+def _summarize_training(
+    settings: SegmentSettings,
+    milestone: Path,
+    processes: int,
+    vocabulary_size: int,
+    course: supervisor.SupervisedTraining,
 ) -> dict[str, Any]:
-    lines = metrics.read(milestone / METRICS_FILE)
+    lines = metrics.read_metrics(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
     skips = [line for line in lines if "skipped_data_steps" in line]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pipeline.core.settings import Pretrained, Settings, optional_later_field
 from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.model.settings import Architecture
-from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, backend_strategies
+from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, list_backend_strategies
 from pipeline.tokens.settings import Sampling
 
 HOW_NUMBERS_ARE_COMPUTED = frozenset(
@@ -164,11 +164,11 @@ class Training(Settings):
     def _consistent(self) -> Self:
         strategy = STRATEGIES[self.strategy]
         if strategy.backend != self.backend:
-            choices = ", ".join(backend_strategies(self.backend))
+            choices = ", ".join(list_backend_strategies(self.backend))
             raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
-        for key, value, way_out in strategy.refuses:
+        for key, value, fix in strategy.conflicts:
             if getattr(self, key) == value:
-                raise ValueError(f"strategy {self.strategy} is not available with {key} {value}: {way_out}")
+                raise ValueError(f"strategy {self.strategy} is not available with {key} {value}: {fix}")
         split = [f"mesh.{name} {n}" for name, n in self.mesh.model_dump(exclude={"shard"}).items() if n > 1]
         if split and self.backend == "deepspeed":
             raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")
@@ -177,7 +177,7 @@ class Training(Settings):
                 f"mesh.interleaving {self.mesh.interleaving} divides the processes of a pipeline: set it to 1 or "
                 "mesh.pipeline above 1"
             )
-        if self.mesh.shard is not None and not strategy.hybrid:
+        if self.mesh.shard is not None and not strategy.is_hybrid:
             raise ValueError(
                 f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it"
             )
@@ -229,7 +229,7 @@ class Training(Settings):
             raise ValueError("cuda_graphs needs the same sizes at every step: set it to false, or no length in ramp")
 
     def switches(self) -> dict[str, Any]:
-        """Return what `pipeline.model.switches.set_switches` takes."""
+        """Return what `pipeline.model.execution_options.set_execution_options` takes."""
         keys = {"recomputation", "compile", "cuda_graphs", "float8", "tiled_feed_forward", "flash_attention"}
         return {key: getattr(self, key) for key in keys}
 

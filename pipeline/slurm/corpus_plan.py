@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.forecast.corpus_size import Expected, documents_allowed, expected, memory_needed
-from pipeline.forecast.text_rates import JOINING, Rate, rates_of
+from pipeline.forecast.corpus_forecast import (
+    JOIN_SHARES,
+    CorpusSize,
+    CpuRate,
+    estimate_corpus_size,
+    load_rates,
+    maximum_documents,
+    recommended_memory_bytes,
+)
 from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
 from pipeline.slurm.resources import STEPS_HOLDING_KEYS, StepResources
 from pipeline.workflow.dag import Dag
@@ -31,8 +38,10 @@ class CorpusPlan:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.requests = StepResources(config, Dag(config))
-        self.rates, self.rates_by = rates_of([config.directory, *map(Path, config.emissions.calibration)])
-        self.sources = {source.name: expected(config.source_units(source.name)) for source in config.sources}
+        self.rates, self.rates_by = load_rates([config.directory, *map(Path, config.emissions.calibration)])
+        self.sources = {
+            source.name: estimate_corpus_size(config.source_units(source.name)) for source in config.sources
+        }
         partitions = config.platform.partitions
         self.partition = partitions.get("cpu")
         self.cores = None if self.partition else os.cpu_count() or 1
@@ -65,14 +74,14 @@ class CorpusPlan:
     def _corpus(self, name: str) -> dict[str, Any]:
         names = self.config.corpus_sources(name)
         unknown = [source for source in names if self.sources[source] is None]
-        whole = sum((one for source in names if (one := self.sources[source])), Expected())
+        whole = sum((one for source in names if (one := self.sources[source])), CorpusSize())
         section = self.config.corpus[name].deduplication
-        allowed = documents_allowed(section.memory_bytes)
+        allowed = maximum_documents(section.memory_bytes)
         if whole.documents > allowed:
             self.problems.append(
                 f"corpus {name}: deduplication.memory_bytes allows {allowed:,} documents and about "
                 f"{whole.documents:,.0f} are expected: set corpus.{name}.deduplication.memory_bytes to "
-                f"{memory_needed(round(whole.documents))}"
+                f"{recommended_memory_bytes(round(whole.documents))}"
             )
         return {
             "files": sum(len(self.config.files(source)) for source in names),
@@ -86,7 +95,7 @@ class CorpusPlan:
             "steps": self._steps("corpus", {"corpus": name}),
         }
 
-    def _disk(self, name: str, whole: Expected) -> dict[str, float]:
+    def _disk(self, name: str, whole: CorpusSize) -> dict[str, float]:
         found = whole.disk_bytes(self.config.corpus[name].deduplication)
         for tokens, section in self.config.tokens.items():
             entries = self.config.tokenizer[section.tokenizer].vocabulary_size
@@ -124,7 +133,7 @@ class CorpusPlan:
             "time_limit_seconds": max(one["runtime"] for one in requests) * 60,
         }
         shares = self.config.corpus[jobs[0]["corpus"]].deduplication.jobs if "corpus" in jobs[0] else 1
-        rate = self.rates.get(JOINING if name == "corpus.find_duplicates" and shares > 1 else name)
+        rate = self.rates.get(JOIN_SHARES if name == "corpus.find_duplicates" and shares > 1 else name)
         taken = []
         for job, one in zip(jobs, requests, strict=True):
             if rate is None or not self._is_known(job):
@@ -149,12 +158,12 @@ class CorpusPlan:
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
         return all(self.sources[name] is not None for name in names)
 
-    def _seconds(self, name: str, rate: Rate, job: Mapping[str, str], cores: int) -> list[tuple[float, float]]:
+    def _seconds(self, name: str, rate: CpuRate, job: Mapping[str, str], cores: int) -> list[tuple[float, float]]:
         """Return low and high estimates of a job: its CPU seconds, and the seconds on its cores."""
         need = STEPS[name].need
         parts = [float(part) for part in self.requests.part_bytes(need.reads, job)] if need else []
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
-        whole = sum((one for name in names if (one := self.sources[name])), Expected())
+        whole = sum((one for name in names if (one := self.sources[name])), CorpusSize())
         parts = [
             part / whole.raw_bytes * (whole.documents if rate.of_documents else whole.text_bytes) for part in parts
         ]

@@ -26,7 +26,7 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
     if device:
         from pipeline.pretrain.processes import rendezvous
 
-        answer |= {"built_for": rendezvous.built_for(), "gpus_seen": rendezvous.seen()}
+        answer |= {"built_for": rendezvous.find_torch_build(), "gpus_seen": rendezvous.count_visible_devices()}
     if disk:
         try:
             finding = site_checks.check_writable("the node's disk", platform_files.fill_folder_template(disk, None))
@@ -43,7 +43,7 @@ def probe_network() -> dict[str, object] | None:
 
     from pipeline.pretrain.processes import rendezvous
 
-    device = rendezvous.join("srun")
+    device = rendezvous.join_process_group("srun")
     backend = dist.get_backend()
     numbers = torch.ones(MEGABYTES.get(backend, 64) * 250_000, device=device)
     dist.all_reduce(numbers)

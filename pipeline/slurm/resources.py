@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
-from pipeline.forecast.work import segment_flops
+from pipeline.forecast.workload import segment_flops
 from pipeline.model.size import parameter_count
-from pipeline.pretrain.processes.launch import cpus_per_task, launcher
+from pipeline.pretrain.processes.launch import find_cpus_per_task, launcher_name
 from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
@@ -126,7 +126,7 @@ class StepResources:
     def _training_resources(self, step: str) -> dict[str, Any]:
         """Return the resources of training: one task per device of each node with `srun`, else one."""
         platform, nodes = self.config.platform, self.config.slurm.nodes
-        partition, by_srun, devices = self._partition("gpu"), launcher(platform.launch) == "srun", platform.devices
+        partition, by_srun, devices = self._partition("gpu"), launcher_name(platform.launch) == "srun", platform.devices
         tasks = nodes * devices if by_srun else 1
         seconds = self.config.slurm.warning_seconds
         # With `mpi` the signal of `--signal` reaches the ranks only. Otherwise it also reaches Snakemake's job, which
@@ -163,7 +163,7 @@ class StepResources:
     def _process_resources(self, step: str, nodes: int) -> dict[str, Any]:
         """Return the resources for a process on each device of whole nodes with `srun`, else of one node."""
         platform, partition = self.config.platform, self._partition("gpu")
-        by_srun, devices = launcher(platform.launch) == "srun", platform.devices
+        by_srun, devices = launcher_name(platform.launch) == "srun", platform.devices
         tasks = nodes * devices if by_srun else 1
         shape: dict[str, Any] = {"nodes": nodes} if by_srun else {}
         if tasks > 1:
@@ -180,7 +180,7 @@ class StepResources:
             words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
             return (platform.launch or "").replace("srun", words, 1)
 
-        cpus = cpus_per_task(platform.launch) or (1 if by_srun else devices)
+        cpus = find_cpus_per_task(platform.launch) or (1 if by_srun else devices)
         return {"launch": launch, "platform": platform.name, "cpus_per_task": cpus, **shape}
 
     def _evaluation_resources(self, step: str) -> dict[str, Any]:

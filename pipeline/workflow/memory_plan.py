@@ -11,8 +11,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import wrap_columns
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.monitors import memory_fit
-from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest, trace
+from pipeline.pretrain.monitors import memory_estimate
+from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory
 from pipeline.pretrain.settings import Training
 from pipeline.workflow.preflight import PlannedTraining, plan_training
 
@@ -39,13 +39,15 @@ def format_memory_plan(config: Config) -> list[str]:
     different = {keys[name]: requests[name] for name in requests}
     with ThreadPoolExecutor(PARALLEL_TRACES) as pool:
         traces = dict(zip(different, pool.map(_trace_or_error, different.values()), strict=True))
-    traced = {name: memory for name in models if isinstance(memory := traces[keys[name]], Memory)}
+    traced = {name: memory for name in models if isinstance(memory := traces[keys[name]], PeakMemory)}
     lines = _table(traced) if traced else []
     for name, model in models.items():
         memory = traces[keys[name]]
         if isinstance(memory, str):
             lines.append(f"models.{name}: {memory}")
-        elif model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * memory_fit.USABLE:
+        elif (
+            model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * memory_estimate.USABLE_SHARE
+        ):
             lines.append(
                 f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: "
                 f"{_suggest_settings(model, kind)}"
@@ -64,24 +66,24 @@ def _request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequ
     )
 
 
-def _trace_or_error(request: TraceRequest) -> Memory | str:
+def _trace_or_error(request: TraceRequest) -> PeakMemory | str:
     try:
-        return trace(request)
+        return trace_memory(request)
     except InputError as error:
         return str(error)
 
 
-def _table(traced: dict[str, Memory]) -> list[str]:
+def _table(traced: dict[str, PeakMemory]) -> list[str]:
     rows = [["memory of a device, estimated", *traced]]
-    for key in Memory.model_fields:
+    for key in PeakMemory.model_fields:
         if key not in ("peak_in", "stage"):
             label = key.removesuffix("_bytes").replace("_", " ")
             rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_format_peak(memory) for memory in traced.values())])
-    return [*wrap_columns(rows), CAVEAT.format(share=memory_fit.USABLE)]
+    return [*wrap_columns(rows), CAVEAT.format(share=memory_estimate.USABLE_SHARE)]
 
 
-def _format_peak(memory: Memory) -> str:
+def _format_peak(memory: PeakMemory) -> str:
     return f"{memory.peak_in} of stage {memory.stage}" if memory.stage else memory.peak_in
 
 
@@ -89,12 +91,12 @@ def _suggest_settings(model: PlannedTraining, kind: Any) -> str:
     """Return the first settings of the formulas that fit by tracing too."""
     assert model.capacity_bytes is not None
     shape = model.training, model.shape, model.vocabulary_size, model.processes, model.per_node
-    limit = model.capacity_bytes * memory_fit.USABLE
-    for other, needed in itertools.islice(memory_fit.proposals(*shape, limit), TRACED_PROPOSALS):
-        words = memory_fit.in_words(model.training, other)
+    limit = model.capacity_bytes * memory_estimate.USABLE_SHARE
+    for other, needed in itertools.islice(memory_estimate.list_proposals(*shape, limit), TRACED_PROPOSALS):
+        words = memory_estimate.format_proposal(model.training, other)
         if kind == "gpu" and STRATEGIES[other.strategy].offloads_optimizer:
             return f"{words} does by formula alone, with {format_quantity('peak_bytes', needed)}"
         memory = _trace_or_error(_request(model, other, kind))
-        if isinstance(memory, Memory) and memory.peak_bytes <= limit:
+        if isinstance(memory, PeakMemory) and memory.peak_bytes <= limit:
             return f"{words} does, with {format_quantity('peak_bytes', memory.peak_bytes)}"
-    return memory_fit.NOTHING_FITS.format(backend=model.training.backend)
+    return memory_estimate.NOTHING_FITS.format(backend=model.training.backend)

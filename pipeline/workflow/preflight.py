@@ -16,9 +16,15 @@ from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.monitors import memory_fit
+from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
-from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
+from pipeline.pretrain.processes.launch import (
+    count_processes,
+    count_processes_per_node,
+    find_option,
+    launcher_name,
+    split_command,
+)
 from pipeline.pretrain.settings import Training
 from pipeline.workflow import startup_cache
 
@@ -54,37 +60,37 @@ class PlannedTraining:
         Raises:
             InputError: no layout fits.
         """
-        return process_layout.layout(self.training, self.processes, self.per_node)
+        return process_layout.make_layout(self.training, self.processes, self.per_node)
 
     @property
     def memory_advice(self) -> str:
         """The memory of a process, and which settings would fit."""
         assert self.capacity_bytes is not None
         model = self.training, self.shape, self.vocabulary_size
-        would_fit = memory_fit.what_would_fit(*model, self.processes, self.per_node, self.capacity_bytes)
-        return f"which has {self.capacity_bytes / memory_fit.GIBIBYTE:.3g} GiB: {would_fit}"
+        would_fit = memory_estimate.advise_settings(*model, self.processes, self.per_node, self.capacity_bytes)
+        return f"which has {self.capacity_bytes / memory_estimate.GIBIBYTE:.3g} GiB: {would_fit}"
 
     def check(self) -> None:
         """Raise InputError where model, batch or state cannot be laid out on the processes."""
         model = self.training, self.shape, self.vocabulary_size
-        process_layout.check(*model, self.processes, self.per_node)
-        needed = memory_fit.state_bytes(*model, self.process_layout)
+        process_layout.check_layout(*model, self.processes, self.per_node)
+        needed = memory_estimate.state_bytes(*model, self.process_layout)
         if self.capacity_bytes is not None and needed > self.capacity_bytes:
             raise InputError(
-                f"weights, gradients and optimizer alone take {needed / memory_fit.GIBIBYTE:.3g} GiB of a process, "
-                f"{self.memory_advice}"
+                f"weights, gradients and optimizer alone take {needed / memory_estimate.GIBIBYTE:.3g} GiB of a "
+                f"process, {self.memory_advice}"
             )
 
 
 def plan_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
     """Return a model on the processes that a launch command starts."""
-    model, per_node = config.models[name], processes_per_node(launch)
+    model, per_node = config.models[name], count_processes_per_node(launch)
     return PlannedTraining(
         name=name,
         training=model.training,
         shape=model.architecture,
         vocabulary_size=config.vocabulary_size(model.tokens),
-        processes=world_size(launch),
+        processes=count_processes(launch),
         per_node=per_node,
         capacity_bytes=_capacity_bytes(config, per_node),
     )
@@ -130,9 +136,11 @@ def _unused_devices(config: Config) -> Iterator[str]:
             f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}: write "
             f"run: {{environment: {platform.device}}} and install envs/{platform.device}.lock"
         )
-    words = words_of(platform.launch)
-    sets_processes = launcher(platform.launch) == "torchrun" or option(words, "--ntasks-per-node") or not words
-    started = processes_per_node(platform.launch) if sets_processes else platform.devices
+    words = split_command(platform.launch)
+    sets_processes = (
+        launcher_name(platform.launch) == "torchrun" or find_option(words, "--ntasks-per-node") or not words
+    )
+    started = count_processes_per_node(platform.launch) if sets_processes else platform.devices
     if gpu and gpu.gpus and started != platform.devices:
         yield (
             f"devices is {platform.devices}, but launch starts {started} {'process' if started == 1 else 'processes'} "
@@ -146,7 +154,7 @@ def _unused_nodes(config: Config) -> Iterator[str]:
     platform, nodes, seconds = config.platform, config.slurm.nodes, config.slurm.warning_seconds
     file = f"workflow/platforms/{platform.name}.yaml"
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
-    if nodes > 1 and launcher(platform.launch) != "srun":
+    if nodes > 1 and launcher_name(platform.launch) != "srun":
         yield (
             f"slurm.nodes is {nodes}, but platform {platform.name} starts trainings without srun, on one node: "
             f"leave slurm.nodes out, or write launch: srun … into {file}"
@@ -173,11 +181,11 @@ def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[s
                 "which is faster on GPUs (bf16 many times), or write the defaults to keep them"
             )
         if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
-            yield f"models.{name}: strategy {model.training.strategy} {process_layout.NO_DISK}"
+            yield f"models.{name}: strategy {model.training.strategy} {process_layout.NO_NODE_DISK}"
         shape = model.training, model.shape, model.vocabulary_size
-        needed = memory_fit.estimate_bytes(*shape, model.process_layout, model.training.micro_batch_size)
-        if model.capacity_bytes is not None and needed > model.capacity_bytes * memory_fit.USABLE:
-            takes = f"{needed / memory_fit.GIBIBYTE:.3g} GiB of a process by an estimate"
+        needed = memory_estimate.estimate_bytes(*shape, model.process_layout, model.training.micro_batch_size)
+        if model.capacity_bytes is not None and needed > model.capacity_bytes * memory_estimate.USABLE_SHARE:
+            takes = f"{needed / memory_estimate.GIBIBYTE:.3g} GiB of a process by an estimate"
             yield f"models.{name} takes {takes}, {model.memory_advice}"
         yield from _long_training_hints(config, model)
 

@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
 from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit, sum_figures, validate_accounting
 from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_interval, forecast_remaining, widen_interval
-from pipeline.forecast.work import WORK
+from pipeline.forecast.workload import WORKLOADS
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.layout import PLAN, RECORD
 from pipeline.plan.plan_tables import format_quantity
@@ -78,7 +78,7 @@ def _job_size(config: Config, step: str, instance: tuple[str, ...]) -> float:
         whole = listed.part_folders[unit] is None
         size = sum(listed.sizes[name] if whole else listed.source.unit_bytes for name in listed.units[unit])
         return float(max(size, 1))
-    of_job = WORK[step].of_job
+    of_job = WORKLOADS[step].of_job
     return of_job(config, *instance) if of_job else 1.0
 
 
@@ -88,7 +88,7 @@ def step_progress(config: Config, material: RunReader, account: EnergyAccounting
     took = {one.name: one.wall_seconds for one in material.attempts}
     forecasts = (material.plan.content.get("forecast") or {}).get("steps", {})
     steps = []
-    for step in WORK:
+    for step in WORKLOADS:
         expected = job_sizes(config, step)
         if not expected:
             continue

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.process_lifetime import LockOwner
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
-from pipeline.forecast.calibration import forecast_plan
+from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environments import Environment
@@ -109,7 +109,7 @@ class Startup:
         if find_lock_mismatch := dag.find_lock_mismatch():
             self.refuse(find_lock_mismatch)
         dag.records()  # reports a source path without files
-        forecast_plan(config)  # reports a calibration run that is not a run
+        make_forecast_plan(config)  # reports a calibration run that is not a run
         for scored in config.scored("quality"):
             config.seed_files(scored)  # reports a missing file of seeds
         # Reports a pretrained model that is missing or has another shape.

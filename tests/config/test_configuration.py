@@ -13,7 +13,7 @@ import yaml
 
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
-from pipeline.model.huggingface import export
+from pipeline.model.huggingface import save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.workflow.dag import Dag
@@ -172,7 +172,7 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
 
     def exported(shape: Architecture) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        export(initial_state(shape, 600, 1), shape, 600, 64, **tokens, folder=folder)
+        save_pretrained(initial_state(shape, 600, 1), shape, 600, 64, **tokens, folder=folder)
 
     exported(shape)
     assert str(folder / "model.safetensors") in config.pretrained_files("base")

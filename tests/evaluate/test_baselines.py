@@ -18,7 +18,7 @@ from pipeline.evaluate.item_answers import read_baselines
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
 from pipeline.evaluate.task_files import suite_files
 from pipeline.evaluate.task_scores import _scored_with
-from pipeline.model.huggingface import export, read
+from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps.evaluate import baseline_answer_files, baseline_files
@@ -87,14 +87,14 @@ def judged(milestone: Path, folder: Path, suite: Suite, others: list[Path]) -> d
 
 def test_an_untrained_model_has_the_weights_that_training_begins_with(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "untrained-base", suite, [milestone], 7)
-    architecture, vocabulary, weights = read(milestone / "huggingface")
+    architecture, vocabulary, weights = load_pretrained(milestone / "huggingface")
     untrained = tmp_path / "untrained"
     tokenizer = {
         key: milestone / "huggingface" / f"{name}.json"
         for key, name in (("tokenizer", "tokenizer"), ("tokenizer_configuration", "tokenizer_config"))
     }
     state = initial_state(architecture, vocabulary, 7)
-    export(state, architecture, vocabulary, 512, folder=untrained, **tokenizer)
+    save_pretrained(state, architecture, vocabulary, 512, folder=untrained, **tokenizer)
     assert not np.allclose(state["embedding.weight"], weights["embedding.weight"])
     same = ask(tmp_path, "same", suite, sorted(untrained.iterdir()))
     assert pq.read_table(files[0]).equals(pq.read_table(same[0]))

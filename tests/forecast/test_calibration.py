@@ -14,10 +14,10 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_forecast import Forecast
-from pipeline.forecast.calibration import forecast_plan
-from pipeline.forecast.work import WORK
+from pipeline.forecast.calibration import make_forecast_plan
+from pipeline.forecast.workload import WORKLOADS
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import plan_table
+from pipeline.plan.plan_tables import format_plan
 from pipeline.plan.settings import EstimateSettings
 from pipeline.workflow.steps import REPORTED, STEPS, step_settings
 from tests.record_content import attempt_content, record_content
@@ -35,7 +35,7 @@ MODEL: dict[str, Any] = {
         "warmup_steps": 2,
     },
 }
-DATA = [step for step in WORK if not step.startswith(("opt_out.", "pretrain.", "evaluate."))]
+DATA = [step for step in WORKLOADS if not step.startswith(("opt_out.", "pretrain.", "evaluate."))]
 
 
 def raw(folder: Path, size: int, **sections: Any) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_what_the_account_does_not_know_widens_the_forecast(tmp_path: Path, pilo
 
 
 def test_the_table_has_a_line_per_step_and_one_for_all(tmp_path: Path, pilots: list[Path]) -> None:
-    text = plan_table(plan_of(planned(tmp_path, pilots)))
+    text = format_plan(plan_of(planned(tmp_path, pilots)))
     (line,) = [line for line in text.splitlines() if line.startswith("corpus.filter")]
     assert line.split()[1:3] == ["1,010", "J"] and "1.68 minutes" in line
     assert "whole chain" in text and f"{pilots[0]} (local; energy measured)" in text
@@ -151,7 +151,7 @@ def test_one_size_is_refused_in_the_words_of_the_forecast(tmp_path: Path, pilots
     assert all(
         "joules" not in told and "all of one size" in told["refused"] for told in plan["forecast"]["steps"].values()
     )
-    text = plan_table(plan)
+    text = format_plan(plan)
     assert text.count("the calibration runs are all of one size") == 1 and "there is none of any step" in text
 
 
@@ -196,19 +196,19 @@ def trained(run: Path, seconds: float) -> Path:
 def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path: Path) -> None:
     runs = [made(tmp_path, size, models={"base": MODEL}) for size in (1000, 10_000)]
     metrics = trained(runs[1], 0.25)
-    found = forecast_plan(planned(tmp_path, runs))
+    found = make_forecast_plan(planned(tmp_path, runs))
     assert found and found.runs[0].trainings == {}, "it has no metrics"
     (training,) = found.runs[1].trainings.values()
     assert training.step_seconds == 0.25 and training.processes == 2
     assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
     write(runs[1] / "provenance/records/pretrain.segment.base.8.json", record_content("pretrain.segment"))
     seal(runs[1])
-    unknown = forecast_plan(planned(tmp_path, runs))
+    unknown = make_forecast_plan(planned(tmp_path, runs))
     assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
     metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
     (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
     with pytest.raises(InputError, match=r"base/metrics\.jsonl is not the one that its report was written with"):
-        forecast_plan(planned(tmp_path, runs))
+        make_forecast_plan(planned(tmp_path, runs))
 
 
 def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
@@ -217,7 +217,7 @@ def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[P
     write(path, {"units": {**json.loads(path.read_text())["units"], "4200000": part}})
     content = record_content("sources.split", inputs=[{"path": "data:b.txt.gz", "bytes": 40_000}])
     write(pilots[1] / "provenance/records/sources.split.laws.42.json", content)
-    found = forecast_plan(planned(tmp_path, pilots))
+    found = make_forecast_plan(planned(tmp_path, pilots))
     assert found and found.runs[1].steps["corpus.filter"].work == 50_000
 
 
@@ -305,27 +305,27 @@ def of_another_pipeline(run: Path) -> None:
 def test_a_folder_that_is_no_finished_run_is_named(tmp_path: Path, pilots: list[Path], damage: Any, words: str) -> None:
     damage(pilots[1])
     with pytest.raises(InputError) as error:
-        forecast_plan(planned(tmp_path, pilots))
+        make_forecast_plan(planned(tmp_path, pilots))
     assert str(error.value).startswith(f"energy.calibration: {pilots[1]}: ") and words in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_run_is_no_calibration_of_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
     with pytest.raises(InputError, match="this run itself"):
-        forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
+        make_forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
     with pytest.raises(InputError, match="twice"):
         planned(tmp_path, [pilots[0], pilots[0]])
 
 
 def test_every_step_that_is_forecast_has_its_work() -> None:
-    assert [*WORK] == [step for step in STEPS if STEPS[step].stage in REPORTED and step != "plan.estimate"]
+    assert [*WORKLOADS] == [step for step in STEPS if STEPS[step].stage in REPORTED and step != "plan.estimate"]
     assert all(
         (work.unit == "bytes of raw text") == (step.split(".")[0] not in ("pretrain", "evaluate"))
-        for step, work in WORK.items()
+        for step, work in WORKLOADS.items()
     )
 
 
 def test_the_steps_of_a_plan_are_those_that_have_jobs(tmp_path: Path, pilots: list[Path]) -> None:
     config = planned(tmp_path, pilots, models={"base": MODEL})
-    found = forecast_plan(config)
-    assert found and [*found.work] == [step for step in WORK if STEPS[step].instances.jobs(config)]
+    found = make_forecast_plan(config)
+    assert found and [*found.work] == [step for step in WORKLOADS if STEPS[step].instances.jobs(config)]

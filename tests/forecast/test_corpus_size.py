@@ -17,7 +17,13 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
 from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.forecast.corpus_size import Expected, _as_final, documents_allowed, expected, memory_needed
+from pipeline.forecast.corpus_forecast import (
+    CorpusSize,
+    _make_final_table,
+    estimate_corpus_size,
+    maximum_documents,
+    recommended_memory_bytes,
+)
 from pipeline.sources.raw_documents import make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
@@ -52,8 +58,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
         path.write_bytes(gzip.compress(lines, mtime=0) if path.suffix == ".gz" else lines)
 
 
-def told(folder: Path, **keys: Any) -> Expected:
-    found = expected(listed(folder, **keys))
+def told(folder: Path, **keys: Any) -> CorpusSize:
+    found = estimate_corpus_size(listed(folder, **keys))
     assert found is not None
     return found
 
@@ -90,12 +96,12 @@ def test_of_many_files_some_are_read_and_damaged_ones_are_passed_over(tmp_path: 
 
 def test_what_cannot_be_known_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"")
-    assert expected(listed(tmp_path)) is None
+    assert estimate_corpus_size(listed(tmp_path)) is None
     dataset = {"name": "someone/something", "revision": "0" * 40}
-    assert expected(listed(tmp_path, path=None, dataset=dataset)) is None
+    assert estimate_corpus_size(listed(tmp_path, path=None, dataset=dataset)) is None
     pq.write_table(pa.table({"words": ["een"]}), tmp_path / "b.parquet")
     with pytest.raises(InputError, match="has no column 'text': set text_key"):
-        expected(listed(tmp_path))
+        estimate_corpus_size(listed(tmp_path))
 
 
 def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
@@ -103,7 +109,7 @@ def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
     write(tmp_path / "raw/a.jsonl", prose(2500))
     found, settings = told(tmp_path / "raw"), SignatureSettings(bands=6)
     records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.field_names(), 1 << 20)
-    table = _as_final(
+    table = _make_final_table(
         "s",
         (document for document, _ in make_raw_documents(records, "s/a.jsonl", listed(tmp_path).source.field_names())),
     )
@@ -128,6 +134,6 @@ def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
 
 
 def test_sources_add_up_and_memory_follows_from_documents() -> None:
-    both = Expected(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9.0) + Expected(10, 20, 30, 40, 50.0, 60.0, 70.0, 80.0, 90.0)
-    assert both == Expected(11, 22, 33, 44, 55.0, 66.0, 77.0, 88.0, 99.0)
-    assert documents_allowed(4_000_000_000) == 83_333_333 and memory_needed(1_000_000) == 96_000_000
+    both = CorpusSize(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9.0) + CorpusSize(10, 20, 30, 40, 50.0, 60.0, 70.0, 80.0, 90.0)
+    assert both == CorpusSize(11, 22, 33, 44, 55.0, 66.0, 77.0, 88.0, 99.0)
+    assert maximum_documents(4_000_000_000) == 83_333_333 and recommended_memory_bytes(1_000_000) == 96_000_000

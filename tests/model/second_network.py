@@ -46,7 +46,7 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
     return {"model_type": "side_by_side", **sizes, **others}
 
 
-def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
     return Architecture(preset="second", **{own: config[theirs] for own, theirs in SIZES.items()})
 
 
@@ -61,7 +61,7 @@ NETWORK = Network(
         "feed_forward.down": "rows",
     },
     model_types=("side_by_side",),
-    their_name=lambda name: f"transformer.{name}",
+    huggingface_name=lambda name: f"transformer.{name}",
     configuration=configuration,
-    read_configuration=read_configuration,
+    read_huggingface_config=read_huggingface_config,
 )

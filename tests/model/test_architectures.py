@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from pipeline.core.errors import InputError
 from pipeline.job.reach import reach
 from pipeline.model import huggingface
-from pipeline.model.architectures import ARCHITECTURES, presets, shape
-from pipeline.model.networks import NETWORKS, initial_state, network, parameter_shapes
+from pipeline.model.architectures import ARCHITECTURES, get_shape, list_presets
+from pipeline.model.networks import NETWORKS, get_network, initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.estimate import estimate
@@ -52,14 +52,14 @@ def test_only_the_registries_and_other_architectures_reach_an_architecture() -> 
 
 
 def test_an_architecture_declares_what_the_registries_promise() -> None:
-    assert len(presets()) == sum(len(shape(name).presets) for name in ARCHITECTURES)  # no two have the same
+    assert len(list_presets()) == sum(len(get_shape(name).presets) for name in ARCHITECTURES)  # no two have the same
     for name in ARCHITECTURES:
-        small = Architecture(preset=next(iter(shape(name).presets)), layers=2, width=32, heads=4, key_value_heads=2)
+        small = Architecture(preset=next(iter(get_shape(name).presets)), layers=2, width=32, heads=4, key_value_heads=2)
         assert small.name == name
         sizes = parameter_shapes(small, VOCABULARY)
         assert parameter_count(small, VOCABULARY) == sum(size.numel() for size in sizes.values())
         parts = {key.split(".", 2)[2].removesuffix(".weight") for key in sizes if key.startswith("blocks.")}
-        assert parts == set(network(name).splits)
+        assert parts == set(get_network(name).splits)
 
 
 def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
@@ -104,13 +104,13 @@ def test_a_second_architecture_goes_to_transformers_and_back(
 ) -> None:
     state = initial_state(second, VOCABULARY, 3)
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
-    huggingface.export(state, second, VOCABULARY, 64, **places, folder=tmp_path / "out")
+    huggingface.save_pretrained(state, second, VOCABULARY, 64, **places, folder=tmp_path / "out")
     assert json.loads((tmp_path / "out/config.json").read_text())["n_embd"] == 32
     assert "transformer.blocks.1.norm.weight" in load_file(tmp_path / "out/model.safetensors")
-    found, size, weights = huggingface.read(tmp_path / "out")
+    found, size, weights = huggingface.load_pretrained(tmp_path / "out")
     assert (found.name, found.layers, size) == ("second", 2, VOCABULARY)
     assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
     config = {**json.loads((tmp_path / "out/config.json").read_text()), "model_type": "third"}
     (tmp_path / "out/config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"describes a third: only a .* or a side_by_side can be read"):
-        huggingface.read(tmp_path / "out")
+        huggingface.load_pretrained(tmp_path / "out")

@@ -104,7 +104,7 @@ def test_queries_of_some_positions_read_what_they_read_among_all(
     torch.testing.assert_close(whole_BTD, made(x_BTD, *angles, limits))
     for spans in ([range(3), range(9, 12)], [range(3, 6), range(6, 9)]):
         positions = [position for span in spans for position in span]
-        made.spans = lambda _, spans=spans: spans  # type: ignore[assignment, misc]
+        made.query_spans = lambda _, spans=spans: spans  # type: ignore[assignment, misc]
         hook = made.query.register_forward_hook(lambda _, __, q, positions=positions: q[:, positions])  # type: ignore[misc]
         some_BTD = made(x_BTD, *angles, begins if kind == "kernel of documents" else limits)
         hook.remove()

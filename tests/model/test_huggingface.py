@@ -59,7 +59,7 @@ def export(architecture: Architecture, tokenizer: Path, folder: Path, **options:
     state = Lazy(architecture)
     configuration = tokenizer.with_name("tokenizer_config.json")
     places = {"tokenizer": tokenizer, "tokenizer_configuration": configuration, "folder": folder}
-    huggingface.export(state, architecture, VOCABULARY, 64, **places, **options)
+    huggingface.save_pretrained(state, architecture, VOCABULARY, 64, **places, **options)
     return state
 
 
@@ -90,7 +90,7 @@ def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp
     encode = AutoTokenizer.from_pretrained(folder)
     assert encode.model_max_length == 64 == len(encode("x " * 99, truncation=True)["input_ids"]), "as long as the model"
     assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
-    found, vocabulary_size, weights = huggingface.read(folder)
+    found, vocabulary_size, weights = huggingface.load_pretrained(folder)
     assert (found, vocabulary_size) == (
         architecture.model_copy(update={"feed_forward_width": found.hidden}),
         VOCABULARY,
@@ -119,14 +119,14 @@ def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:
     theirs = LlamaForCausalLM(config)
     theirs.save_pretrained(tmp_path, max_shard_size="8KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    architecture, _, weights = huggingface.read(tmp_path)
+    architecture, _, weights = huggingface.load_pretrained(tmp_path)
     with torch.no_grad():
         torch.testing.assert_close(logits(architecture, weights), theirs(TOKENS).logits, atol=1e-5, rtol=1e-5)
     older = {**json.loads((tmp_path / "config.json").read_text()), "rope_theta": 7.0}
     del older["rope_parameters"]
     scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
     (tmp_path / "config.json").write_text(json.dumps({**older, "rope_scaling": {"rope_type": "llama3", **scaling}}))
-    architecture, _, _ = huggingface.read(tmp_path)
+    architecture, _, _ = huggingface.load_pretrained(tmp_path)
     assert architecture.rope_theta == 7 and architecture.rope_scaling is not None
     assert architecture.rope_scaling.original_context_length == 64
 
@@ -151,7 +151,7 @@ def test_a_folder_of_another_model_is_refused(
     config = {key: value for key, value in config.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
-        huggingface.read(folder)
+        huggingface.load_pretrained(folder)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
     export(SHAPES[0], tokenizer, folder, largest_file_bytes=9_000)
     next(iter(sorted(folder.glob("*.safetensors")))).unlink()
     with pytest.raises(InputError, match="does not hold"):
-        huggingface.read(folder)
+        huggingface.load_pretrained(folder)
     with pytest.raises(InputError, match=r"config\.json"):
-        huggingface.read(tmp_path / "nowhere")
+        huggingface.load_pretrained(tmp_path / "nowhere")
 
 
 def test_an_import_that_fails_leaves_no_folder(
@@ -219,7 +219,7 @@ def test_every_token_that_ends_a_text_is_read_and_written(
     for name, ids in (("generation_config.json", generation), ("config.json", config)):
         content = json.loads((folder / name).read_text()) | {"eos_token_id": ids}
         (folder / name).write_text(json.dumps(content))
-    ends = huggingface.end_ids(folder)
+    ends = huggingface.read_end_token_ids(folder)
     assert ends == expected
     export(SHAPES[0], tokenizer, tmp_path / "out", ends=ends)
     written = [1, *expected] if 1 not in expected else expected  # the tokenizer's own is 1
@@ -227,4 +227,4 @@ def test_every_token_that_ends_a_text_is_read_and_written(
     assert loaded.generation_config.eos_token_id == loaded.config.eos_token_id == (written if expected else 1)
     (folder / "generation_config.json").write_text("[")
     with pytest.raises(InputError, match=r"generation_config\.json is no JSON object"):
-        huggingface.end_ids(folder)
+        huggingface.read_end_token_ids(folder)

@@ -7,14 +7,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model.architectures import DeviceWork, presets
+from pipeline.model.architectures import DeviceWork, list_presets
+from pipeline.model.execution_options import set_execution_options
 from pipeline.model.llama import LOSS_PARTS, LOSS_ROWS, PRESETS
-from pipeline.model.llama_network import Llama, configuration, their_name
+from pipeline.model.llama_network import Llama, huggingface_config, huggingface_name
 from pipeline.model.loss import LEAST_ROWS, PARTS
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
-from pipeline.model.switches import set_switches
 
 VOCABULARY = 96
 SHAPES = [
@@ -42,8 +42,8 @@ def native(architecture: Architecture) -> Llama:
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
     own = native(architecture)
-    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
-    state = {their_name(name): p for name, p in own.named_parameters()}
+    theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
+    state = {huggingface_name(name): p for name, p in own.named_parameters()}
     theirs.load_state_dict(state, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, VOCABULARY, (3, 50), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -54,7 +54,7 @@ def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_parameter_count(architecture: Architecture) -> None:
     model = native(architecture)
-    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
+    theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
     count = parameter_count(architecture, VOCABULARY)
     assert count == sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs.parameters())
 
@@ -71,7 +71,7 @@ def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> N
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_flops_with_recomputation_equal_the_counted_ones(architecture: Architecture) -> None:
     model = native(architecture)
-    set_switches(model, torch.device("cpu"), recomputation="full")
+    set_execution_options(model, torch.device("cpu"), recomputation="full")
     tokens = torch.zeros((2, 16), dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(tokens).sum().backward()
@@ -119,8 +119,8 @@ def test_model_on_the_meta_device_takes_no_memory() -> None:
 
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_every_parameter_has_a_name_of_transformers(architecture: Architecture) -> None:
-    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
-    assert {their_name(name) for name in parameter_shapes(architecture, VOCABULARY)} == {
+    theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
+    assert {huggingface_name(name) for name in parameter_shapes(architecture, VOCABULARY)} == {
         name for name, _ in theirs.named_parameters()
     }
 
@@ -198,7 +198,7 @@ PUBLISHED = {
 
 def test_every_preset_has_a_name() -> None:
     assert set(PRESETS) == {"llama3", *PUBLISHED}
-    assert Architecture.model_json_schema()["properties"]["preset"]["enum"] == list(presets())
+    assert Architecture.model_json_schema()["properties"]["preset"]["enum"] == list(list_presets())
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -227,8 +227,8 @@ def test_logits_equal_those_of_transformers_at_two_layers(name: str) -> None:
     vocabulary, length = 200, 150
     own = Llama(architecture, vocabulary)
     own.load_state_dict(initial_state(architecture, vocabulary, seed=3), strict=not architecture.tie_embeddings)
-    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, vocabulary, 131_072)))
-    renamed = {their_name(n): p for n, p in own.named_parameters()}
+    theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, vocabulary, 131_072)))
+    renamed = {huggingface_name(n): p for n, p in own.named_parameters()}
     theirs.load_state_dict(renamed, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():

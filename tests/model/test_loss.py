@@ -123,13 +123,13 @@ def test_memory_is_an_eighth_of_the_logits(peak_bytes: Callable[[Callable[[], ob
 def test_few_rows_are_taken_in_fewer_parts(least: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "LEAST_ROWS", least)
     rows: list[int] = []
-    part = loss_module._part
+    part = loss_module._compute_rows
 
     def counted(x_ND: Tensor, *others: object) -> Tensor:
         rows.append(len(x_ND))
         return part(x_ND, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loss_module, "_part", counted)
+    monkeypatch.setattr(loss_module, "_compute_rows", counted)
     arguments = drawn(4, 256, 8, 30)
     torch.testing.assert_close(linear_cross_entropy(*arguments), reference(*arguments))
     assert len(rows) == parts and sum(rows) == 1024
@@ -155,13 +155,13 @@ def test_compiled_it_is_the_same(z_loss: float) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_it_is_compiled_where_that_is_asked_for(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    plain = loss_module._softmax
+    plain = loss_module._cross_entropy_of_logits
 
     def asked_for(*given: Any) -> Any:
         asked.append(given)
         return plain(*given)
 
-    monkeypatch.setattr(loss_module, "_compiled_softmax", lambda: asked_for)
+    monkeypatch.setattr(loss_module, "_compiled_cross_entropy", lambda: asked_for)
     linear_cross_entropy(*drawn(1, 8, 4, 30), compiled=compiled)
     assert bool(asked) == compiled
 

@@ -8,10 +8,10 @@ from statistics import fmean
 import pytest
 import torch
 
-from pipeline.model.networks import initial_state, network
+from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
+from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 BASE, WIDTHS = 32, (32, 64, 128, 256)
@@ -28,7 +28,7 @@ def changes(width: int, base_width: int | None, seed: int) -> dict[str, float]:
     """Return by how much a few steps change what each part of a model gives, per coordinate."""
     settings = settings_of(width, base_width)
     architecture = settings.architecture
-    model = network(architecture.name).model(architecture, VOCABULARY)
+    model = get_network(architecture.name).model(architecture, VOCABULARY)
     model.load_state_dict(initial_state(architecture, VOCABULARY, seed))
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randint(VOCABULARY, (8, 33), generator=generator)
@@ -43,7 +43,7 @@ def changes(width: int, base_width: int | None, seed: int) -> dict[str, float]:
         return dict(given)
 
     before = looked()
-    optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=False)
+    optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=False)
     for _ in range(STEPS):
         optimizer.zero_grad()
         (model(tokens[:, :-1], tokens[:, 1:]) / tokens[:, 1:].numel()).backward()
@@ -96,7 +96,7 @@ def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width
     settings = settings_of(128, 32)
     names = {"embedding.weight": 2, "blocks.0.attention.query.weight": 2, "output.weight": 2, "norm.weight": 1}
     named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
-    optimizer = optimizer_of(named, settings, fused=False)
+    optimizer = make_optimizer(named, settings, fused=False)
     set_learning_rate(optimizer, 0.1)
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
@@ -121,7 +121,7 @@ def test_without_its_decay_the_embedding_moves_as_a_norm_does_and_the_other_matr
     for decays in (True, False):
         chosen = settings.training.model_copy(update={"decay_embedding": decays})
         named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
-        optimizer = optimizer_of(named, settings.model_copy(update={"training": chosen}), fused=False)
+        optimizer = make_optimizer(named, settings.model_copy(update={"training": chosen}), fused=False)
         assert all(group["params"] for group in optimizer.param_groups)
         set_learning_rate(optimizer, 0.1)
         for parameter in named.values():

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.architectures import DeviceWork
-from pipeline.model.networks import initial_state, initial_weight, network, parameter_shapes
+from pipeline.model.networks import get_network, initial_state, initial_weight, parameter_shapes
 from pipeline.model.qwen3 import PRESETS
-from pipeline.model.qwen3_network import Qwen3, configuration, their_name
+from pipeline.model.qwen3_network import Qwen3, huggingface_config, huggingface_name
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 
@@ -45,8 +45,8 @@ def native(architecture: Architecture) -> Qwen3:
 
 
 def of_transformers(architecture: Architecture) -> Qwen3ForCausalLM:
-    theirs = Qwen3ForCausalLM(Qwen3Config(**configuration(architecture, VOCABULARY, 64)))
-    state = {their_name(name): weight for name, weight in state_of(architecture).items()}
+    theirs = Qwen3ForCausalLM(Qwen3Config(**huggingface_config(architecture, VOCABULARY, 64)))
+    state = {huggingface_name(name): weight for name, weight in state_of(architecture).items()}
     theirs.load_state_dict(state, strict=not architecture.tie_embeddings)
     return theirs
 
@@ -64,7 +64,7 @@ def test_logits_and_gradients_equal_those_of_transformers(architecture: Architec
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in own.named_parameters():
         assert parameter.grad is not None and parameter.grad.any()
-        torch.testing.assert_close(parameter.grad, expected.pop(their_name(name)), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(parameter.grad, expected.pop(huggingface_name(name)), atol=1e-4, rtol=1e-4)
     assert not expected
 
 
@@ -86,7 +86,7 @@ def test_a_block_keeps_its_queries_and_keys_once_more_than_a_llamas() -> None:
     saved, estimated = [], []
     for preset in ("llama3", "qwen3"):
         architecture = Architecture(preset=preset, **shape)
-        model = network(architecture.name).model(architecture, VOCABULARY)
+        model = get_network(architecture.name).model(architecture, VOCABULARY)
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         found: dict[int, int] = {}
 
@@ -119,7 +119,7 @@ def test_presets_have_the_published_sizes(name: str) -> None:
     assert round(count / 1e9, 1) == total
     assert (count - tables * of_table) / 1e9 == pytest.approx(without, rel=0.02)
     with torch.device("meta"):
-        theirs = Qwen3ForCausalLM(Qwen3Config(**configuration(architecture, QWEN_VOCABULARY, 32_768)))
+        theirs = Qwen3ForCausalLM(Qwen3Config(**huggingface_config(architecture, QWEN_VOCABULARY, 32_768)))
     assert count == sum(p.numel() for p in theirs.parameters())
 
 
@@ -127,7 +127,7 @@ def test_presets_have_the_published_sizes(name: str) -> None:
 def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
     state = state_of(architecture)
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
-    huggingface.export(state, architecture, VOCABULARY, 64, **places, folder=tmp_path / "out")
+    huggingface.save_pretrained(state, architecture, VOCABULARY, 64, **places, folder=tmp_path / "out")
     assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "qwen3"
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     tokens = torch.arange(40).reshape(2, 20)
@@ -136,7 +136,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
         torch.testing.assert_close(loaded(tokens).logits, native(architecture)(tokens), atol=1e-5, rtol=1e-5)
     loaded.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, size, weights = huggingface.read(tmp_path / folder)
+        found, size, weights = huggingface.load_pretrained(tmp_path / folder)
         expected = architecture.model_copy(update={"feed_forward_width": architecture.hidden})
         assert (found, size, found.name) == (expected, VOCABULARY, "qwen3")
         assert weights.keys() == state.keys()
@@ -151,7 +151,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
     ],
 )
 def test_what_is_not_computed_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    config = {**configuration(SHAPES[0], VOCABULARY, 64), **change}
+    config = {**huggingface_config(SHAPES[0], VOCABULARY, 64), **change}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
         huggingface.read_architecture(tmp_path)

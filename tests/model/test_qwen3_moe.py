@@ -18,13 +18,13 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.architectures import DeviceWork
-from pipeline.model.experts import rows
+from pipeline.model.execution_options import set_execution_options
+from pipeline.model.mixture_of_experts import permute_rows
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.qwen3_moe import PRESETS
-from pipeline.model.qwen3_moe_network import Qwen3Moe, configuration, their_name
+from pipeline.model.qwen3_moe_network import Qwen3Moe, huggingface_config, huggingface_name
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, active_parameter_count, flops_per_token, parameter_count
-from pipeline.model.switches import set_switches
 
 VOCABULARY, EXPERTS, CHOSEN = 96, 6, 2
 SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "layers": 2, "width": 32, "heads": 4, "key_value_heads": 2}
@@ -48,7 +48,7 @@ def state_of(architecture: Architecture) -> dict[str, Tensor]:
 def native(architecture: Architecture, **switches: Any) -> Qwen3Moe:
     model = Qwen3Moe(architecture, VOCABULARY)
     model.load_state_dict(state_of(architecture), strict=not architecture.tie_embeddings)
-    set_switches(model, torch.device("cpu"), **switches)
+    set_execution_options(model, torch.device("cpu"), **switches)
     return model
 
 
@@ -62,7 +62,7 @@ def balanced(architecture: Architecture, **switches: Any) -> Qwen3Moe:
 
 def export(architecture: Architecture, tokenizer: Path, folder: Path) -> None:
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
-    huggingface.export(state_of(architecture), architecture, VOCABULARY, 64, **places, folder=folder)
+    huggingface.save_pretrained(state_of(architecture), architecture, VOCABULARY, 64, **places, folder=folder)
 
 
 def theirs_of(architecture: Architecture, tokenizer: Path, folder: Path) -> Qwen3MoeForCausalLM:
@@ -108,7 +108,7 @@ def test_logits_and_gradients_equal_those_of_transformers(
     expected = stacked(theirs, gradients=True)
     for name, gradient in gradients(own, read, target).items():
         assert gradient.any()
-        torch.testing.assert_close(gradient, expected.pop(their_name(name)), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(gradient, expected.pop(huggingface_name(name)), atol=1e-4, rtol=1e-4)
     assert not expected
 
 
@@ -133,7 +133,7 @@ def test_the_gradient_of_the_load_balancing_loss_is_that_of_transformers_functio
     expected = stacked(theirs, gradients=True)
     assert (found["blocks.1.feed_forward.router.weight"] - plain["blocks.1.feed_forward.router.weight"]).norm() > 1
     for name, gradient in found.items():
-        torch.testing.assert_close(gradient - plain[name], expected[their_name(name)], atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(gradient - plain[name], expected[huggingface_name(name)], atol=1e-3, rtol=1e-3)
 
 
 def test_the_load_balancing_loss_does_not_depend_on_how_a_batch_is_divided() -> None:
@@ -208,7 +208,9 @@ def test_experts_of_which_none_gets_a_token_have_no_gradient() -> None:
     """As on a process whose share of the experts nobody visits."""
     experts, nobody = native(SHAPES[0]).blocks[0].feed_forward, torch.zeros(0, dtype=torch.long)
     x_RD = torch.zeros(0, 32, requires_grad=True)
-    y_RD = rows(experts._compute(rows(x_RD, nobody, nobody), torch.zeros(EXPERTS, dtype=torch.long)), nobody, nobody)
+    y_RD = permute_rows(
+        experts._compute(permute_rows(x_RD, nobody, nobody), torch.zeros(EXPERTS, dtype=torch.long)), nobody, nobody
+    )
     y_RD.sum().backward()
     assert y_RD.shape == x_RD.grad.shape == (0, 32) and not experts.down.weight.grad.any()
 
@@ -227,7 +229,7 @@ def test_parameters_and_operations_are_the_counted_ones(architecture: Architectu
     tokens = torch.zeros((2, 6), dtype=torch.long)
     grouped = {torch.ops.aten._grouped_mm: lambda left, right, *_, **__: 2 * left[-2] * left[-1] * right[-1]}
     for recomputed in (False, True):
-        set_switches(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
+        set_execution_options(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
             model(tokens).sum().backward()
         told = flops_per_token(architecture, VOCABULARY, 6, recomputation=recomputed)
@@ -246,7 +248,7 @@ def test_a_block_keeps_what_is_counted(precision: Any, norm_bytes: int, recomput
     saved, estimated = [], []
     for a in (architecture, architecture.model_copy(update={"layers": 1})):
         model = Qwen3Moe(a, VOCABULARY).to(torch.bfloat16 if precision == "bf16" else torch.float32)
-        set_switches(model, torch.device("cpu"), recomputation=recomputation)
+        set_execution_options(model, torch.device("cpu"), recomputation=recomputation)
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         found: dict[int, int] = {}
 
@@ -276,7 +278,7 @@ def test_presets_have_the_published_sizes(name: str) -> None:
     assert active / 1e9 == pytest.approx(of_token, rel=0.02)
     assert (count - 2 * QWEN_VOCABULARY * architecture.width) / 1e9 == pytest.approx(without, rel=0.005)
     with torch.device("meta"):
-        theirs = Qwen3MoeForCausalLM(Qwen3MoeConfig(**configuration(architecture, QWEN_VOCABULARY, 32_768)))
+        theirs = Qwen3MoeForCausalLM(Qwen3MoeConfig(**huggingface_config(architecture, QWEN_VOCABULARY, 32_768)))
     assert count == sum(p.numel() for p in theirs.parameters())
 
 
@@ -290,7 +292,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
     assert "max_window_layers" not in json.loads((tmp_path / "out/config.json").read_text())
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, size, weights = huggingface.read(tmp_path / folder)
+        found, size, weights = huggingface.load_pretrained(tmp_path / folder)
         assert (found, size, found.name) == (architecture, VOCABULARY, "qwen3_moe")
         assert weights.keys() == state.keys() and not weights.unused()
         assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
@@ -312,7 +314,7 @@ def test_what_is_not_computed_is_refused(change: dict[str, Any], message: str, t
     file = tmp_path / "out/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(InputError, match=message):
-        huggingface.read(tmp_path / "out")
+        huggingface.load_pretrained(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

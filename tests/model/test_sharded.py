@@ -10,10 +10,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from pipeline.model.execution_options import set_execution_options
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.model.switches import set_switches
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def worker(rank: int, folder: str) -> None:
         for precision in (torch.float32, torch.bfloat16):
             for switches in SWITCHES:
                 model = Llama(shape, VOCABULARY)
-                set_switches(model, CPU, **switches)  # type: ignore[arg-type]
+                set_execution_options(model, CPU, **switches)  # type: ignore[arg-type]
                 policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
                 for part in (*model.blocks, model):
                     fully_shard(part, mesh=mesh, mp_policy=policy)

@@ -61,4 +61,6 @@ def test_a_name_that_is_gone_is_named() -> None:
 
 
 def test_the_operators_whose_results_are_kept_are_there() -> None:
-    assert len(decoder._KEPT) == 8 and all(isinstance(one, torch._ops.OpOverload) for one in decoder._KEPT)
+    assert len(decoder._SAVED_OPERATORS) == 8 and all(
+        isinstance(one, torch._ops.OpOverload) for one in decoder._SAVED_OPERATORS
+    )

@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.attention import attention_limits
-from pipeline.model.networks import initial_state, network
+from pipeline.model.execution_options import set_execution_options
+from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
-from pipeline.model.switches import set_switches
 from tests.model.documents import limits_of
 
 VOCABULARY, LENGTH, WINDOW = 96, 50, 7
@@ -37,15 +37,15 @@ def state_of(architecture: Architecture) -> dict[str, Tensor]:
 
 
 def native(architecture: Architecture, **switches: Any) -> Any:
-    model = network(architecture.name).model(architecture, VOCABULARY)
+    model = get_network(architecture.name).model(architecture, VOCABULARY)
     model.load_state_dict(state_of(architecture), strict=not architecture.tie_embeddings)
-    set_switches(model, torch.device("cpu"), **switches)
+    set_execution_options(model, torch.device("cpu"), **switches)
     return model
 
 
 def export(architecture: Architecture, tokenizer: Path, folder: Path) -> None:
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
-    huggingface.export(state_of(architecture), architecture, VOCABULARY, 64, **places, folder=folder)
+    huggingface.save_pretrained(state_of(architecture), architecture, VOCABULARY, 64, **places, folder=folder)
 
 
 def drawn_tokens(rows: int = 3) -> Tensor:
@@ -68,11 +68,11 @@ def test_transformers_loads_it_and_computes_the_same(name: str, tmp_path: Path, 
     F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum").backward()
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in own.named_parameters():
-        theirs_of_it = expected[network(architecture.name).their_name(name)]
+        theirs_of_it = expected[get_network(architecture.name).huggingface_name(name)]
         torch.testing.assert_close(parameter.grad, theirs_of_it, atol=1e-4, rtol=1e-4)
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, _, weights = huggingface.read(tmp_path / folder)
+        found, _, weights = huggingface.load_pretrained(tmp_path / folder)
         expected_shape = {"feed_forward_width": architecture.hidden, "head_width": found.head_width}
         assert found == architecture.model_copy(update=expected_shape)
         assert found.head_dimension == architecture.head_dimension
@@ -180,6 +180,6 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
     with torch.no_grad():
         expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
-        set_switches(half, device)
+        set_execution_options(half, device)
         found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()

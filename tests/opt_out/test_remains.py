@@ -23,7 +23,7 @@ from pipeline.corpus.settings import SignatureSettings
 from pipeline.model.settings import Architecture
 from pipeline.opt_out import other_runs, remains
 from pipeline.opt_out.settings import RemainsSettings
-from pipeline.pretrain.checkpoints.recovery import identity
+from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings, Training
 from tests.record_content import record_content
 
@@ -230,7 +230,7 @@ def test_a_recovery_checkpoint_is_what_its_training_is(made: Runs, is_old: bool)
     folder = made.run("old", [GONE]) if is_old else made.new
     first = made.trained(folder, "base", 4)
     made.trained(folder, "base", 8, first) if not is_old else None
-    expected = identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
+    expected = training_identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
     write_json(folder / "scratch/base/8/code/recovery/6/state.json", {"identity": expected})
     found = made.found()
     assert found.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)

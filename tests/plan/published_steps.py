@@ -7,10 +7,10 @@ import math
 from typing import NamedTuple
 
 from pipeline.model.settings import Architecture
-from pipeline.plan import kernels
+from pipeline.plan import step_operations
 from pipeline.plan import step_time as model
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
+from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, estimate_step_time
 
 # NVIDIA, data sheet of the A100 80 GB SXM: 2,039 GB/s of memory, NVLink 600 GB/s in both directions; Selene has an
 # HDR200 adapter for each. Best matrix product: https://github.com/stas00/ml-engineering, compute/accelerator/README.md.
@@ -91,7 +91,7 @@ def work(row: Row) -> StepWork:
 def predicted(name: str) -> float:
     """Return the seconds of a row by the model."""
     row = MEGATRON[name]
-    return step_time(work(row), row.mesh, SELENE).seconds
+    return estimate_step_time(work(row), row.mesh, SELENE).seconds
 
 
 class Throughput(NamedTuple):
@@ -161,8 +161,8 @@ def reached(row: Throughput, machine: Machine = H100) -> float:
     training = TrainingPlan(
         **row._asdict() | {"precision": "bf16", "steps": 1, "strategy": "full_shard", "gradient_reduction": "bf16"}
     )
-    mesh = kernels.device_mesh(training, row.devices, machine.devices)
-    step = step_time(kernels.step_work(architecture, 50_368, training, mesh), mesh, machine)
+    mesh = step_operations.make_device_mesh(training, row.devices, machine.devices)
+    step = estimate_step_time(step_operations.count_step_work(architecture, 50_368, training, mesh), mesh, machine)
     return row.batch_size * row.sequence_length / step.seconds / row.devices
 
 

@@ -14,12 +14,12 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
-from pipeline.plan.kernels import device_mesh, step_work
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
-from pipeline.plan.step_time import DeviceMesh, StepWork, step_time
-from pipeline.pretrain.parallel.optimizer import orthogonalised
+from pipeline.plan.step_operations import count_step_work, make_device_mesh
+from pipeline.plan.step_time import DeviceMesh, StepWork, estimate_step_time
+from pipeline.pretrain.parallel.optimizer import orthogonalize
 from tests.plan.published_steps import H100
-from tests.plan.test_run_time import CLUSTER
+from tests.plan.test_training_time import CLUSTER
 
 ROOT = Path(__file__).parents[2]
 THIRTY = Architecture(preset="qwen3-30b-a3b")
@@ -53,8 +53,8 @@ def test_what_is_not_known_is_said() -> None:
 
 def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tuple[DeviceMesh, StepWork]:
     training = TrainingPlan.model_validate({**TRAINING, "strategy": "full_shard", **changes})
-    mesh = device_mesh(training, devices, 8)
-    return mesh, step_work(architecture, VOCABULARY, training, mesh)
+    mesh = make_device_mesh(training, devices, 8)
+    return mesh, count_step_work(architecture, VOCABULARY, training, mesh)
 
 
 def test_a_step_has_the_operations_of_what_tokens_visit() -> None:
@@ -97,7 +97,7 @@ def test_a_published_training_with_experts_comes_out_slower_for_want_of_fused_ke
     Its kernels put rows in order while they are sent and read nothing twice (DeepEP, Transformer Engine).
     """
     mesh, step = counted(THIRTY, mesh={"expert": 8}, micro_batch_size=4, gradient_reduction="bf16")
-    reached = 512 * 4096 / step_time(step, mesh, H100).seconds / 8
+    reached = 512 * 4096 / estimate_step_time(step, mesh, H100).seconds / 8
     assert 0.75 < reached / 12_040 < 1
     page = (ROOT / "docs/results/plan.md").read_text(encoding="utf-8")
     assert f"{round(reached, -2):,.0f} tokens per second, of 12,040" in page
@@ -109,7 +109,7 @@ def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devi
     taken = []
     for matrix in sorted(matrices, key=torch.numel, reverse=True):
         with FlopCounterMode(display=False) as counter:
-            orthogonalised(matrix, torch.bfloat16)
+            orthogonalize(matrix, torch.bfloat16)
         taken.append(counter.get_total_flops())
     assert counted(small)[1].gathered_bytes == 0 and len(counted(small)[1].optimizer) == 1
     for devices, busiest in ((1, sum(taken)), (2, sum(taken[::2])), (64, taken[0])):

@@ -132,7 +132,7 @@ def training(length: int = 8192, **mesh: int) -> TrainingPlan:
 def test_no_division_has_a_shorter_longest_stage(layers: int, number: int, vocabulary: int, length: int) -> None:
     number = min(number, layers)
     shape = Architecture(layers=layers, width=64, heads=4)
-    output = formulas.output_layers(shape, vocabulary, length)
+    output = formulas.output_cost_in_layers(shape, vocabulary, length)
     # The output's operations are what a model has without any layer: of two sizes, what their difference leaves.
     twice, once = (flops_per_token(shape.model_copy(update={"layers": n * layers}), vocabulary, length) for n in (2, 1))
     assert math.isclose(output * (twice - once) / layers, 2 * once - twice)
@@ -150,30 +150,32 @@ def test_no_division_has_a_shorter_longest_stage(layers: int, number: int, vocab
 
 
 def test_the_last_stage_has_fewer_layers_by_what_the_output_costs() -> None:
-    assert round(formulas.output_layers(EIGHT_B, VOCABULARY, 8192), 2) == 1.84
-    assert formulas.process_layers(EIGHT_B, VOCABULARY, training(pipeline=4)) == [8, 8, 9, 7]
+    assert round(formulas.output_cost_in_layers(EIGHT_B, VOCABULARY, 8192), 2) == 1.84
+    assert formulas.layers_per_pipeline_rank(EIGHT_B, VOCABULARY, training(pipeline=4)) == [8, 8, 9, 7]
     # Of eight stages, two on each process: 4 layers, but 5 in the seventh and 3 in the last one.
-    assert formulas.process_layers(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == [8, 8, 9, 7]
-    assert formulas.process_work(EIGHT_B, VOCABULARY, training(pipeline=4))[-1] == 7 + formulas.output_layers(
-        EIGHT_B, VOCABULARY, 8192
-    )
-    assert formulas.process_layers(EIGHT_B, 256, training(pipeline=4)) == [8, 8, 8, 8]
+    assert formulas.layers_per_pipeline_rank(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == [8, 8, 9, 7]
+    assert formulas.work_per_pipeline_rank(EIGHT_B, VOCABULARY, training(pipeline=4))[
+        -1
+    ] == 7 + formulas.output_cost_in_layers(EIGHT_B, VOCABULARY, 8192)
+    assert formulas.layers_per_pipeline_rank(EIGHT_B, 256, training(pipeline=4)) == [8, 8, 8, 8]
 
 
 def test_the_first_process_holds_most_micro_batches() -> None:
-    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training()) == 32
-    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training(pipeline=4)) == 4 * 8
+    assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training()) == 32
+    assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training(pipeline=4)) == 4 * 8
     # (v - 1) p + 2 (p - 1) + 1 = 11 times its two parts of four layers.
-    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == 11 * 4
+    assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == 11 * 4
 
 
 def test_parameters_of_a_device_are_those_of_the_fullest_process() -> None:
     number, table = parameter_count(EIGHT_B, VOCABULARY), VOCABULARY * 4096
-    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training()) == number
-    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training(tensor=4)) == number / 4
+    assert formulas.parameters_per_device(EIGHT_B, VOCABULARY, training()) == number
+    assert formulas.parameters_per_device(EIGHT_B, VOCABULARY, training(tensor=4)) == number / 4
     block = (number - 2 * table - 4096) / 32
-    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training(pipeline=4)) == max(8 * block + table, 9 * block)
+    assert formulas.parameters_per_device(EIGHT_B, VOCABULARY, training(pipeline=4)) == max(
+        8 * block + table, 9 * block
+    )
     thirty = Architecture(preset="gptnl-30b")
     of_heads = 60 * 2 * 6656 * 13 * 128  # the matrices of keys and values, which each of four devices has
     number = parameter_count(thirty, VOCABULARY)
-    assert formulas.device_parameters(thirty, VOCABULARY, training(tensor=4)) == (number - of_heads) / 4 + of_heads
+    assert formulas.parameters_per_device(thirty, VOCABULARY, training(tensor=4)) == (number - of_heads) / 4 + of_heads

@@ -17,8 +17,8 @@ from pipeline.plan.scaling_laws import (
     BESIROGLU_ERRORS,
     FORMULAS,
     HOFFMANN,
-    LAWS,
     MUENNIGHOFF,
+    PUBLISHED_LAWS,
     ScalingLaw,
     predict_by_published_laws,
 )
@@ -41,12 +41,12 @@ def test_compute_is_split_as_a_search_along_equal_compute_finds_it() -> None:
 
 
 def test_what_lies_outside_of_the_fitted_range_is_told_with_its_factor_and_the_ends_are_within() -> None:
-    assert LAW.outside(1e6, 1e8) == LAW.outside(1e8, 1e10) == []
-    assert LAW.outside(5e8, 1e9) == ["parameters 5 x above"]
-    assert LAW.outside(1e7, 4e7) == ["tokens 2.5 x below"]
-    assert len(LAW.outside(1e9, 1e11)) == 2
+    assert LAW.extrapolation(1e6, 1e8) == LAW.extrapolation(1e8, 1e10) == []
+    assert LAW.extrapolation(5e8, 1e9) == ["parameters 5 x above"]
+    assert LAW.extrapolation(1e7, 4e7) == ["tokens 2.5 x below"]
+    assert len(LAW.extrapolation(1e9, 1e11)) == 2
     anywhere = ScalingLaw(2.0, 400.0, 1000.0, 0.5, 0.25, "bits per byte")
-    assert anywhere.outside(1, 1e20) == [], "no range is stated"
+    assert anywhere.extrapolation(1, 1e20) == [], "no range is stated"
 
 
 @pytest.mark.parametrize(("exponent", "noun"), [("alpha", "parameters"), ("beta", "tokens")])
@@ -77,7 +77,7 @@ def test_a_model_as_large_as_chinchilla_is_expected_between_the_laws_and_their_e
     tokens = 160_000_000_000
     told = predict_by_published_laws(SHAPE, VOCABULARY, tokens)
     low, loss, high = (told[f"{end}expected_loss_nats_per_token"] for end in ("low_", "", "high_"))
-    losses = sorted(law.loss(parameter_count(SHAPE, VOCABULARY), tokens) for law, _ in LAWS)
+    losses = sorted(law.loss(parameter_count(SHAPE, VOCABULARY), tokens) for law, _ in PUBLISHED_LAWS)
     assert loss == losses[1] == pytest.approx(2.16, abs=0.01), "the middle one"
     assert low < losses[0] and losses[2] <= high
     assert 0.045 < loss - low < 0.07, "twice the published error of E, 0.0257, in the middle of the runs"

@@ -13,7 +13,7 @@ from pipeline.plan.step_time import (
     Kernel,
     Machine,
     StepWork,
-    step_time,
+    estimate_step_time,
 )
 from tests.conftest import ROOT
 from tests.plan.published_steps import FSDP, MEGATRON, SEQUENCE, VOCABULARY, predicted, reached, work
@@ -73,39 +73,51 @@ def test_a_kernel_takes_as_long_as_the_slower_of_its_operations_and_its_bytes():
 
 
 def test_a_ring_over_nodes_goes_through_the_adapters_of_its_devices():
-    assert MACHINE.link(8) == MACHINE.link(4, 2) == 200e9 * LINK_SHARE
-    assert MACHINE.link(16) == 160e9 * LINK_SHARE
-    assert MACHINE.link(16, 2) == 80e9 * LINK_SHARE
-    assert MACHINE.link(2, 8) == MACHINE.link(2, 64) == 20e9 * LINK_SHARE
-    assert dataclasses.replace(MACHINE, network_bytes_per_second=50e9).link(16) == 200e9 * LINK_SHARE
+    assert MACHINE.ring_bytes_per_second(8) == MACHINE.ring_bytes_per_second(4, 2) == 200e9 * LINK_SHARE
+    assert MACHINE.ring_bytes_per_second(16) == 160e9 * LINK_SHARE
+    assert MACHINE.ring_bytes_per_second(16, 2) == 80e9 * LINK_SHARE
+    assert MACHINE.ring_bytes_per_second(2, 8) == MACHINE.ring_bytes_per_second(2, 64) == 20e9 * LINK_SHARE
+    assert dataclasses.replace(MACHINE, network_bytes_per_second=50e9).ring_bytes_per_second(16) == 200e9 * LINK_SHARE
 
 
 def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
-    assert MACHINE.exchange(8) == MACHINE.exchange(4, 2) == MACHINE.exchange(1) == 200e9 * LINK_SHARE
-    assert math.isclose(MACHINE.exchange(16), 20e9 * 15 / 8 * LINK_SHARE)  # 8 of the 15 others are elsewhere
-    assert MACHINE.exchange(2, 8) == 20e9 * LINK_SHARE
-    assert dataclasses.replace(MACHINE, network_bytes_per_second=200e9).exchange(16) == 200e9 * LINK_SHARE
+    assert (
+        MACHINE.all_to_all_bytes_per_second(8)
+        == MACHINE.all_to_all_bytes_per_second(4, 2)
+        == MACHINE.all_to_all_bytes_per_second(1)
+        == 200e9 * LINK_SHARE
+    )
+    assert math.isclose(
+        MACHINE.all_to_all_bytes_per_second(16), 20e9 * 15 / 8 * LINK_SHARE
+    )  # 8 of the 15 others are elsewhere
+    assert MACHINE.all_to_all_bytes_per_second(2, 8) == 20e9 * LINK_SHARE
+    assert (
+        dataclasses.replace(MACHINE, network_bytes_per_second=200e9).all_to_all_bytes_per_second(16)
+        == 200e9 * LINK_SHARE
+    )
 
 
 def test_one_device_computes_and_computes_again():
-    step = step_time(BLOCK, DeviceMesh(), MACHINE)
+    step = estimate_step_time(BLOCK, DeviceMesh(), MACHINE)
     assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
     assert math.isclose(step.recomputation_seconds, 3 * 10 * 0.5)
     assert math.isclose(step.seconds, 3 * 39)
     assert (
-        step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), DeviceMesh(), MACHINE) == step
+        estimate_step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), DeviceMesh(), MACHINE) == step
     )  # there is no next stage
 
 
 def test_stages_wait_for_each_other_and_for_the_last():
     mesh = DeviceMesh(pipeline=4)
-    step = step_time(BLOCK, mesh, MACHINE)  # three micro-batches of 35 seconds and a head of 4, a quarter of it in each
+    step = estimate_step_time(
+        BLOCK, mesh, MACHINE
+    )  # three micro-batches of 35 seconds and a head of 4, a quarter of it in each
     assert math.isclose(step.pipeline_seconds, 3 * 3 + 3 * 36)
-    parts = step_time(BLOCK, dataclasses.replace(mesh, interleaving=3), MACHINE)
+    parts = estimate_step_time(BLOCK, dataclasses.replace(mesh, interleaving=3), MACHINE)
     assert math.isclose(parts.pipeline_seconds, 3 * 3 + 1 * 36)
     sending = dataclasses.replace(BLOCK, stage_bytes=200e9 * LINK_SHARE)
-    assert math.isclose(step_time(sending, mesh, MACHINE).pipeline_seconds, 3 * 4 + 3 * 37)
-    many = step_time(sending, DeviceMesh(pipeline=16), MACHINE)
+    assert math.isclose(estimate_step_time(sending, mesh, MACHINE).pipeline_seconds, 3 * 4 + 3 * 37)
+    many = estimate_step_time(sending, DeviceMesh(pipeline=16), MACHINE)
     assert math.isclose(many.pipeline_seconds, 3 * 3.75 + 15 * 35.25 + 18 * 10)
 
 
@@ -113,14 +125,18 @@ def test_data_travels_behind_computation_and_only_the_rest_is_waited_for():
     second = 200e9 * LINK_SHARE
     mesh = DeviceMesh(sharing=8)
     hidden = dataclasses.replace(BLOCK, data_bytes=38 * second)
-    assert step_time(hidden, mesh, MACHINE).data_seconds == 0
+    assert estimate_step_time(hidden, mesh, MACHINE).data_seconds == 0
     longer = dataclasses.replace(BLOCK, data_bytes=41 * second)
-    assert math.isclose(step_time(longer, mesh, MACHINE).data_seconds, 3 * 2)
-    split = step_time(dataclasses.replace(BLOCK, data_bytes=400 * second), DeviceMesh(tensor=4, sharing=16), MACHINE)
+    assert math.isclose(estimate_step_time(longer, mesh, MACHINE).data_seconds, 3 * 2)
+    split = estimate_step_time(
+        dataclasses.replace(BLOCK, data_bytes=400 * second), DeviceMesh(tensor=4, sharing=16), MACHINE
+    )
     assert math.isclose(split.data_seconds, 3 * (400 * 200 / 40 - 39))  # two of each node's devices in a ring
     once = dataclasses.replace(BLOCK, step_bytes=25 * second)
-    assert math.isclose(step_time(once, DeviceMesh(replicas=8), MACHINE).data_seconds, 5)  # behind 20 seconds backward
-    assert math.isclose(step_time(once, DeviceMesh(sharing=8, replicas=2), MACHINE).data_seconds, 250 - 20)
+    assert math.isclose(
+        estimate_step_time(once, DeviceMesh(replicas=8), MACHINE).data_seconds, 5
+    )  # behind 20 seconds backward
+    assert math.isclose(estimate_step_time(once, DeviceMesh(sharing=8, replicas=2), MACHINE).data_seconds, 250 - 20)
 
 
 def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
@@ -133,12 +149,12 @@ def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
         optimizer=(Kernel(0, 5 * MEMORY), Kernel(2 * RATE, 0)),
         gathered_bytes=second,
     )
-    step = step_time(work, DeviceMesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
+    step = estimate_step_time(work, DeviceMesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
     # Two of four devices that share a sequence are on another node, and both that divide the experts on one.
     assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / (20 * 3 / 2) + 1))
     assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / 40)
     copied = dataclasses.replace(BLOCK, copied_bytes=second)
-    assert step_time(copied, DeviceMesh(sharing=8), MACHINE).optimizer_seconds == 0
+    assert estimate_step_time(copied, DeviceMesh(sharing=8), MACHINE).optimizer_seconds == 0
     inside, outside = (DeviceMesh(sharing=sharing, replicas=2) for sharing in (4, 8))
-    assert math.isclose(step_time(copied, inside, MACHINE).optimizer_seconds, 1)
-    assert math.isclose(step_time(copied, outside, MACHINE).optimizer_seconds, 200 / 20)  # by one adapter
+    assert math.isclose(estimate_step_time(copied, inside, MACHINE).optimizer_seconds, 1)
+    assert math.isclose(estimate_step_time(copied, outside, MACHINE).optimizer_seconds, 200 / 20)  # by one adapter

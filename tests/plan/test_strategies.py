@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.plan.strategies import STRATEGIES, backend_strategies
+from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("pipeline", "benchmarks") for file in sorted((ROOT / folder).rglob("*.py"))]
@@ -57,13 +57,13 @@ def test_such_a_line_is_found(line: str) -> None:
 
 
 def test_what_a_backend_does_follows_from_the_places() -> None:
-    assert [STRATEGIES[name].zero_stage for name in backend_strategies("deepspeed")] == [0, 1, 2, 2, 3, 3, 3, 3]
-    assert [name for name, s in STRATEGIES.items() if s.hybrid] == ["hybrid_shard_zero2", "hybrid_shard"]
-    assert [n for n in backend_strategies("fsdp") if STRATEGIES[n].reshards_after_forward] == [
+    assert [STRATEGIES[name].zero_stage for name in list_backend_strategies("deepspeed")] == [0, 1, 2, 2, 3, 3, 3, 3]
+    assert [name for name, s in STRATEGIES.items() if s.is_hybrid] == ["hybrid_shard_zero2", "hybrid_shard"]
+    assert [n for n in list_backend_strategies("fsdp") if STRATEGIES[n].reshards_after_forward] == [
         "hybrid_shard",
         "full_shard",
     ]
-    assert [name for name, s in STRATEGIES.items() if s.whole] == ["no_shard", "zero0"]
+    assert [name for name, s in STRATEGIES.items() if s.is_replicated] == ["no_shard", "zero0"]
     offloading = ["zero2_offload_optimizer", "zero3_offload_optimizer", "zero3_offload_all", "zero3_optimizer_on_disk"]
     assert [name for name, s in STRATEGIES.items() if s.offloads_optimizer] == offloading
     assert [name for name, s in STRATEGIES.items() if s.offloads_parameters] == ["zero3_offload_all"]

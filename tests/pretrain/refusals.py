@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.parallel import exchange
+from pipeline.pretrain.parallel import process_groups
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
@@ -41,7 +41,7 @@ def main() -> None:
     given = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    device = rendezvous.join("torchrun")
+    device = rendezvous.join_process_group("torchrun")
     batches = []
     for number in range(5):
         draw = torch.Generator().manual_seed(10 * number + dist.get_rank())
@@ -66,7 +66,7 @@ def main() -> None:
                     backend.accumulate(batches[4])
                     norms.append(backend.update(0.01, lambda norm: False))
             hashes.append(state(backend))
-        same = exchange.gathered(device, float(hashes[0] == hashes[1])).sum()
+        same = process_groups.all_gather_values(device, float(hashes[0] == hashes[1])).sum()
         finite = [math.isfinite(float(norm)) for norm in norms]
         found[case] = {"same": int(same) == dist.get_world_size(), "finite": finite}
     if dist.get_rank() == 0:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.evaluate.baselines import _write_untrained
 from pipeline.evaluate.samples import Writer
-from pipeline.model.huggingface import special_token_ids
+from pipeline.model.huggingface import read_special_token_ids
 from pipeline.model.settings import RopeScaling
 from pipeline.pretrain import adopt, segment
 from pipeline.pretrain.monitors import metrics
@@ -41,7 +41,7 @@ def trained(settings: SegmentSettings, tokens: Tokens, folder: Path, previous: l
     """Train and return the loss of the first batch."""
     places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "previous": previous}
     segment.run(settings, **tokens, **places, launch=launch)
-    return float(metrics.read(folder / "milestone/metrics.jsonl")[0]["loss"])
+    return float(metrics.read_metrics(folder / "milestone/metrics.jsonl")[0]["loss"])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def theirs(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFact
     vocabulary = {"vocab_size": TokenReader(tokens["index"], "train").vocabulary_size, "num_key_value_heads": 2}
     rotation = {"rope_theta": 500_000.0, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
     folder = tmp_path_factory.mktemp("theirs") / "model"
-    special = special_token_ids(tokens["tokenizer"], tokens["configuration"])
+    special = read_special_token_ids(tokens["tokenizer"], tokens["configuration"])
     LlamaForCausalLM(LlamaConfig(**shape, **vocabulary, **rotation, **special)).bfloat16().save_pretrained(folder)
     shutil.copyfile(tokens["tokenizer"], folder / "tokenizer.json")
     return folder
@@ -113,7 +113,7 @@ def test_every_token_that_ends_a_text_is_kept_until_the_exported_model(
     theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     model = Path(shutil.copytree(theirs, tmp_path / "model"))
-    own = special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
+    own = read_special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
     ends = [200, own, 250]
     generation = json.loads((model / "generation_config.json").read_text())
     (model / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": ends}))
@@ -141,7 +141,7 @@ def test_of_other_tokens_those_of_the_same_part_or_name_end_a_text(
     theirs = {one["content"]: one["id"] for one in json.loads((model / "tokenizer.json").read_text())["added_tokens"]}
     ours = {one["content"]: one["id"] for one in json.loads(tokens["tokenizer"].read_text())["added_tokens"]}
     (name, *_) = [name for name in theirs if name in ours and "end" not in name]
-    end = special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
+    end = read_special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
     config = json.loads((model / "config.json").read_text())
     listed = [config["eos_token_id"], theirs[name], 250]  # the last has no name
     (model / "config.json").write_text(json.dumps(config | {"eos_token_id": listed}))
@@ -240,4 +240,4 @@ def test_a_token_of_the_same_name_ends_a_text_by_its_number_in_ours(tmp_path: Pa
     for name, content in written.items():
         (tmp_path / name).write_text(json.dumps(content))
     ours, roles = tmp_path / "ours.json", tmp_path / "roles.json"
-    assert adopt._ends(tmp_path / "model", 10, ours, roles, is_mapped=True) == [2, 5]
+    assert adopt._map_end_tokens(tmp_path / "model", 10, ours, roles, is_mapped=True) == [2, 5]

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandl
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.monitors.metrics import read, truncate
+from pipeline.pretrain.monitors.metrics import read_metrics, truncate_metrics
 from pipeline.pretrain.settings import ExportSettings
 
 
@@ -43,7 +43,7 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
     counts = run(tmp_path / "out", milestones)
     assert counts == {"steps": 10, "milestones": 2, "loss": 4.0}
     assert json.loads((tmp_path / "out/final/config.json").read_text()) == {"step": 10}
-    lines = read(tmp_path / "out/metrics")
+    lines = read_metrics(tmp_path / "out/metrics")
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 10]
     board = EventAccumulator(str(tmp_path / "out/tensorboard"))
     board.Reload()
@@ -74,12 +74,12 @@ def test_a_branch_has_the_steps_from_where_it_starts(tmp_path: Path) -> None:
 def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:
     path = milestone(tmp_path / "m", 1, 9) / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step": 10, "lo')
-    truncate(path, 9)
-    assert [line["step"] for line in read(path)] == [*range(1, 10), 9]
-    truncate(path, 4)
-    assert [line["step"] for line in read(path)] == [1, 2, 3, 4]
-    truncate(tmp_path / "m/none.jsonl", 0)
-    assert read(tmp_path / "m/none.jsonl") == []
+    truncate_metrics(path, 9)
+    assert [line["step"] for line in read_metrics(path)] == [*range(1, 10), 9]
+    truncate_metrics(path, 4)
+    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4]
+    truncate_metrics(tmp_path / "m/none.jsonl", 0)
+    assert read_metrics(tmp_path / "m/none.jsonl") == []
 
 
 def test_models_are_compared_by_their_hyperparameters_in_tensorboard(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str =
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [line for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+    return [line for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
 def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, str]]:

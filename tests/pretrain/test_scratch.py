@@ -40,7 +40,7 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, large: Path |
 
 
 @pytest.fixture(scope="module")
-def whole(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def is_replicated(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the result of an undisturbed segment."""
     folder = tmp_path_factory.mktemp("whole")
     train(settings(), tokens, folder, None)
@@ -154,7 +154,7 @@ def test_a_training_whose_scratch_was_taken_over_stops_at_its_next_write(
     process = start_apart(settings(last_step=3000, steps=3000), tokens, tmp_path, "")
     path = tmp_path / "scratch/metrics.jsonl"
     deadline = time.monotonic() + 120
-    while len(metrics.read(path)) < 5:
+    while len(metrics.read_metrics(path)) < 5:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     later = Lease(tmp_path / "scratch")
@@ -163,7 +163,7 @@ def test_a_training_whose_scratch_was_taken_over_stops_at_its_next_write(
     assert process.returncode != 0
     assert f"Superseded: a later start of this step owns {tmp_path}/scratch" in message
     later.check()
-    assert len(metrics.read(path)) < 3000 and not (tmp_path / "milestone").exists()
+    assert len(metrics.read_metrics(path)) < 3000 and not (tmp_path / "milestone").exists()
 
 
 def test_a_scratch_that_cannot_be_written_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_when_the_segment_has_its_record_its_checkpoints_go(
     keep_every: int | None, left: list[str], begun: Path
 ) -> None:
     (large(begun) / "damaged-3").mkdir()
-    recovery.tidy(begun / "scratch", keep_every)
+    recovery.remove_recovery_checkpoints(begun / "scratch", keep_every)
     assert sorted(path.name for path in begun.glob("large/polder/run/*/*/*/*")) == left
     assert (begun / "large").exists() and (begun / "large/polder/run").exists() == bool(left)
     assert (begun / "scratch/recovery").is_symlink() == bool(left)

@@ -25,7 +25,7 @@ from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
-from pipeline.pretrain.checkpoints.recovery import identity
+from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.shard_files import open_shard
@@ -43,7 +43,7 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str =
 
 
 def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
 def hashes(folder: Path) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     chosen = settings(validation_every=5, peak_flops_per_second=1e9)
     began = time.time()
     counts = train(chosen, tokens, tmp_path)
-    lines = metrics.read(tmp_path / "milestone/metrics.jsonl")
+    lines = metrics.read_metrics(tmp_path / "milestone/metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
     assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
@@ -198,7 +198,7 @@ def start_apart(settings: SegmentSettings, tokens: Tokens, folder: Path, launch:
 def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
     path = folder / "scratch/metrics.jsonl"
-    while not any(line["step"] >= step for line in metrics.read(path)):
+    while not any(line["step"] >= step for line in metrics.read_metrics(path)):
         assert time.monotonic() < deadline and process.poll() is None, "it ended too early"
         time.sleep(0.01)
 
@@ -228,12 +228,12 @@ def test_killed_and_started_again_gives_the_same_bytes(
     process.send_signal(signal.SIGKILL)
     process.wait()
     path = tmp_path / "scratch/metrics.jsonl"
-    reached, deadline = metrics.read(path)[-1]["step"], time.monotonic() + 60
+    reached, deadline = metrics.read_metrics(path)[-1]["step"], time.monotonic() + 60
     while workers_of(tmp_path):
         assert time.monotonic() < deadline, "processes outlive the run"
         time.sleep(0.05)
     process.communicate()
-    assert metrics.read(path)[-1]["step"] <= reached + 2, "they outlived it and trained on"
+    assert metrics.read_metrics(path)[-1]["step"] <= reached + 2, "they outlived it and trained on"
     counts = train(chosen, tokens, tmp_path, TWO)
     assert counts["resumed_from"] % 5 == 0 and counts["resumed_from"] >= 5
     whole = undisturbed(strategy, TWO)
@@ -394,8 +394,10 @@ def test_a_segment_on_other_tokens_than_those_before_it_is_refused(
 
 def test_what_a_start_says_beside_the_settings_parts_no_recovery_checkpoints(settings: Make, tokens: Tokens) -> None:
     told = settings().model_copy(update={"index_sha256": "0" * 64, "energy_options": "--gpu-freq=1200"})
-    assert identity(told, tokens["index"], None) == identity(settings(), tokens["index"], None)
-    assert identity(settings(learning_rate=0.1), tokens["index"], None) != identity(settings(), tokens["index"], None)
+    assert training_identity(told, tokens["index"], None) == training_identity(settings(), tokens["index"], None)
+    assert training_identity(settings(learning_rate=0.1), tokens["index"], None) != training_identity(
+        settings(), tokens["index"], None
+    )
 
 
 def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:

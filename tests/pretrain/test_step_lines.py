@@ -18,7 +18,9 @@ def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(
     settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     def batches(folder: Path) -> list[str]:
-        return [line["batch_hash"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+        return [
+            line["batch_hash"] for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line
+        ]
 
     alone = tmp_path / "alone"
     train(settings(), tokens, alone)
@@ -45,7 +47,7 @@ def test_the_norms_of_layers_make_up_that_of_all(
 ) -> None:
     chosen = settings(last_step=3, steps=5, norms_every=2, warmup_steps=0, learning_rate=1e-12, **training)
     train(chosen, tokens, tmp_path, launch)
-    lines = [line for line in metrics.read(tmp_path / "milestone/metrics.jsonl") if "loss" in line]
+    lines = [line for line in metrics.read_metrics(tmp_path / "milestone/metrics.jsonl") if "loss" in line]
     told = [{key: value for key, value in line.items() if "_norm/" in key} for line in lines]
     layers = ["blocks.0", "blocks.1", "embedding", "norm", "output"]
     assert not told[0] and not told[2]

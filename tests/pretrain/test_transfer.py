@@ -4,14 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pretrain.adopt import transfer
+from pipeline.pretrain.adopt import map_vocabularies
 
 THEIRS = [None, b"a", b"b", b"ab", b"abc", b"c", None, b"ab"]
 
 
 def test_each_row_is_made_from_the_tokens_with_its_text() -> None:
     ours = [None, b"ab", b"abab", b"abcb", b"xa", b"", None, b"b"]
-    found = transfer(ours, THEIRS, {0: 6}, size=10)
+    found = map_vocabularies(ours, THEIRS, {0: 6}, size=10)
     assert found.rows == [[6], [7], [7, 7], [4, 2], [], [], [], [2], [], []]
     assert found.counts() == {"tokens_copied": 3, "tokens_composed": 2, "tokens_unknown": 5}
     theirs_VD = torch.arange(16.0).view(8, 2)
@@ -25,7 +25,7 @@ def test_each_row_is_made_from_the_tokens_with_its_text() -> None:
 def test_the_parts_of_a_token_joined_are_its_text(ours: list[bytes], theirs: list[bytes]) -> None:
     letters = [bytes([byte]) for byte in range(256)]
     vocabulary = [*letters, *theirs]
-    rows = transfer(ours, vocabulary, {}, len(ours)).rows
+    rows = map_vocabularies(ours, vocabulary, {}, len(ours)).rows
     for text, row in zip(ours, rows, strict=True):
         assert b"".join(vocabulary[number] for number in row) == text
         assert text not in vocabulary or len(row) == 1
@@ -34,4 +34,4 @@ def test_the_parts_of_a_token_joined_are_its_text(ours: list[bytes], theirs: lis
 def test_the_same_vocabulary_keeps_all_rows() -> None:
     theirs_VD = torch.randn(6, 3)
     vocabulary = [None, *THEIRS[1:6]]
-    assert torch.equal(transfer(vocabulary, vocabulary, {0: 0}, 6).apply(theirs_VD), theirs_VD)
+    assert torch.equal(map_vocabularies(vocabulary, vocabulary, {0: 0}, 6).apply(theirs_VD), theirs_VD)

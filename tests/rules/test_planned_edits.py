@@ -64,7 +64,7 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "the verifier's code": lambda p: rewrite_in(p, "pipeline/provenance/verify.py", "verify"),
     "the watchdog of a training": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/watchdog.py", "Watchdog.beat"),
     "its telemetry": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/telemetry.py", "Telemetry.line"),
-    "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_advice.py", "advice"),
+    "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_estimate.py", "advice"),
     "its line for a person": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.tell"),
     "which checkpoints it keeps": lambda p: rewrite_in(p, "pipeline/pretrain/checkpoints/recovery.py", "prune"),
     "libraries that log": lambda p: newer(p, "loguru", "tqdm", "rich"),

@@ -13,8 +13,8 @@ import yaml
 
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config, load
-from pipeline.forecast.text_rates import JOINING, RATES, Rate
-from pipeline.plan.plan_tables import corpus_lines
+from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, JOIN_SHARES, CpuRate
+from pipeline.plan.plan_tables import format_corpus_plan
 from pipeline.slurm.corpus_plan import CorpusPlan
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
@@ -24,7 +24,7 @@ def micro(**changes: Any) -> Config:
     return load({**yaml.safe_load(Path("config/micro.yaml").read_text()), **changes})
 
 
-def planned(config: Config, rates: dict[str, Rate] | None = None) -> dict[str, Any]:
+def planned(config: Config, rates: dict[str, CpuRate] | None = None) -> dict[str, Any]:
     plan = CorpusPlan(config)
     plan.rates = rates or {}
     return plan.plan()
@@ -69,7 +69,7 @@ def test_more_documents_than_memory_allows_are_told_before_the_first_job() -> No
 def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1000))
     memory = {"main": {"deduplication": {"memory_bytes": 400_000_000_000}}}
-    problems = planned(micro(platform="snellius", corpus=memory), {"corpus.filter": Rate(500_000, 1, 1)})["problems"]
+    problems = planned(micro(platform="snellius", corpus=memory), {"corpus.filter": CpuRate(500_000, 1, 1)})["problems"]
     assert "corpus.find_duplicates main needs 401,500 MB and a node of genoa has 344,064" in problems[-2]
     assert problems[-2].endswith("lower corpus.main.deduplication.memory_bytes")
     assert "corpus.filter main en_guide 0 may take 139 h and genoa allows 120 h: give the source a lower" in problems[0]
@@ -84,8 +84,8 @@ def test_shares_of_the_keys_that_do_not_fit_are_told_with_their_own_way_out() ->
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     corpus = {"main": {"deduplication": {"memory_bytes": 400_000_000_000, "jobs": 2}, "exclude_sources": ["hub"]}}
     config = load({**raw, "platform": "snellius", "corpus": corpus, "sources": [*raw["sources"], source]})
-    slow = Rate(500_000, 1, 1)
-    rates = {name: slow for name in ("sources.fingerprint", "corpus.equal_keys", JOINING)}
+    slow = CpuRate(500_000, 1, 1)
+    rates = {name: slow for name in ("sources.fingerprint", "corpus.equal_keys", JOIN_SHARES)}
     problems = planned(config, rates)["problems"]
     for job in ("corpus.equal_keys main 0", "corpus.equal_keys main 1", "corpus.find_duplicates main"):
         memory, time = (line for line in problems if line.startswith(job))
@@ -100,7 +100,7 @@ def test_more_shares_of_the_keys_are_shorter_jobs() -> None:
     found = {}
     for shares in (1, 2, 8):
         config = micro(platform="snellius", corpus={"main": {"deduplication": {"jobs": shares}}})
-        rates = {name: rate._replace(start_seconds=0.0) for name, rate in RATES.items()}
+        rates = {name: rate._replace(start_seconds=0.0) for name, rate in BENCHMARK_RATES.items()}
         found[shares] = planned(config, rates)["corpora"]["main"]["steps"]
     assert "corpus.equal_keys" not in found[1]
     for shares in (2, 8):
@@ -111,7 +111,10 @@ def test_more_shares_of_the_keys_are_shorter_jobs() -> None:
 
 
 def test_time_is_that_of_the_longest_job_or_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = {"corpus.filter": Rate(2.0, 1e6, 2e6), "corpus.find_duplicates": Rate(0.0, 1e6, 1e6, of_documents=True)}
+    rates = {
+        "corpus.filter": CpuRate(2.0, 1e6, 2e6),
+        "corpus.find_duplicates": CpuRate(0.0, 1e6, 1e6, of_documents=True),
+    }
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     for platform in ("local", "snellius"):
         told = planned(micro(platform=platform), rates)["corpora"]["main"]
@@ -130,7 +133,7 @@ def test_many_units_of_a_batch_share_its_cores(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").write_text("woord " * 1000)
     source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0", "units": 400}
     source["rights"] = {"basis": "public-domain", "holder": "nobody"}
-    told = planned(micro(platform="snellius", sources=[source]), {"corpus.filter": Rate(1.0, 1e3, 1e3)})
+    told = planned(micro(platform="snellius", sources=[source]), {"corpus.filter": CpuRate(1.0, 1e3, 1e3)})
     step = told["corpora"]["main"]["steps"]["corpus.filter"]
     assert step["jobs"] == 2 and step["submissions"] == 2 and step["cores"] == 24
     assert step["low_core_seconds"] == pytest.approx(2 + 200 * 6, rel=0.01)
@@ -150,11 +153,11 @@ def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path
     source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
     source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    told = planned(load({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": Rate(1, 1, 1)})
+    told = planned(load({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": CpuRate(1, 1, 1)})
     corpus = told["corpora"]["main"]
     assert corpus["unknown_sources"] == ["hub"] and corpus["documents"] == 169
     assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]
-    assert any("not known before they are read" in line and "hub" in line for line in corpus_lines(told))
+    assert any("not known before they are read" in line and "hub" in line for line in format_corpus_plan(told))
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,8 +171,8 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_was_measured_is_added_up() -> None:
-    rates = {"corpus.filter": Rate(0, 3600 * 1e6, 7200 * 1e6), "corpus.matches": Rate(0, 3600 * 1e6, 3600 * 1e6)}
-    lines = [line.split() for line in corpus_lines(planned(micro(platform="snellius"), rates))]
+    rates = {"corpus.filter": CpuRate(0, 3600 * 1e6, 7200 * 1e6), "corpus.matches": CpuRate(0, 3600 * 1e6, 3600 * 1e6)}
+    lines = [line.split() for line in format_corpus_plan(planned(micro(platform="snellius"), rates))]
     (total,) = (line for line in lines if line[:2] == ["measured", "steps,"])
     each = {line[0]: line[6:] for line in lines if line and line[0] in rates}
     bytes_of_text = planned(micro())["corpora"]["main"]["text_bytes"]

@@ -73,7 +73,7 @@ class Segment:
 
     def step(self) -> int:
         """Return the last step of the metrics."""
-        lines = metrics.read(self.scratch / "metrics.jsonl")
+        lines = metrics.read_metrics(self.scratch / "metrics.jsonl")
         return lines[-1]["step"] if lines else 0
 
     def attempts(self) -> list[dict[str, Any]]:

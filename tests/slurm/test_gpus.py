@@ -18,7 +18,13 @@ import yaml
 from pipeline.config import platforms
 from pipeline.config.configuration import load
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.processes.launch import cpus_per_task, option, processes_per_node, words_of, world_size
+from pipeline.pretrain.processes.launch import (
+    count_processes,
+    count_processes_per_node,
+    find_cpus_per_task,
+    find_option,
+    split_command,
+)
 from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
@@ -56,7 +62,7 @@ def cores(mask: str) -> set[int]:
 
 def masks_of(launch: str | None) -> list[set[int]]:
     """Return the processors of each rank of a node in a launch command."""
-    bound = option(words_of(launch), "--cpu-bind") or ""
+    bound = find_option(split_command(launch), "--cpu-bind") or ""
     return [cores(mask) for mask in bound.removeprefix("mask_cpu:").split(",")]
 
 
@@ -72,7 +78,7 @@ def check_lumi(masks: list[set[int]]) -> None:
 def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
     lumi = platforms.described("lumi")
     check_lumi(masks_of(lumi.launch))
-    assert cpus_per_task(lumi.launch) == 7 and processes_per_node(lumi.launch) == lumi.devices == 8
+    assert find_cpus_per_task(lumi.launch) == 7 and count_processes_per_node(lumi.launch) == lumi.devices == 8
     swapped = (lumi.launch or "").replace("fe0000,fe000000,fe,fe00", "fe,fe00,fe0000,fe000000")
     with pytest.raises(AssertionError):
         check_lumi(masks_of(swapped))
@@ -83,7 +89,7 @@ def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
     platform = platforms.described(name)
     gpu = platform.partitions["gpu"]
     assert platform.devices == gpu.gpus == MACHINES[name]
-    assert gpu.gpus * (cpus_per_task(platform.launch) or 1) == gpu.cpus
+    assert gpu.gpus * (find_cpus_per_task(platform.launch) or 1) == gpu.cpus
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +144,7 @@ def test_a_training_gets_a_process_for_each_gpu_and_all_gpus_of_its_nodes(
     everything = ",".join(map(str, range(gpus)))
     resources = asked("pretrain.segment", name)
     ranks = said(machine, resources, tmp_path)
-    assert len(ranks) == world_size(resources["launch"]) == NODES * gpus
+    assert len(ranks) == count_processes(resources["launch"]) == NODES * gpus
     assert [int(rank["local"]) for rank in ranks] == [*range(gpus)] * NODES
     assert [rank["node"] for rank in ranks] == ["node1"] * gpus + ["node2"] * gpus
     for rank in ranks:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.processes.rendezvous import first_node
+from pipeline.pretrain.processes.rendezvous import find_first_node
 from pipeline.slurm import accounting
 from pipeline.slurm.job_environment import describe_image
 from tests.conftest import Project, new_project
@@ -52,7 +52,7 @@ def test_nothing_of_slurm_is_in_the_image(slurm: Cluster, tmp_path: Path) -> Non
 @pytest.mark.parametrize("nodes", LISTS)
 def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: Cluster, nodes: str) -> None:
     told = slurm.ask("scontrol", "show", "hostnames", nodes).split()
-    assert first_node(nodes) == told[0]
+    assert find_first_node(nodes) == told[0]
     assert sorted(accounting.list_hosts(nodes)) == sorted(told)
 
 

@@ -64,7 +64,7 @@ class SlurmTraining:
     def step(self) -> int:
         """Return the last step that the metrics hold."""
         path = self.folder / "scratch/metrics.jsonl"
-        lines = metrics.read(path) if path.exists() else []
+        lines = metrics.read_metrics(path) if path.exists() else []
         return lines[-1]["step"] if lines else 0
 
     def said(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.adopt import transfer
+from pipeline.pretrain.adopt import map_vocabularies
 from pipeline.tokenizer.encoder import read_token_bytes
 
 TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]
@@ -57,7 +57,7 @@ def test_a_piece_comes_before_the_byte_that_stands_in_for_unknown_letters(tmp_pa
     path = sentence_piece(tmp_path)
     found, tokenizer = read_token_bytes(path), Tokenizer.from_file(str(path))
     assert [number for number, text in enumerate(found) if text == b"d"] == [102, tokenizer.token_to_id("d")]
-    assert transfer([b"d", b"de", b"x"], found, {}, 3).rows == [
+    assert map_vocabularies([b"d", b"de", b"x"], found, {}, 3).rows == [
         [tokenizer.token_to_id("d")],
         [tokenizer.token_to_id("d"), tokenizer.token_to_id("e")],
         [tokenizer.token_to_id("<0x78>")],

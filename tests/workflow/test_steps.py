@@ -14,7 +14,7 @@ import yaml
 
 from pipeline import layout
 from pipeline.config.configuration import Config, load
-from pipeline.forecast.work import WORK
+from pipeline.forecast.workload import WORKLOADS
 from pipeline.report.run_reader import RunReader
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles
@@ -82,7 +82,7 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     planned = step_settings(config, "plan.estimate", {})
     assert planned.models["branch"].training.own_steps == 4  # type: ignore[attr-defined]
     alone = load({**content, "models": {"base": base}})
-    both, one = (WORK["pretrain.segment"].amount(each, {}) for each in (config, alone))
+    both, one = (WORKLOADS["pretrain.segment"].amount(each, {}) for each in (config, alone))
     assert both == pytest.approx(1.5 * one)
 
 

@@ -22,13 +22,20 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.checkpoints.pieces import Box, Piece, whole
+from pipeline.pretrain.checkpoints.tensor_shards import Box, TensorShard, full_box
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.sampler import count_tokens_seen
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-SAMPLER = ("sequence_length", "batch_size", "ramp", "sampling")
-SCHEDULE = ("steps", "schedule", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_fraction")
+SAMPLER_KEYS = ("sequence_length", "batch_size", "ramp", "sampling")
+SCHEDULE_KEYS = (
+    "steps",
+    "schedule",
+    "learning_rate",
+    "minimum_learning_rate_fraction",
+    "warmup_steps",
+    "decay_fraction",
+)
 _BLOCK_BYTES = 16 * 2**20
 
 
@@ -36,11 +43,11 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written or read; the message is one sentence with the way out."""
 
 
-class NoRoom(CheckpointError):
+class CheckpointDiskFull(CheckpointError):
     """A checkpoint cannot be written because a disk is full or a quota is used up."""
 
 
-def flush(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -53,7 +60,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a small file that survives a loss of power, whole or not at all."""
     partial = path.with_name(f".{path.name}")
     partial.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    flush(partial)
+    flush_to_disk(partial)
     partial.rename(path)
 
 
@@ -80,7 +87,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 
 
-def state(
+def make_state(
     settings: SegmentSettings,
     step: int,
     optimizer_step: int,
@@ -105,8 +112,8 @@ def state(
         "optimizer_step": optimizer_step,
         "tokens_seen": count_tokens_seen(settings.training.batches, step, judged.get("skips", [])),
         **judged,
-        "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER if name in training}},
-        "schedule": {name: training[name] for name in SCHEDULE},
+        "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER_KEYS if name in training}},
+        "schedule": {name: training[name] for name in SCHEDULE_KEYS},
         "layout": {"backend": training["backend"], "strategy": training["strategy"], "world_size": world_size},
         "identity": identity,
         "torch": str(torch.__version__),
@@ -131,7 +138,7 @@ class CheckpointReader:
         for file, described in self.state["files"].items():
             for key, shape in described["pieces"].items():
                 name, _, offset = key.partition("@")
-                box = Box(tuple(map(int, offset.split(","))), tuple(shape)) if offset else whole(shape)
+                box = Box(tuple(map(int, offset.split(","))), tuple(shape)) if offset else full_box(shape)
                 stored.setdefault(name, []).append((box, file, key))
         return stored
 
@@ -139,14 +146,14 @@ class CheckpointReader:
         """Return a box of a tensor, or the whole of it, float32; a CheckpointError says what is not there."""
         if name not in self.shapes:
             raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
-        box = box or whole(self.shapes[name])
+        box = box or full_box(self.shapes[name])
         found, elements = torch.empty(box.shape), 0
         for stored, file, key in self._stored.get(name, ()):
-            if common := box.meet(stored):
+            if common := box.intersect(stored):
                 if file not in self._open:
                     self._open[file] = safe_open(str(self.folder / file), framework="pt")
-                part = self._open[file].get_slice(key)[common.within(stored)]
-                found[common.within(box)] = part
+                part = self._open[file].get_slice(key)[common.slices_within(stored)]
+                found[common.slices_within(box)] = part
                 elements += common.elements
         if elements != box.elements:
             raise CheckpointError(f"{self.folder} has {elements} of {box.elements} elements of {name}: remove it")
@@ -190,7 +197,7 @@ class SegmentStart:
         self.recent: dict[str, list[float]] = found.get("recent", {})
 
     @torch.no_grad()
-    def load(self, pieces: Iterable[Piece]) -> None:
+    def load(self, pieces: Iterable[TensorShard]) -> None:
         """Fill the pieces of a process; only the boxes are made. The optimizer's stay as they are at the first step."""
         if self.reader:
             for piece in pieces:
@@ -204,11 +211,11 @@ class SegmentStart:
         for piece in pieces:
             name = piece.name.removeprefix("model.")
             if name != piece.name:
-                part = piece.box.within(whole(shapes[name]))
+                part = piece.box.slices_within(full_box(shapes[name]))
                 piece.tensor.copy_(initial_weight(name, shapes[name], architecture, seed, part))
 
 
-def check_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:
+def check_model_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:
     """Raise an InputError that names the first parameter in which a checkpoint is not of this model."""
     parameters = parameter_shapes(architecture, vocabulary_size)
     expected = {f"model.{name}": tuple(shape) for name, shape in parameters.items()}

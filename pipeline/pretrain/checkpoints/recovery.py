@@ -15,32 +15,32 @@ from pipeline.core import atomic_files
 from pipeline.core.disk_space import full_folder_error, is_disk_full
 from pipeline.core.errors import Diverged, InputError
 from pipeline.core.hashing import hash_files
+from pipeline.pretrain.bad_batches import ADVICE
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
-from pipeline.pretrain.skips import ADVICE
 
-_TOLD = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
-_FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
+_EXCLUDED_KEYS = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
+_FAULT_KEYS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
 
-def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
+def training_identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
     """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
 
     Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
     """
-    training: dict[str, Any] = {**dict.fromkeys(HOW_NUMBERS_ARE_COMPUTED, True), "stability": _FAULTS}
-    content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_TOLD, True)})
+    training: dict[str, Any] = {**dict.fromkeys(HOW_NUMBERS_ARE_COMPUTED, True), "stability": _FAULT_KEYS}
+    content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_EXCLUDED_KEYS, True)})
     parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
         parts.append((previous / layout.CHECKPOINT_STATE).read_bytes())
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def recoveries(folder: Path) -> list[tuple[int, Path]]:
+def list_recovery_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return the finished recovery checkpoints with their steps, the newest first."""
     return sorted(((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
 
 
-def damage(folder: Path) -> str | None:
+def find_damage(folder: Path) -> str | None:
     """Return what is wrong with a checkpoint, naming the file; None where every byte is as it was written."""
     try:
         state = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
@@ -57,11 +57,11 @@ def damage(folder: Path) -> str | None:
     return None
 
 
-def _tell(message: str) -> None:
+def _warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
-def place(scratch: Path, wanted: Path | None) -> Path:
+def choose_folder(scratch: Path, wanted: Path | None) -> Path:
     """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
 
     What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
@@ -74,7 +74,7 @@ def place(scratch: Path, wanted: Path | None) -> Path:
         target = link.readlink()
         if target.is_dir():
             return target
-        _tell(f"{target} is gone, as after a purge: the training goes on from what is left")
+        _warn(f"{target} is gone, as after a purge: the training goes on from what is left")
         link.unlink()
     if link.is_dir():
         if wanted:
@@ -94,7 +94,7 @@ def place(scratch: Path, wanted: Path | None) -> Path:
     return wanted.absolute()
 
 
-def tidy(scratch: Path, keep_every: int | None) -> None:
+def remove_recovery_checkpoints(scratch: Path, keep_every: int | None) -> None:
     """Remove the recovery checkpoints of a segment that has its milestone, but those of every `keep_every`-th step."""
     link = scratch / "recovery"
     folder = link.readlink() if link.is_symlink() else link
@@ -110,24 +110,24 @@ def tidy(scratch: Path, keep_every: int | None) -> None:
             link.unlink()
 
 
-def newest(folder: Path, expected: str, reached: int) -> Path | None:
+def find_newest(folder: Path, expected: str, reached: int) -> Path | None:
     """Return the newest whole checkpoint with that identity up to the step `reached`, or None; warn of others."""
-    for step, path in recoveries(folder):
+    for step, path in list_recovery_checkpoints(folder):
         try:
             foreign = json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["identity"] != expected
         except (OSError, ValueError, KeyError, TypeError):
             foreign = False
         if foreign:
-            _tell(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
+            _warn(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
             shutil.rmtree(path)
         elif step > reached:
-            _tell(f"{path} is removed: the metrics of the steps up to {step} are not all there, only up to {reached}")
+            _warn(f"{path} is removed: the metrics of the steps up to {step} are not all there, only up to {reached}")
             shutil.rmtree(path)
-        elif problem := damage(path):
+        elif problem := find_damage(path):
             aside = folder / f"damaged-{step}"
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
-            _tell(f"{problem}: the checkpoint is set aside as {aside.name}, and the one before is used")
+            _warn(f"{problem}: the checkpoint is set aside as {aside.name}, and the one before is used")
         else:
             return path
     return None
@@ -135,19 +135,19 @@ def newest(folder: Path, expected: str, reached: int) -> Path | None:
 
 def prune(folder: Path, keep: int, keep_every: int | None) -> None:
     """Remove all recovery checkpoints but the newest `keep` and those of every `keep_every`-th step."""
-    for step, path in recoveries(folder)[keep:]:
+    for step, path in list_recovery_checkpoints(folder)[keep:]:
         if not keep_every or step % keep_every:
             try:
                 shutil.rmtree(path)
             except OSError as error:
-                _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")
+                _warn(f"{path} is no longer needed and cannot be removed ({error}): remove it")
 
 
 # Where a training went back to, and which batches it left out for that: scratch/rewinds.json. A rewind goes back to the
 # last regular checkpoint, even where a stop has left a newer one: so it does not depend on when a training was stopped.
 
 
-def regular_step(step: int, every: int, first_step: int) -> int:
+def last_regular_step(step: int, every: int, first_step: int) -> int:
     """Return the last regular checkpoint before a step, or the step that the segment starts after."""
     return max((step - 1) // every * every, first_step) if every else first_step
 
@@ -170,7 +170,7 @@ class Rewinds:
 
     def discard(self, folder: Path) -> None:
         """Remove the recovery checkpoints that saw a batch which is left out by now."""
-        for step, path in recoveries(folder):
+        for step, path in list_recovery_checkpoints(folder):
             try:
                 skips = set(json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"])
             except (OSError, ValueError, KeyError):
@@ -179,7 +179,7 @@ class Rewinds:
                 shutil.rmtree(path)
 
 
-def left_out(entries: list[dict[str, Any]], skips: list[int]) -> tuple[list[int], list[dict[str, Any]]]:
+def merge_rewinds(entries: list[dict[str, Any]], skips: list[int]) -> tuple[list[int], list[dict[str, Any]]]:
     """Return the skips with those of the rewinds, and the rewinds that they did not hold yet."""
     new = [entry for entry in entries if not set(skips).issuperset(entry["data_steps"])]
     return sorted({*skips, *(number for entry in entries for number in entry["data_steps"])}), new

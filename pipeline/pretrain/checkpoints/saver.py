@@ -25,8 +25,8 @@ from pipeline.core.disk_space import is_disk_full
 from pipeline.core.lease import Lease
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
-from pipeline.pretrain.checkpoints.pieces import Box, shares
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointDiskFull, CheckpointError
+from pipeline.pretrain.checkpoints.tensor_shards import Box, assign_writers
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -39,7 +39,7 @@ class Saver:
 
     Args:
         folder: where recovery checkpoints lie, one folder a step.
-        identity: what the training calls itself, see `recovery.identity`.
+        identity: what the training calls itself, see `recovery.training_identity`.
         owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
     """
 
@@ -55,11 +55,11 @@ class Saver:
             self._owner.check()
             for left in folder.glob(".partial-*"):  # by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-        pieces = backend.pieces()
+        pieces = backend.state_shards()
         holdings: list[Any] = [None] * self.world_size
         dist.all_gather_object(holdings, [(piece.name, piece.shape, piece.box) for piece in pieces])
         self._shapes = {name: shape for held in holdings for name, shape, _ in held}
-        divided = shares(holdings)
+        divided = assign_writers(holdings)
         self._mine = divided[self.rank]
         self._bytes = sum(box.elements for part in divided for _, box in part) * 4 + SPARE_BYTES
         self._keys = {(piece.name, piece.box): piece.key for piece in pieces if (piece.name, piece.box) in self._mine}
@@ -84,7 +84,7 @@ class Saver:
     def save(self, step: int, judged: Mapping[str, Any]) -> None:
         """Begin to write a recovery checkpoint, once the one before is written, or raise a CheckpointError.
 
-        Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
+        Until `wait_until_copied` returns the state must not be changed; optimizers wait for it by themselves.
         """
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
@@ -97,7 +97,7 @@ class Saver:
         self._begin(folder, folder, step, judged)
         self.wait()
 
-    def hold(self) -> None:
+    def wait_until_copied(self) -> None:
         """Wait until the state is copied, or written from the disk, and may be changed."""
         if self._thread:
             self._copied.wait()
@@ -122,7 +122,7 @@ class Saver:
             partial.parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(partial.parent).free
             if free < self._bytes:
-                return NoRoom(
+                return CheckpointDiskFull(
                     f"{partial.parent} has {free / 1e9:.2f} GB free and a checkpoint takes {self._bytes / 1e9:.2f} GB: "
                     "make room; the checkpoints before are untouched"
                 )
@@ -131,16 +131,16 @@ class Saver:
             partial.mkdir()
             return None
         except OSError as error:
-            kind = NoRoom if is_disk_full(error) else CheckpointError
+            kind = CheckpointDiskFull if is_disk_full(error) else CheckpointError
             return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
 
     def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
         self._settle(partial)
-        live = {(piece.name, piece.box): piece.tensor for piece in self.backend.pieces()}
+        live = {(piece.name, piece.box): piece.tensor for piece in self.backend.state_shards()}
         ready = self._stream and torch.cuda.current_stream(self._stream.device).record_event()
         given = (partial, final, live, ready, step, self.backend.optimizer_step(), dict(judged))
         self._copied.clear()
-        self._hook = register_optimizer_step_pre_hook(lambda *_: self.hold())
+        self._hook = register_optimizer_step_pre_hook(lambda *_: self.wait_until_copied())
         self._thread = threading.Thread(target=self._write, args=given, daemon=True)
         self._thread.start()
 
@@ -189,19 +189,21 @@ class Saver:
             checkpoint.write_json(note, {"file": file.name, "described": {**written, "pieces": pieces}})
             if self.rank == 0:
                 files = self._collect(partial)
-                content = checkpoint.state(
+                content = checkpoint.make_state(
                     self.settings, step, optimizer_step, judged, self.identity, self.world_size, files, self._shapes
                 )
                 self._commit(partial, final, content)
         except Exception as error:  # whatever it is: the others wait for this process's note
-            kind = NoRoom if isinstance(error, NoRoom) or is_disk_full(error) else CheckpointError
+            kind = (
+                CheckpointDiskFull if isinstance(error, CheckpointDiskFull) or is_disk_full(error) else CheckpointError
+            )
             self._error = kind(f"the checkpoint of step {step} was not written ({error}); those before are untouched")
             if self.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
                 return
             with suppress(OSError):  # the folder is gone where process 0 failed as well
                 file.unlink(missing_ok=True)  # it makes room for the message
-                checkpoint.write_json(note, {"error": str(error), "full": kind is NoRoom})
+                checkpoint.write_json(note, {"error": str(error), "full": kind is CheckpointDiskFull})
 
     def _collect(self, partial: Path) -> dict[str, Any]:
         """Wait for the notes of all processes and return the files' descriptions by name."""
@@ -212,7 +214,7 @@ class Saver:
             for name in waiting.intersection(os.listdir(partial)):
                 note = json.loads((partial / name).read_text(encoding="utf-8"))
                 if "error" in note:
-                    raise (NoRoom if note["full"] else CheckpointError)(note["error"])
+                    raise (CheckpointDiskFull if note["full"] else CheckpointError)(note["error"])
                 files[note["file"]] = note["described"]
                 waiting.discard(name)
             if waiting and time.monotonic() > deadline:
@@ -224,10 +226,10 @@ class Saver:
         for rank in range(self.world_size):
             (partial / f"rank-{rank:05}.json").unlink()
         checkpoint.write_json(partial / layout.CHECKPOINT_STATE, content)
-        checkpoint.flush(partial)
+        checkpoint.flush_to_disk(partial)
         if final != partial:
             self._owner.check()
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
-            checkpoint.flush(final.parent)
+            checkpoint.flush_to_disk(final.parent)
             recovery.prune(final.parent, self.settings.training.keep_checkpoints, self.settings.training.keep_every)

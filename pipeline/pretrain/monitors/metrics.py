@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 2.0
 NO_CHARTS = ("step", "seconds", "ended_unix_seconds")
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics file; a last line that a kill cut off is left out."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -37,18 +37,18 @@ def read(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def reached(path: Path, first_step: int) -> int:
+def find_last_step(path: Path, first_step: int) -> int:
     """Return the last step up to which every step after `first_step` has its line."""
-    steps = {int(line["step"] or 0) for line in read(path) if "loss" in line}
+    steps = {int(line["step"] or 0) for line in read_metrics(path) if "loss" in line}
     step = first_step
     while step + 1 in steps:
         step += 1
     return step
 
 
-def truncate(path: Path, step: int) -> None:
+def truncate_metrics(path: Path, step: int) -> None:
     """Replace the file by one without later steps than `step`; who still writes to the old one does no harm."""
-    kept = [line for line in read(path) if int(line["step"] or 0) <= step]
+    kept = [line for line in read_metrics(path) if int(line["step"] or 0) <= step]
     atomic_files.write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
@@ -80,7 +80,7 @@ class TensorBoardWriter:
         """Append what is said of the whole training, such as its hyperparameters."""
         self._records.write(Event(wall_time=self._seconds, summary=summary).SerializeToString())
 
-    def begin_again(self, step: int) -> None:
+    def restart_at(self, step: int) -> None:
         """Have TensorBoard forget what was written of a step and those after it."""
         start = SessionLog(status=SessionLog.START)
         self._records.write(Event(wall_time=self._seconds, step=step, session_log=start).SerializeToString())
@@ -99,13 +99,13 @@ class MetricsLog:
         path = scratch / layout.METRICS_FILE
         self._owner = owner
         self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
-        self._tensorboard.add(read(path))
+        self._tensorboard.add(read_metrics(path))
         self._path = path
         self._stream = path.open("ab", buffering=0)
         self._waiting = b""
         self._first, self._last = first_step, last_step
         self._started = time.monotonic()
-        self._told = 0.0
+        self._last_printed = 0.0
 
     def add(self, line: Metrics) -> None:
         """Write a line, in memory while the disk is full; raise Superseded where a later start owns the scratch."""
@@ -120,19 +120,19 @@ class MetricsLog:
 
     def add_once(self, line: Metrics) -> None:
         """Write a line of metrics that is not there yet."""
-        if line not in read(self._path):
+        if line not in read_metrics(self._path):
             self.add(line)
 
     def _write(self) -> None:
         while self._waiting:
             self._waiting = self._waiting[self._stream.write(self._waiting) :]
 
-    def tell(self, line: Metrics) -> None:
+    def print_progress(self, line: Metrics) -> None:
         """Print how far the training is, at most every two seconds and at the last step."""
         now, step = time.monotonic(), int(line["step"] or 0)
-        if now - self._told < SECONDS_BETWEEN_LINES and step < self._last:
+        if now - self._last_printed < SECONDS_BETWEEN_LINES and step < self._last:
             return
-        self._told = now
+        self._last_printed = now
         remaining = (now - self._started) / (step - self._first) * (self._last - step)
         utilization = line.get("model_flops_utilization")
         print(
@@ -158,7 +158,7 @@ class MetricsLog:
 
 
 UNKNOWN = -1.0  # between processes, where every figure has to be a number
-SLOW = 1.3
+SLOW_RATIO = 1.3
 """From this many times the median of all processes on, a process is told by name."""
 
 
@@ -176,7 +176,7 @@ def summarize_probes(seconds: Sequence[float]) -> dict[str, float]:
 
 def format_slow_process(line: Mapping[str, Any], nodes: Sequence[str]) -> str | None:
     """Return who is slow by the line of a step, in a sentence; `nodes` are those of the processes in their order."""
-    if line.get("slowest_process_ratio", 0.0) < SLOW:
+    if line.get("slowest_process_ratio", 0.0) < SLOW_RATIO:
         return None
     process = int(line["slowest_process"])
     return (

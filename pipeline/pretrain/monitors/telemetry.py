@@ -8,13 +8,19 @@ that of the precision, bf16 where products are made in 8 bits; where it is not k
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import resource
+import threading
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
@@ -24,10 +30,9 @@ from pipeline.core import platform_files
 from pipeline.core.machine import describe_machine
 from pipeline.core.training_steps import StepRange
 from pipeline.energy.node_meter import node_name
+from pipeline.model.execution_options import is_deterministic
 from pipeline.model.size import flops_per_token
-from pipeline.model.switches import is_deterministic
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.monitors.device_use import Gauges, Probe, sampler
 from pipeline.pretrain.monitors.metrics import UNKNOWN, Metrics
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -40,7 +45,7 @@ class Telemetry:
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
-        name, self._device = rendezvous.name(device), device
+        name, self._device = rendezvous.get_device_name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         places: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(places, (node_name(), describe_machine()))
@@ -62,8 +67,8 @@ class Telemetry:
             }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._training, self._shape = training, (settings.architecture, vocabulary_size)
-        self._gauges = Gauges(sampler(device, training.threads))
-        self.probe = Probe(device)
+        self._gauges = DeviceSampler(make_sampler(device, training.threads))
+        self.probe = SpeedProbe(device)
 
     def _memory_bytes(self) -> int:
         """Return the peak of this process: of the device, or of main memory where there is none."""
@@ -71,7 +76,7 @@ class Telemetry:
             return torch.cuda.max_memory_allocated(self._device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def own(self, stall_seconds: float) -> list[float]:
+    def local_values(self, stall_seconds: float) -> list[float]:
         """Return what this process tells: utilisation, used and peak memory, the wait for its batch, its last probe."""
         sample = self._gauges.take()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
@@ -132,7 +137,7 @@ PEAKS = {
 }
 
 
-def peak(device_name: str) -> Peak | None:
+def find_peak(device_name: str) -> Peak | None:
     """Return the figures of a device, or None for one that is not in the table or a part of one (MIG)."""
     fitting = [name for name in PEAKS if device_name.startswith(name)]
     return PEAKS[max(fitting, key=len)] if fitting and "MIG" not in device_name else None
@@ -140,6 +145,113 @@ def peak(device_name: str) -> Peak | None:
 
 def peak_flops_per_second(device_name: str, precision: str) -> float | None:
     """Return what a device can reach in `bf16`, `fp8` or `fp32`, or None where it is not known."""
-    found = peak(device_name)
+    found = find_peak(device_name)
     figure = {"bf16": found.bf16, "fp8": found.fp8, "fp32": found.fp32}[precision] if found else None
     return figure * TERA if figure else None
+
+
+SECONDS_BETWEEN_SAMPLES = 2.0
+
+
+class DeviceSample(NamedTuple):
+    """Utilisation, the share of time in which the device worked on anything (not how well), and memory in use."""
+
+    utilization: float
+    memory_bytes: float
+
+
+def make_sampler(device: torch.device, threads: int) -> Callable[[], DeviceSample]:
+    """Return a function that looks at a device once: a whole GPU, or a process's share of its threads on a CPU."""
+    if device.type == "cuda":
+        return lambda: DeviceSample(torch.cuda.utilization(device) / 100, torch.cuda.device_memory_used(device))
+    process = psutil.Process()
+    process.cpu_percent(None)
+    return lambda: DeviceSample(process.cpu_percent(None) / 100 / threads, process.memory_info().rss)
+
+
+class DeviceSampler:
+    """The samples since the last step, taken until the process ends."""
+
+    def __init__(self, sample: Callable[[], DeviceSample], every_seconds: float = SECONDS_BETWEEN_SAMPLES) -> None:
+        self._sample, self._every = sample, every_seconds
+        self._lock = threading.Lock()
+        self._samples: list[DeviceSample] = []
+        self._last: DeviceSample | None = None
+        self._failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        try:
+            sample = self._sample()
+        except Exception as error:  # a device that does not answer must not stop the training
+            logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
+            with self._lock:
+                self._failed, self._last, self._samples = True, None, []
+            return
+        with self._lock:
+            self._samples.append(sample)
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._every):
+            if not self._failed:
+                self._look()
+
+    def take(self) -> DeviceSample | None:
+        """Return the mean of the samples since the last call; of a step without one, the last before it."""
+        if self._last is None and not self._samples and not self._failed:
+            self._look()
+        with self._lock:
+            samples, self._samples = self._samples, []
+            if samples:
+                self._last = DeviceSample(*(sum(values) / len(samples) for values in zip(*samples, strict=True)))
+            return self._last
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
+
+
+PROBE_STEPS = 50
+"""Steps between probes, each of about 50 milliseconds."""
+PROBE_RUNS = 5
+
+
+class SpeedProbe:
+    """Times products of two matrices, the median of five runs, each longer than a turn on a shared core."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        width, dtype = (4096, torch.bfloat16) if self._on_gpu else (256, torch.float32)
+        self._products = 50 if self._on_gpu else 25
+        self._matrix = torch.ones(width, width, dtype=dtype, device=device)
+        self._product = torch.empty_like(self._matrix)
+        self._marks: list[Any] = []
+
+    def begin(self, step: int) -> None:
+        """Do the work behind a step, where it is its turn."""
+        if step % PROBE_STEPS:
+            return
+        self._marks = [self._mark()]
+        for _ in range(PROBE_RUNS):
+            for _ in range(self._products):
+                torch.mm(self._matrix, self._matrix, out=self._product)
+            self._marks.append(self._mark())
+
+    def _mark(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def take(self) -> float:
+        """Return the seconds of the last probe, once; UNKNOWN where there is none, or a GPU has not done it yet."""
+        if not self._marks or (self._on_gpu and not self._marks[-1].query()):
+            return UNKNOWN
+        marks, self._marks = self._marks, []
+        if self._on_gpu:
+            return median(float(start.elapsed_time(end)) / 1000 for start, end in pairwise(marks))
+        return median(float(end - start) for start, end in pairwise(marks))

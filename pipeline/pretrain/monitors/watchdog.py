@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-HUNG = 70  # EX_SOFTWARE of sysexits.h
+HUNG_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SLOW_FACTOR = 4
 """How much longer the first step may take, for which processes meet, read a checkpoint and compile, and the writing of
 a checkpoint that is waited for."""
 
 
-def stacks(scratch: Path, token: str) -> list[Path]:
+def list_hung_stacks(scratch: Path, token: str) -> list[Path]:
     """Return the files into which hung processes of this start of a training have written their stacks."""
     found = []
     for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
@@ -27,14 +27,14 @@ def stacks(scratch: Path, token: str) -> list[Path]:
     return found
 
 
-def interval(hang_seconds: float) -> float:
+def check_interval(hang_seconds: float) -> float:
     """Return how often a process is looked at, in seconds."""
     return min(hang_seconds / 10, 10.0)
 
 
-def grace(hang_seconds: float) -> float:
+def grace_period(hang_seconds: float) -> float:
     """Return the seconds from the first process that tells that it hung to the last: they look at different moments."""
-    return max(2 * interval(hang_seconds), 5.0)
+    return max(2 * check_interval(hang_seconds), 5.0)
 
 
 class Watchdog:
@@ -48,7 +48,7 @@ class Watchdog:
         self.path = scratch / "logs" / f"stacks-{token}-{name}.txt"
         self.collectives = scratch / "logs" / f"collectives-{token}-{name}.json"
         self.seconds = seconds
-        self._interval, self._grace = interval(seconds), grace(seconds)
+        self._interval, self._grace = check_interval(seconds), grace_period(seconds)
         self._stream = self.path.open("w", encoding="utf-8")
         self._deadline = time.monotonic() + SLOW_FACTOR * seconds
         self._ended = threading.Event()
@@ -82,7 +82,7 @@ class Watchdog:
                 stream.flush()
                 faulthandler.dump_traceback(file=stream, all_threads=True)
             time.sleep(self._grace)  # the launcher ends the others with this one, and they have to tell as well
-            os._exit(HUNG)
+            os._exit(HUNG_EXIT_CODE)
 
 
 # What processes were about to exchange when one hung: torch's flight recorder, which keeps the last collectives.
@@ -100,7 +100,7 @@ def dump_collectives(path: Path) -> None:
             return
 
 
-def counts(path: Path) -> dict[str, tuple[int, str]]:
+def count_collectives(path: Path) -> dict[str, tuple[int, str]]:
     """Return how many collectives of each group a process has begun, and what the last one was."""
     entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["entries"]
     found: dict[str, tuple[int, str]] = {}
@@ -110,13 +110,13 @@ def counts(path: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def behind(paths: dict[int, Path], processes: int) -> str | None:
+def find_late_process(paths: dict[int, Path], processes: int) -> str | None:
     """Return which process a hang waited for, by what each has dumped; None where all have begun the same.
 
     That is who has begun fewer collectives than the others of a group, else who has dumped nothing. Of a process that
     tells nothing of a group nothing follows: only its last collectives are kept.
     """
-    of_processes = {process: counts(path) for process, path in paths.items()}
+    of_processes = {process: count_collectives(path) for process, path in paths.items()}
     for group in sorted({name for found in of_processes.values() for name in found}):
         known = {process: found[group] for process, found in of_processes.items() if group in found}
         least, most = min(known.values()), max(known.values())
@@ -125,11 +125,11 @@ def behind(paths: dict[int, Path], processes: int) -> str | None:
             have = "has" if len(late) == 1 else "have"
             kind = most[1].rpartition(":")[2]
             begun = f"begun {least[0]} collectives of {group}, others {most[0]}, the last a {kind}"
-            return f"{_named(late)} {have} {begun}"
+            return f"{_format_processes(late)} {have} {begun}"
     silent = [process for process in range(processes) if process not in paths]
-    return f"{_named(silent)} did not answer" if silent else None
+    return f"{_format_processes(silent)} did not answer" if silent else None
 
 
-def _named(processes: list[int]) -> str:
+def _format_processes(processes: list[int]) -> str:
     numbers = ", ".join(map(str, processes))
     return f"process {numbers}" if len(processes) == 1 else f"processes {numbers}"

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
-from pipeline.pretrain.checkpoints.pieces import Piece
+from pipeline.pretrain.checkpoints.tensor_shards import TensorShard
 
-Accept = Callable[[float | Tensor], bool]
+AcceptStep = Callable[[float | Tensor], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
 
 
@@ -37,7 +37,7 @@ class Backend(Protocol):
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of a step and return the sum of the token losses that this process counts."""
 
-    def update(self, learning_rate: float, accept: Accept) -> float | Tensor:
+    def update(self, learning_rate: float, accept: AcceptStep) -> float | Tensor:
         """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
 
         Whoever reads a tensor waits for the device. Where the norm is not accepted the gradients are dropped; weights
@@ -50,19 +50,19 @@ class Backend(Protocol):
     def token_losses(self, batch: Batch) -> Tensor:
         """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
 
-    def pieces(self) -> list[Piece]:
+    def state_shards(self) -> list[TensorShard]:
         """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""
 
     def optimizer_step(self) -> int:
         """Return how many steps the optimizer has taken."""
 
 
-def layer_of(name: str) -> str:
+def layer_name(name: str) -> str:
     """Return the layer of a parameter by its name: `blocks.3`, `embedding`, `norm`, `output`."""
     return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
 
 
-def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
+def token_cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
     """Return the cross-entropies in nats, (B, T), float32, 0 where a target does not count, some at a time."""
     parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
     losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
@@ -77,5 +77,5 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
         documents = None
         if batch.documents is not None:  # those of other rows become empty
             documents = (batch.documents - number * length).clamp(0, length)
-        rows.append(cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
+        rows.append(token_cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
     return torch.cat(rows)

@@ -19,7 +19,7 @@ from pipeline.model.decoder import Block, Decoder
 from pipeline.model.torch_private import all_to_all_single_autograd
 
 
-def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
+def repeat_heads(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
     """Return each head as often as it takes until `parts` divides their number, copies of one beside each other."""
     heads = x_BTX.shape[-1] // head_dimension
     times = math.lcm(heads, parts) // heads
@@ -27,7 +27,7 @@ def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
     return x_BTHE.repeat_interleave(times, dim=2).flatten(2)
 
 
-class Context:
+class ContextGroup:
     """The C processes that share a sequence: `parts` that divide the heads, P neighbours, and C / P groups of them."""
 
     def __init__(self, group: dist.ProcessGroup, parts: int) -> None:
@@ -35,7 +35,7 @@ class Context:
         self.groups = group.size() // parts
         self._own, self._part = divmod(group.rank(), self.parts)
 
-    def spans(self, length: int) -> list[range]:
+    def query_spans(self, length: int) -> list[range]:
         """Return the positions whose queries this process and those that divide its heads compute."""
         if self.groups == 1:
             return [range(length)]
@@ -44,7 +44,7 @@ class Context:
 
     def positions(self, length: int, device: torch.device) -> Tensor:
         """Return the positions that the stream of this process holds, (T / C)."""
-        of_group = torch.cat([torch.arange(span.start, span.stop, device=device) for span in self.spans(length)])
+        of_group = torch.cat([torch.arange(span.start, span.stop, device=device) for span in self.query_spans(length)])
         return of_group.chunk(self.parts)[self._part]
 
     def share(self, x_BT: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Context:
         return all_to_all_single_autograd(parts.flatten(), numbers, numbers, self.group).view(parts.shape)
 
     def to_heads(self, x_BTX: Tensor) -> Tensor:
-        """Give (B, T / C, X) with all heads, return (B, T P / C, X / P) with the positions of `spans`."""
+        """Give (B, T / C, X) with all heads, return (B, T P / C, X / P) with the positions of `query_spans`."""
         parts = torch.stack(x_BTX.chunk(self.parts, dim=-1))
         return self._exchange(parts).transpose(0, 1).flatten(1, 2)
 
@@ -79,7 +79,7 @@ class Context:
         return self._exchange(parts).permute(1, 2, 0, 3).flatten(2)
 
 
-def apply(model: Decoder, context: Context) -> None:
+def apply(model: Decoder, context: ContextGroup) -> None:
     """Let a model, or a stage of it, take whole sequences and compute this process's positions of them."""
 
     def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ def apply(model: Decoder, context: Context) -> None:
         return context.to_heads(output)
 
     def read(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return context.everywhere(repeated(output, model.architecture.head_dimension, context.parts))
+        return context.everywhere(repeat_heads(output, model.architecture.head_dimension, context.parts))
 
     def returned(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.to_positions(inputs[0]), *inputs[1:])
@@ -99,7 +99,7 @@ def apply(model: Decoder, context: Context) -> None:
     for block in model.blocks:
         if isinstance(block, Block):
             attention = block.attention
-            attention.spans = context.spans
+            attention.query_spans = context.query_spans
             attention.query.register_forward_hook(asking)
             for projection in (attention.key, attention.value):
                 projection.register_forward_hook(read)

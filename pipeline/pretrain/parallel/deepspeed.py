@@ -23,26 +23,26 @@ from torch import Tensor, nn
 
 from pipeline.core.errors import InputError
 from pipeline.model.decoder import Decoder
-from pipeline.model.networks import network
+from pipeline.model.execution_options import set_execution_options
+from pipeline.model.networks import get_network
 from pipeline.model.size import parameter_count
-from pipeline.model.switches import set_switches
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
-from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
-from pipeline.pretrain.parallel.expert_parallel import set_balance
-from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
+from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_flat_shards
+from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name, token_losses
+from pipeline.pretrain.parallel.expert_parallel import set_load_balancing
+from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
 
 
-BUCKET = 200_000_000
+BUCKET_ELEMENTS = 200_000_000
 """Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
 500 million take 2 GB in bf16 and 4 GB in float32."""
 
-STEP = 100_000_000
+DISK_STEP_ELEMENTS = 100_000_000
 """Elements of state on a disk that are stepped on at once, each with 16 bytes of memory meanwhile."""
 
 
@@ -69,10 +69,10 @@ class DeepSpeedBackend:
         self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
         self.strategy = STRATEGIES[training.strategy]
         self.stage = self.strategy.zero_stage
-        self.disk: Disk | None = None
+        self.disk: DiskTensors | None = None
         if self.strategy.optimizer_on_disk:
             assert disk  # a segment without one is refused
-            self.disk = Disk(disk)
+            self.disk = DiskTensors(disk)
         self.plain = self.stage == 0 and training.precision == "fp32"
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
@@ -81,7 +81,7 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": self._zero(
+            "zero_optimization": self._zero_config(
                 parameter_count(settings.architecture, vocabulary_size), settings.architecture.width
             ),
             "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
@@ -90,22 +90,22 @@ class DeepSpeedBackend:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        with self._making(config):
-            model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        with self._construction_context(config):
+            model = get_network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
-        set_switches(model, device, **training.switches())
-        optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
+        set_execution_options(model, device, **training.switches())
+        optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
         self.model: Decoder = self.engine.module
         self.parameters = dict(self.model.named_parameters())
         self._load(start)
 
-    def _zero(self, parameters: int, width: int) -> dict[str, Any]:
+    def _zero_config(self, parameters: int, width: int) -> dict[str, Any]:
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
         zero: dict[str, Any] = {
             "stage": self.stage,
-            "reduce_bucket_size": min(parameters, BUCKET),  # none larger than the model
+            "reduce_bucket_size": min(parameters, BUCKET_ELEMENTS),  # none larger than the model
             # Gradients are copied into buckets as they appear, so that memory stays in one piece (the default), and
             # while one is reduced the backward pass fills another. A CPU takes the same way, one after the other.
             "overlap_comm": self.stage > 0,
@@ -115,12 +115,12 @@ class DeepSpeedBackend:
         if self.strategy.offloads_optimizer:
             zero["offload_optimizer"] = place
         if self.disk:
-            zero["sub_group_size"] = STEP
+            zero["sub_group_size"] = DISK_STEP_ELEMENTS
         if self.strategy.offloads_parameters:
             zero["offload_param"] = place
         return zero
 
-    def _making(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
+    def _construction_context(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
         """Return a context in which parameters are made on the device, and by stage 3 cut at once."""
         if self.stage == 3:
             made: AbstractContextManager[Any] = deepspeed.zero.Init(config_dict_or_path=config)
@@ -128,7 +128,7 @@ class DeepSpeedBackend:
         dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
         return deepspeed.OnDevice(dtype=dtype, device=self.device)  # type: ignore[no-any-return]
 
-    def _flat(self) -> list[Tensor]:
+    def _flat_parameters(self) -> list[Tensor]:
         """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
         for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
             if hasattr(self.engine.optimizer, name):
@@ -138,23 +138,23 @@ class DeepSpeedBackend:
     @torch.no_grad()
     def _load(self, start: SegmentStart) -> None:
         """Fill this process's parts of weights and optimizer state, also at the first step, and what follows."""
-        for flat in self._flat():
+        for flat in self._flat_parameters():
             if self.disk:
                 flat.data = self.disk.zeros(flat.numel()).copy_(flat)
             moments = {m: self.disk.zeros(flat.numel()) if self.disk else torch.zeros_like(flat) for m in MOMENTS}
             self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
-        start.load(self.pieces())
+        start.load(self.state_shards())
         if self.stage == 3:
-            for group in range(len(self._flat())):
+            for group in range(len(self._flat_parameters())):
                 self.engine.optimizer._reassign_or_swap_out_partitioned_parameters(group)
         elif not self.plain:
             self.engine.optimizer.update_lp_params()
         if self.disk:
-            self.disk.let_go()
+            self.disk.release_pages()
 
-    def _held(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
+    def _local_part(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
         """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
 
         Stages 1 and 2, and 0 in bf16, cut the parameters of a group as one row; a parameter may lie in several
@@ -171,18 +171,18 @@ class DeepSpeedBackend:
         part = parameter._hp_mapping.get_hp_fragment(moment)
         return parameter.shape, parameter._hp_mapping.lp_fragment_address.start, part
 
-    def pieces(self) -> list[Piece]:
+    def state_shards(self) -> list[TensorShard]:
         """See Backend."""
-        found: list[Piece] = []
+        found: list[TensorShard] = []
         for name, parameter in self.parameters.items():
             for kind, moment in (("model", None), *((moment, moment) for moment in MOMENTS)):
-                if held := self._held(parameter, moment):
-                    found += fragment(f"{kind}.{name}", *held)
+                if held := self._local_part(parameter, moment):
+                    found += list_flat_shards(f"{kind}.{name}", *held)
         return found
 
     def optimizer_step(self) -> int:
         """See Backend."""
-        return int(self.base.state[self._flat()[0]]["step"])
+        return int(self.base.state[self._flat_parameters()[0]]["step"])
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
@@ -190,7 +190,7 @@ class DeepSpeedBackend:
             of_all = len(micro_batches) * self.training.micro_batch_size * self.data_size
             self.engine.set_train_batch_size(of_all)
         tokens = sum(batch.target_BT.numel() for batch in micro_batches)
-        set_balance(self.model, self.training.load_balancing_loss, tokens)
+        set_load_balancing(self.model, self.training.load_balancing_loss, tokens)
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             loss = self.engine(*batch)
@@ -200,7 +200,7 @@ class DeepSpeedBackend:
             total += loss.detach()
         return total
 
-    def update(self, learning_rate: float, accept: Accept) -> float:
+    def update(self, learning_rate: float, accept: AcceptStep) -> float:
         """See Backend.
 
         The engine always takes its step, which clips and drops the gradients; the optimizer in it may stand still. It
@@ -215,7 +215,7 @@ class DeepSpeedBackend:
         def step_if_accepted(*given: Any) -> Any:
             done = step(*given) if accept(self._norm() if norm is None else norm) else None
             if self.disk:
-                self.disk.let_go()
+                self.disk.release_pages()
             return done
 
         vars(self.base)["step"] = step_if_accepted
@@ -232,7 +232,7 @@ class DeepSpeedBackend:
         for name, parameter in self.parameters.items():
             weight = parameter if self.plain else deepspeed.utils.safe_get_full_fp32_param(parameter)
             for kind, tensor in (("gradient", deepspeed.utils.safe_get_full_grad(parameter)), ("weight", weight)):
-                key = f"{kind}_norm/{layer_of(name)}"
+                key = f"{kind}_norm/{layer_name(name)}"
                 squares[key] = squares.get(key, 0.0) + float(tensor.norm()) ** 2
         return {key: math.sqrt(square) for key, square in squares.items()}
 
@@ -247,7 +247,7 @@ class DeepSpeedBackend:
         return token_losses(self.engine, batch)
 
 
-class Disk:
+class DiskTensors:
     """Tensors of one process on a disk.
 
     Args:
@@ -274,7 +274,7 @@ class Disk:
             ) from error
         return torch.frombuffer(self._mapped[-1], dtype=torch.float32)
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Tell the system that this process needs none of the pages in memory now; their content stays."""
         for mapped in self._mapped:
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -16,38 +16,38 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from pipeline.model.decoder import Block, Decoder
-from pipeline.model.experts import Experts, rows
+from pipeline.model.mixture_of_experts import Experts, permute_rows
 from pipeline.model.torch_private import all_to_all_single_autograd
-from pipeline.pretrain.parallel import exchange
+from pipeline.pretrain.parallel import process_groups
 
 
-def experts_of(model: Decoder) -> dict[int, Experts]:
+def find_experts(model: Decoder) -> dict[int, Experts]:
     """Return the experts of each layer that is here; none of an architecture without them."""
     blocks = enumerate(model.blocks)
     return {n: b.feed_forward for n, b in blocks if isinstance(b, Block) and isinstance(b.feed_forward, Experts)}
 
 
-def set_balance(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
+def set_load_balancing(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
     """Let the load-balancing loss count in the gradients, which are divided by a process's tokens of a step."""
-    for experts in experts_of(model).values():
+    for experts in find_experts(model).values():
         experts.router.balance, experts.router.context = weight / tokens, context
 
 
-def largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
+def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
     """Return the largest share of tokens that one expert of any layer got since the last call, over all processes."""
     architecture = model.architecture
     if not architecture.experts or not architecture.experts_per_token:
         return {}
     visits_LN = torch.zeros(architecture.layers, architecture.experts, dtype=torch.float64)
-    for number, experts in experts_of(model).items():
+    for number, experts in find_experts(model).items():
         visits_LN[number] = experts.router.visits_N.cpu()
         experts.router.visits_N = torch.zeros_like(experts.router.visits_N)
-    everywhere_LN = torch.from_numpy(exchange.added(device, visits_LN.numpy()))
+    everywhere_LN = torch.from_numpy(process_groups.all_reduce_sum(device, visits_LN.numpy()))
     shares_LN = everywhere_LN / everywhere_LN.sum(1, keepdim=True) * architecture.experts_per_token
     return {"largest_expert_share": float(shares_LN.max())}
 
 
-def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
+def exchange_row_counts(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
     """Return how many rows each own expert gets from each process, (P, N / P), and the rows to and from each."""
     sent_PN = visits_N.view(group.size(), -1)
     received_PN = torch.empty_like(sent_PN)
@@ -55,23 +55,23 @@ def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, lis
     return received_PN, sent_PN.sum(1).tolist(), received_PN.sum(1).tolist()
 
 
-def exchanged(
+def dispatch_rows(
     compute: Callable[[Tensor, Tensor], Tensor], x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup
 ) -> Tensor:
     """Return what the experts, an equal share of them on each process in order, compute of rows in their order."""
-    received_PN, to_send, to_receive = row_numbers(visits_N, group)
+    received_PN, to_send, to_receive = exchange_row_counts(visits_N, group)
     x_RD = all_to_all_single_autograd(x_RD, to_receive, to_send, group)
     every_PN = torch.arange(received_PN.shape[1], device=x_RD.device).repeat(group.size())
     expert_R = every_PN.repeat_interleave(received_PN.flatten(), output_size=len(x_RD))
     order_R = expert_R.argsort(stable=True)
     back_R = order_R.argsort()
-    y_RD = compute(rows(x_RD, order_R, back_R), received_PN.sum(0))
-    return all_to_all_single_autograd(rows(y_RD, back_R, order_R), to_send, to_receive, group)
+    y_RD = compute(permute_rows(x_RD, order_R, back_R), received_PN.sum(0))
+    return all_to_all_single_autograd(permute_rows(y_RD, back_R, order_R), to_send, to_receive, group)
 
 
 def apply(model: Decoder, mesh: DeviceMesh) -> None:
     """Divide the experts of a model, or of a pipeline's stage of it, over a mesh of one dimension."""
-    for experts in experts_of(model).values():
+    for experts in find_experts(model).values():
         for stack in (experts.gate, experts.up, experts.down):
             stack.weight = nn.Parameter(distribute_tensor(stack.weight, mesh, [Shard(0)]))
-        experts.exchange = partial(exchanged, group=mesh.get_group())
+        experts.exchange = partial(dispatch_rows, group=mesh.get_group())

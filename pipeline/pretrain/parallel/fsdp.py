@@ -17,22 +17,22 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.decoder import Decoder
-from pipeline.model.networks import network
+from pipeline.model.execution_options import set_execution_options
+from pipeline.model.networks import get_network
 from pipeline.model.size import head_parts
-from pipeline.model.switches import set_switches
 from pipeline.plan.formulas import divide_layers
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
-from pipeline.pretrain.checkpoints.pieces import Piece, placed
-from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, token_losses
-from pipeline.pretrain.parallel.optimizer import optimizer_of, set_learning_rate
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stages, stages_of
-from pipeline.pretrain.parallel.process_layout import layout
+from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_local_shards
+from pipeline.pretrain.parallel import context_parallel, expert_parallel, process_groups, tensor_parallel
+from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name, token_losses
+from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, PipelineStages, make_stages_class
+from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import SegmentSettings
 
 
-def _norm(tensors: Sequence[Tensor]) -> Tensor:
+def _total_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of all these tensors together; those of experts may lie on a mesh of their own."""
     by_mesh: dict[object, list[Tensor]] = {}
     for tensor in tensors:
@@ -50,44 +50,44 @@ class FsdpBackend:
     ) -> None:
         self.settings, self.training, self.device = settings, settings.training, device
         processes = dist.get_world_size()
-        self.layout = layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
+        self.layout = make_layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
-        self.mesh = mesh.make(self.layout, device.type)
+        self.mesh = process_groups.make_mesh(self.layout, device.type)
         self.stages = self.mesh["pipeline"]
         # Moving a model off the meta device would part tied weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
-        set_switches(self.model, device, **self.training.switches())
-        self._split()
-        self._fill(start.optimizer_step)
+        set_execution_options(self.model, device, **self.training.switches())
+        self._parallelize()
+        self._allocate(start.optimizer_step)
         self.pipeline: Pipeline | None = None
-        if isinstance(self.model, Stages):
+        if isinstance(self.model, PipelineStages):
             dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
             split = self.layout.tensor * self.layout.context
             self.pipeline = Pipeline(self.model, split, dtype, device, self.stages.get_group())
-        start.load(self.pieces())
+        start.load(self.state_shards())
 
     def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
-        model = network(settings.architecture.name).model
+        model = get_network(settings.architecture.name).model
         if self.layout.pipeline == 1:
             return model(settings.architecture, vocabulary_size)
         rank, size, length = self.stages.get_local_rank(), self.layout.pipeline, self.training.sequence_length
         layers = divide_layers(settings.architecture, vocabulary_size, length, size * self.training.mesh.interleaving)
         is_first, is_last = rank == 0, rank == size - 1
-        return stages_of(model)(
+        return make_stages_class(model)(
             settings.architecture, vocabulary_size, layers[rank::size], is_first=is_first, is_last=is_last
         )
 
-    def _split(self) -> None:
+    def _parallelize(self) -> None:
         """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
         training, sizes = self.training, self.layout
         if sizes.tensor > 1:
             tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
-        self.context: context_parallel.Context | None = None
+        self.context: context_parallel.ContextGroup | None = None
         if sizes.context > 1:
             parts = head_parts(self.settings.architecture, sizes.tensor, sizes.context)
-            self.context = context_parallel.Context(mesh.context_group(sizes), parts)
+            self.context = context_parallel.ContextGroup(process_groups.make_context_group(sizes), parts)
             context_parallel.apply(self.model, self.context)
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":
@@ -95,7 +95,7 @@ class FsdpBackend:
             # The angles that blocks are given stay float32; the stream is in bf16 from the embedding on.
             policy = MixedPrecisionPolicy(torch.bfloat16, reduced, cast_forward_inputs=False)
         strategy = STRATEGIES[training.strategy]
-        two = sizes.replicate > 1 or strategy.whole
+        two = sizes.replicate > 1 or strategy.is_replicated
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
         # In a pipeline other micro-batches are under way, which read the same weights.
         again = strategy.reshards_after_forward and sizes.pipeline == 1
@@ -114,10 +114,10 @@ class FsdpBackend:
 
     def _divide_experts(self, policy: MixedPrecisionPolicy, two: bool, reshards: bool) -> None:
         """Divide experts over the mesh `expert`, and what each is made of over the rest of the data's processes."""
-        own = mesh.experts(self.layout, self.device.type)
+        own = process_groups.make_expert_mesh(self.layout, self.device.type)
         expert_parallel.apply(self.model, own["expert"])
         data = own["replicate", "shard"] if two else own["shard"]
-        for experts in expert_parallel.experts_of(self.model).values():
+        for experts in expert_parallel.find_experts(self.model).values():
             fully_shard(
                 [experts.gate, experts.up, experts.down],
                 mesh=data,
@@ -127,11 +127,11 @@ class FsdpBackend:
             )
 
     @torch.no_grad()
-    def _fill(self, optimizer_step: int) -> None:
+    def _allocate(self, optimizer_step: int) -> None:
         """Give memory to the parameters and to an optimizer that has taken so many steps."""
         self.model.to_empty(device=self.device)
         self.parameters = dict(self.model.named_parameters())
-        self.optimizer = optimizer_of(self.parameters, self.settings, fused=self.training.fused_optimizer)
+        self.optimizer = make_optimizer(self.parameters, self.settings, fused=self.training.fused_optimizer)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 counter = torch.tensor(float(optimizer_step), device=parameter.device)
@@ -139,13 +139,13 @@ class FsdpBackend:
                 moments = {moment: torch.zeros_like(parameter) for moment in held}
                 self.optimizer.state[parameter] = {"step": counter, **moments}
 
-    def _own(self, batch: Batch) -> Batch:
+    def _local_batch(self, batch: Batch) -> Batch:
         """Return the targets of this process's positions; the input stays whole, the model cuts it."""
         if self.context is None:
             return batch
         return batch._replace(target_BT=self.context.share(batch.target_BT))
 
-    def _once(self, loss: Tensor) -> Tensor:
+    def _count_once(self, loss: Tensor) -> Tensor:
         """Return a loss that all processes of a tensor group have at the first of them, zero at the others."""
         return loss if self.mesh.get_local_rank("tensor") == 0 else torch.zeros_like(loss)
 
@@ -155,18 +155,18 @@ class FsdpBackend:
         of_micro_batch = self.training.micro_batch_size * self.training.sequence_length // self.layout.context
         tokens = len(micro_batches) * of_micro_batch
         sharers = self.context.group if self.context else None
-        expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, sharers)
+        expert_parallel.set_load_balancing(self.model, self.training.load_balancing_loss, tokens, sharers)
         if self.pipeline:
-            return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches], tokens))
+            return self._count_once(self.pipeline.step([self._local_batch(batch) for batch in micro_batches], tokens))
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))
-            loss = self.model(*self._own(batch))
+            loss = self.model(*self._local_batch(batch))
             torch.autograd.backward(loss / tokens)
             total += loss.detach()
-        return self._once(total)
+        return self._count_once(total)
 
-    def update(self, learning_rate: float, accept: Accept) -> Tensor:
+    def update(self, learning_rate: float, accept: AcceptStep) -> Tensor:
         """See Backend."""
         norm = self._clip()
         set_learning_rate(self.optimizer, learning_rate)
@@ -177,7 +177,7 @@ class FsdpBackend:
 
     def _clip(self) -> Tensor:
         """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
-        norm = _norm([p.grad for p in self.parameters.values() if p.grad is not None])
+        norm = _total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
         if self.pipeline:
             norm = norm.square()
             dist.all_reduce(norm, group=self.stages.get_group())
@@ -191,12 +191,12 @@ class FsdpBackend:
         """See Backend. A stage of a pipeline has its own layers; the others' come from theirs."""
         layers: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
-            layers.setdefault(layer_of(name), []).append(parameter)
+            layers.setdefault(layer_name(name), []).append(parameter)
         known: list[dict[str, float]] = [{}]
         for layer, members in layers.items():
             gradients = [p.grad for p in members if p.grad is not None]
             for kind, tensors in (("gradient", gradients), ("weight", members)):
-                known[0][f"{kind}_norm/{layer}"] = float(_norm(tensors))
+                known[0][f"{kind}_norm/{layer}"] = float(_total_norm(tensors))
         if self.pipeline:
             own, known = known[0], [{} for _ in range(self.layout.pipeline)]
             dist.all_gather_object(known, own, group=self.stages.get_group())
@@ -205,22 +205,22 @@ class FsdpBackend:
     @torch.no_grad()
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
-        own = self._own(batch)
-        loss_BT = self._once(self.pipeline.evaluate(own) if self.pipeline else token_losses(self.model, own))
+        own = self._local_batch(batch)
+        loss_BT = self._count_once(self.pipeline.evaluate(own) if self.pipeline else token_losses(self.model, own))
         if self.context is None:
             return loss_BT
         whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
         whole_BT[:, self.context.positions(whole_BT.shape[1], whole_BT.device)] = loss_BT
         return whole_BT
 
-    def pieces(self) -> list[Piece]:
+    def state_shards(self) -> list[TensorShard]:
         """See Backend."""
-        found: list[Piece] = []
+        found: list[TensorShard] = []
         for name, parameter in self.parameters.items():
-            found += placed(f"model.{name}", parameter)
+            found += list_local_shards(f"model.{name}", parameter)
             state = self.optimizer.state[parameter]
             for moment in (one for one in MOMENTS if one in state):
-                found += placed(f"{moment}.{name}", state[moment])
+                found += list_local_shards(f"{moment}.{name}", state[moment])
         return found
 
     def optimizer_step(self) -> int:

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.checkpoints.pieces import placed, whole
+from pipeline.pretrain.checkpoints.tensor_shards import full_box, list_local_shards
 from pipeline.pretrain.settings import SegmentSettings
 
 MOMENTUM = 0.95
@@ -29,7 +29,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 SMALLEST_NORM = 1e-7
 
 
-def orthogonalised(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
+def orthogonalize(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
     """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2."""
     of_x, of_cube, of_fifth = COEFFICIENTS
     is_tall = matrix_RC.shape[0] > matrix_RC.shape[1]
@@ -43,7 +43,7 @@ def orthogonalised(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
     return x.T if is_tall else x
 
 
-class _Sharers:
+class _ShardingGroup:
     """The processes that share matrices, of which each orthogonalises some for all of them."""
 
     def __init__(self, mesh: DeviceMesh | None) -> None:
@@ -52,7 +52,7 @@ class _Sharers:
         self.place = tuple(mesh.get_coordinate() or ()) if mesh else ()
         self.number = math.prod(self.sizes)
 
-    def place_of(self, number: int) -> tuple[int, ...]:
+    def coordinate_of(self, number: int) -> tuple[int, ...]:
         """Return where in the mesh the process of that number is."""
         return tuple(int(x) for x in np.unravel_index(number, self.sizes)) if self.sizes else ()
 
@@ -85,28 +85,28 @@ class Muon(torch.optim.AdamW):
                         of_meshes.setdefault(mesh, []).append(parameter)
                 for mesh, matrices in of_meshes.items():
                     matrices.sort(key=Tensor.numel, reverse=True)
-                    sharers = _Sharers(mesh)
+                    sharers = _ShardingGroup(mesh)
                     for first in range(0, len(matrices), sharers.number):
-                        self._move(matrices[first : first + sharers.number], sharers, group)
+                        self._update_matrices(matrices[first : first + sharers.number], sharers, group)
         super().step(closure)
 
-    def _move(self, matrices: list[Tensor], sharers: _Sharers, group: dict[str, Any]) -> None:
+    def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
         """Move as many matrices as there are processes that share them, or fewer."""
-        places = [sharers.place_of(number) for number in range(len(matrices))]
+        places = [sharers.coordinate_of(number) for number in range(len(matrices))]
         own = Tensor()
         for parameter, place in zip(matrices, places, strict=True):
-            whole_RC = self._ahead(parameter)
+            whole_RC = self._momentum_gradient(parameter)
             if place == sharers.place:
                 own = whole_RC
         if sharers.place in places:
-            own = orthogonalised(own, self.precision).contiguous()
+            own = orthogonalize(own, self.precision).contiguous()
         for parameter, place in zip(matrices, places, strict=True):
             is_own = place == sharers.place
             update_RC = own if is_own else torch.empty(parameter.shape, dtype=self.precision, device=parameter.device)
             sharers.broadcast(update_RC, place)
-            self._take(parameter, update_RC.to(parameter.dtype), group)
+            self._apply_update(parameter, update_RC.to(parameter.dtype), group)
 
-    def _ahead(self, parameter: Tensor) -> Tensor:
+    def _momentum_gradient(self, parameter: Tensor) -> Tensor:
         """Return the mean of the gradients with this one once more, whole, and use the gradient up."""
         state, gradient = self.state[parameter], parameter.grad
         assert gradient is not None
@@ -116,15 +116,15 @@ class Muon(torch.optim.AdamW):
         parameter.grad = None  # so that AdamW passes over it
         return ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
 
-    def _take(self, parameter: Tensor, update_RC: Tensor, group: dict[str, Any]) -> None:
+    def _apply_update(self, parameter: Tensor, update_RC: Tensor, group: dict[str, Any]) -> None:
         rate = group["lr"]
         parameter.mul_(1 - rate * group["weight_decay"])
-        for piece in placed("", parameter):
-            part = update_RC[piece.box.within(whole(parameter.shape))]
+        for piece in list_local_shards("", parameter):
+            part = update_RC[piece.box.slices_within(full_box(parameter.shape))]
             piece.tensor.add_(part, alpha=-rate * UPDATE_RMS * math.sqrt(max(parameter.shape)))
 
 
-def optimizer_of(
+def make_optimizer(
     parameters: Mapping[str, nn.Parameter], settings: SegmentSettings, *, fused: bool
 ) -> torch.optim.AdamW:
     """Return AdamW (Loshchilov & Hutter 2019), or Muon, that decays matrices and not the norms' vectors.

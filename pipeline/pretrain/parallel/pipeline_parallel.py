@@ -15,14 +15,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.backend import Batch, cross_entropies
+from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies
 
 
-class _Elsewhere(nn.Module):
+class _MissingPart(nn.Module):
     """Stands for a part of the model that another process has."""
 
 
-class Stages(Decoder):
+class PipelineStages(Decoder):
     """The layers of a process's stages under their names in the whole model; one with its class: `stages_of`."""
 
     def __init__(
@@ -39,11 +39,11 @@ class Stages(Decoder):
         own = {number for stage in layers for number in stage}
         for number in range(architecture.layers):
             if number not in own:
-                self.blocks[number] = _Elsewhere()
+                self.blocks[number] = _MissingPart()
         if not is_first:
-            self.embedding = _Elsewhere()  # type: ignore[assignment]
+            self.embedding = _MissingPart()  # type: ignore[assignment]
         if not is_last:
-            self.norm, self.output = _Elsewhere(), _Elsewhere()  # type: ignore[assignment]
+            self.norm, self.output = _MissingPart(), _MissingPart()  # type: ignore[assignment]
 
     def forward(  # type: ignore[override]
         self,
@@ -56,22 +56,22 @@ class Stages(Decoder):
     ) -> Tensor:
         """Return the stream after one of these stages; of the last one of all, what the model returns."""
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
-        x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, documents)
+        x_BTD = self.run_layers(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
             return x_BTD
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
 
 
-def stages_of(model: type[Decoder]) -> type[Stages]:
+def make_stages_class(model: type[Decoder]) -> type[PipelineStages]:
     """Return the class of the stages of such a model."""
-    return type(f"{model.__name__}Stages", (Stages, model), {})
+    return type(f"{model.__name__}Stages", (PipelineStages, model), {})
 
 
-class _OneStage(nn.Module):
+class _SingleStage(nn.Module):
     """A stage that hides its FSDP module from PyTorch's schedules, which would have it keep whole gradients."""
 
-    def __init__(self, stages: Stages, number: int) -> None:
+    def __init__(self, stages: PipelineStages, number: int) -> None:
         super().__init__()
         self.stages, self.number = stages, number
 
@@ -85,11 +85,11 @@ class _Stage(PipelineStage):
 
     def _setup_forward_recv_info(self, *given: Any) -> None:
         super()._setup_forward_recv_info(*given)
-        _drop(*self.args_recv_info.values())
+        _free_buffers(*self.args_recv_info.values())
 
     def _setup_backward_recv_info(self, *given: Any) -> None:
         super()._setup_backward_recv_info(*given)
-        _drop(*self.grad_recv_info.values())
+        _free_buffers(*self.grad_recv_info.values())
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._make_room(self.args_recv_info[fwd_chunk_id])
@@ -112,10 +112,10 @@ class _Stage(PipelineStage):
             stages.set_requires_all_reduce(bwd_chunk_id + 1 == self.chunks)
         super().backward_one_chunk(bwd_chunk_id, *given, **named)
         if self.has_backward:
-            _drop(self.args_recv_info[bwd_chunk_id], self.grad_recv_info[bwd_chunk_id])
+            _free_buffers(self.args_recv_info[bwd_chunk_id], self.grad_recv_info[bwd_chunk_id])
 
 
-def _drop(*received: tuple[Any, ...]) -> None:
+def _free_buffers(*received: tuple[Any, ...]) -> None:
     for infos in received:
         for info in infos:
             info.buffer = None
@@ -129,7 +129,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, stages: Stages, split: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
+        self, stages: PipelineStages, split: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
     ) -> None:
         self.stages, self.split, self.dtype, self.device, self.group = stages, split, dtype, device, group
         self._tokens = 0
@@ -142,7 +142,7 @@ class Pipeline:
         """Return the schedule of so many micro-batches of (B, T) tokens and its stages, that before where it fits."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
-            loss = self._mean if trains else cross_entropies
+            loss = self._mean if trains else token_cross_entropies
             stages = self._made(shape)
             one: Any = Schedule1F1B if trains else ScheduleGPipe
             made = (
@@ -160,7 +160,7 @@ class Pipeline:
         x_BTD = torch.empty(streamed, dtype=self.dtype, device="meta", requires_grad=True)
         return [
             _Stage(
-                _OneStage(self.stages, number),
+                _SingleStage(self.stages, number),
                 rank + number * size,
                 size * each,
                 self.device,

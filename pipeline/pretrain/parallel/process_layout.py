@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import head_parts
-from pipeline.plan.strategies import STRATEGIES, node_group
+from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 from pipeline.pretrain.settings import Training
 
-NO_DISK = (
+NO_NODE_DISK = (
     "keeps the optimizer's state on a disk of the node, and none is named: write node_disk into the platform's file in "
     "workflow/platforms, or name a folder by --set-resources pretrain_segment:staging=FOLDER"
 )
@@ -43,7 +43,7 @@ class ProcessLayout:
         return rank // self.tensor % (self.replicate * self.shard) // self.context
 
 
-def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
+def make_layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
     """Return the mesh of so many processes, `per_node` of them on one node; an InputError says what does not divide."""
     mesh = training.mesh
     model = mesh.tensor * mesh.pipeline * mesh.context
@@ -54,16 +54,16 @@ def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
         )
     sharing = processes // model * mesh.context
     strategy = STRATEGIES[training.strategy]
-    if strategy.whole:
+    if strategy.is_replicated:
         shard = 1
-    elif strategy.hybrid:
-        shard = mesh.shard or node_group(sharing, per_node, mesh.tensor)
+    elif strategy.is_hybrid:
+        shard = mesh.shard or hybrid_group_size(sharing, per_node, mesh.tensor)
     else:
         shard = sharing
     if sharing % shard:
         raise InputError(
             f"training.mesh.shard {shard} does not divide the {sharing} processes that share a model's state: "
-            f"{_divisors(sharing, sharing)} would do"
+            f"{_format_divisors(sharing, sharing)} would do"
         )
     if shard % mesh.expert:
         raise InputError(
@@ -73,9 +73,11 @@ def layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
     return ProcessLayout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
 
 
-def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
+def check_layout(
+    training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int
+) -> None:
     """Check that model and batch divide by the mesh; an InputError names both numbers, and the values that would do."""
-    sizes, a, mesh = layout(training, processes, per_node), architecture, training.mesh
+    sizes, a, mesh = make_layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
         _check_batch(size, training, sizes, processes)
@@ -120,7 +122,7 @@ def _check_experts(architecture: Architecture, expert: int, others: int) -> None
 def _check_divides(what: str, number: int, by: str, divisor: int, fitting: int, most: int) -> None:
     """Check that a number is divisible; else name the divisors of `fitting` up to `most`."""
     if number % divisor:
-        would = _divisors(fitting, most)
+        would = _format_divisors(fitting, most)
         raise InputError(f"{what} {number} is not divisible by {by} {divisor}: {would} would do")
 
 
@@ -143,7 +145,7 @@ def _check_pipeline(training: Training, architecture: Architecture, batch: int, 
     if mesh.interleaving > 1 and micro_batches % mesh.pipeline:
         raise InputError(
             f"{has}, which training.mesh.pipeline {mesh.pipeline} does not divide, as interleaving needs: a pipeline "
-            f"of {_divisors(micro_batches, micro_batches, 'or')} would do, or interleaving 1"
+            f"of {_format_divisors(micro_batches, micro_batches, 'or')} would do, or interleaving 1"
         )
     if architecture.tie_embeddings:
         raise InputError(
@@ -161,14 +163,14 @@ def _check_batch(batch: int, training: Training, sizes: ProcessLayout, processes
     batches = " or ".join(str(number) for number in (below, below + per_step) if number)
     smaller = ""
     if batch % sizes.data == 0:
-        smaller = f", or a micro_batch_size of {_divisors(batch // sizes.data, training.micro_batch_size, 'or')}"
+        smaller = f", or a micro_batch_size of {_format_divisors(batch // sizes.data, training.micro_batch_size, 'or')}"
     raise InputError(
         f"training.batch_size {batch} is not divisible by {sizes.data} {what} times micro_batch_size "
         f"{training.micro_batch_size}: a batch_size of {batches}{smaller} would do"
     )
 
 
-def _divisors(number: int, most: int, last: str = "and") -> str:
+def _format_divisors(number: int, most: int, last: str = "and") -> str:
     """Return the divisors of a number, up to the largest that can be, in words."""
     *others, largest = (str(one) for one in range(1, min(number, most) + 1) if number % one == 0)
     return f"{', '.join(others)} {last} {largest}" if others else largest

@@ -25,13 +25,13 @@ from torch.distributed.tensor.parallel import (
 )
 
 from pipeline.model.decoder import Block, Decoder
-from pipeline.model.networks import Split, network
+from pipeline.model.networks import Split, get_network
 from pipeline.model.torch_private import overlap_tensor_parallel
 
 _POSITIONS = Shard(1)
 
 
-class _Vocabulary(ParallelStyle):
+class _VocabularyParallel(ParallelStyle):
     """Splits the output by vocabulary: from positions to the logits of all, or with targets to their loss."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -49,13 +49,13 @@ class _Vocabulary(ParallelStyle):
         return module
 
 
-_TOP: dict[str, ParallelStyle] = {
+_TOP_STYLES: dict[str, ParallelStyle] = {
     "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=_POSITIONS),
     "norm": SequenceParallel(),
-    "output": _Vocabulary(),
+    "output": _VocabularyParallel(),
 }
 
-_SPLIT: dict[Split, ParallelStyle] = {
+_SPLIT_STYLES: dict[Split, ParallelStyle] = {
     "positions": SequenceParallel(),
     "columns": ColwiseParallel(),
     "rows": RowwiseParallel(output_layouts=_POSITIONS),
@@ -68,7 +68,7 @@ _TILED_ROWS = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
 _TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS)
 
 
-class _SharedHeads(nn.Module):
+class _ReplicatedHeads(nn.Module):
     """Keys or values of key-value heads that the process group does not divide, of a matrix that each process has.
 
     A process computes the heads that its queries read and repeats each until as many of its queries read one as
@@ -96,12 +96,12 @@ class _SharedHeads(nn.Module):
 
 
 def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split], key_value_heads: int) -> None:
-    styles = {name: _SPLIT[split] for name, split in splits.items()}
+    styles = {name: _SPLIT_STYLES[split] for name, split in splits.items()}
     if key_value_heads % mesh.size():  # each process computes those of its own queries
         attention = block.attention
         for projection in ("key", "value"):
             weight = getattr(attention, projection).weight
-            setattr(attention, projection, _SharedHeads(weight, key_value_heads, attention.head_dimension, mesh))
+            setattr(attention, projection, _ReplicatedHeads(weight, key_value_heads, attention.head_dimension, mesh))
             del styles[f"attention.{projection}"]
     if block.feed_forward.tiles > 1:
         rows = [name for name in styles if name.startswith("feed_forward.") and splits[name] == "rows"]
@@ -112,12 +112,14 @@ def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split],
 
 def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
     """Split the parameters of a model, or of a stage of it; `asynchronous` has the compiler overlap communication."""
-    present = {name: style for name, style in _TOP.items() if next(getattr(model, name).parameters(), None) is not None}
+    present = {
+        name: style for name, style in _TOP_STYLES.items() if next(getattr(model, name).parameters(), None) is not None
+    }
     parallelize_module(model, mesh, present)
     if model.architecture.tie_embeddings:
         model.output.weight = model.embedding.weight
     for block in model.blocks:
         if isinstance(block, Block):
-            _apply_to_block(block, mesh, network(model.architecture.name).splits, model.architecture.groups)
+            _apply_to_block(block, mesh, get_network(model.architecture.name).splits, model.architecture.groups)
     if asynchronous:
         overlap_tensor_parallel(mesh.get_group())

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.model.torch_private import HashStore
-from pipeline.pretrain.parallel.mesh import PATIENCE
+from pipeline.pretrain.parallel.process_groups import COLLECTIVE_TIMEOUT
 
-VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+VISIBILITY_VARIABLES = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 """The variables that hide devices from a process; torch numbers those that are left from 0."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -27,19 +27,19 @@ COLLECTIVES = "PIPELINE_COLLECTIVES"
 """The variable that names torch's backend of collectives on GPUs, such as ucc; a platform may set it."""
 
 
-def built_for() -> str:
+def find_torch_build() -> str:
     """Return what the installed torch can use: `cuda`, `rocm` or `cpu`."""
     if torch.version.hip:
         return "rocm"
     return "cuda" if torch.version.cuda else "cpu"
 
 
-def seen() -> int:
+def count_visible_devices() -> int:
     """Return the number of GPUs that this process may use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def choose(local_rank: int) -> tuple[str, torch.device]:
+def choose_device(local_rank: int) -> tuple[str, torch.device]:
     """Return the collectives' backend, that of the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
 
     Where a scheduler shows each process its own device only, that device is number 0.
@@ -47,7 +47,7 @@ def choose(local_rank: int) -> tuple[str, torch.device]:
     Raises:
         InputError: UCC is asked for and torch is built without it.
     """
-    count = seen()
+    count = count_visible_devices()
     if not count:
         return "gloo", torch.device("cpu")
     backend = os.environ.get(COLLECTIVES, "nccl")
@@ -56,37 +56,37 @@ def choose(local_rank: int) -> tuple[str, torch.device]:
     return backend, torch.device("cuda", local_rank % count)
 
 
-def name(device: torch.device) -> str:
+def get_device_name(device: torch.device) -> str:
     """Return the name that a device gives itself."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 
-def finish(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until a device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Let the C library (mallopt(3)) keep what a CPU's tensors free; else each large one of a step is mapped anew."""
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             mallopt(parameter, 2**31 - 1)
 
 
-def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
+def check_devices(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
     """Check, in each process of a training, that the platform's devices are here for so many processes of this node."""
     wanted = platform_files.load_platform(platform).get("device") if platform else None
     if wanted is None:
         return
-    count = seen()
-    if built_for() != wanted:
+    count = count_visible_devices()
+    if find_torch_build() != wanted:
         raise InputError(
-            f"platform {platform} has {wanted} devices, but the installed torch is built for {built_for()}: install "
-            f"envs/{wanted}.lock, or choose the platform local"
+            f"platform {platform} has {wanted} devices, but the installed torch is built for {find_torch_build()}: "
+            f"install envs/{wanted}.lock, or choose the platform local"
         )
     if not count:
-        hidden = _hidden(wanted, environment)
+        hidden = _format_visibility(wanted, environment)
         raise InputError(
             f"platform {platform} has {wanted} devices, but this process sees none{hidden}: start it on a node with "
             "GPUs, or choose the platform local"
@@ -97,8 +97,10 @@ def check(platform: str | None, processes: int, environment: Mapping[str, str] =
         )
 
 
-def _hidden(kind: str, environment: Mapping[str, str]) -> str:
-    given = [f"{variable} is {environment[variable]!r}" for variable in VISIBLE[kind] if variable in environment]
+def _format_visibility(kind: str, environment: Mapping[str, str]) -> str:
+    given = [
+        f"{variable} is {environment[variable]!r}" for variable in VISIBILITY_VARIABLES[kind] if variable in environment
+    ]
     return f" ({', '.join(given)})" if given else ""
 
 
@@ -108,13 +110,13 @@ ADDRESS_SUFFIX = "PIPELINE_ADDRESS_SUFFIX"
 PORTS = range(20_000, 30_000)  # below those that Linux gives out itself: /proc/sys/net/ipv4/ip_local_port_range
 
 
-def first_node(nodes: str) -> str:
+def find_first_node(nodes: str) -> str:
     """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`; libraries that expand it sort it."""
     first = re.match(r"(?:\[[^]]*\]|[^,\[])*", nodes)
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", first[0] if first else nodes)
 
 
-def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
+def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return where others reach process 0, on this node: by name and the platform's suffix, or by Slurm."""
     name = node + environment.get(ADDRESS_SUFFIX, "")
     try:
@@ -132,7 +134,7 @@ def address(node: str, environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
+def make_slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return torch's variables from those that Slurm gives to a task of a step.
 
     The port follows from job and step: where something else listens there, the next step has another one.
@@ -145,29 +147,31 @@ def of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
         "LOCAL_RANK": environment["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": per_node[0] if per_node else environment["SLURM_NTASKS"],
         "MASTER_ADDR": environment.get("MASTER_ADDR")
-        or address(first_node(environment["SLURM_STEP_NODELIST"]), environment),
+        or find_address(find_first_node(environment["SLURM_STEP_NODELIST"]), environment),
         "MASTER_PORT": str(PORTS[number % len(PORTS)]),
     }
 
 
-def join(kind: str, platform: str | None = None) -> torch.device:
+def join_process_group(kind: str, platform: str | None = None) -> torch.device:
     """Join the other processes and return the device that this one computes on.
 
     Raises:
         InputError: the first node has no address, or the platform's devices are not here.
     """
     if kind == "srun":
-        os.environ.update(of_slurm(os.environ))
+        os.environ.update(make_slurm_environment(os.environ))
     elif kind == "none":
         os.environ.update({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
-    check(platform, int(os.environ["LOCAL_WORLD_SIZE"]))
-    backend, device = choose(int(os.environ["LOCAL_RANK"]))
+    check_devices(platform, int(os.environ["LOCAL_WORLD_SIZE"]))
+    backend, device = choose_device(int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
         os.environ["LOCAL_RANK"] = str(device.index)  # by which DeepSpeed takes its device
     if kind == "none":
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=PATIENCE)
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=COLLECTIVE_TIMEOUT)
     else:
         # Told its device, NCCL connects at once, and not in the first step.
-        dist.init_process_group(backend, timeout=PATIENCE, device_id=device if device.type == "cuda" else None)
+        dist.init_process_group(
+            backend, timeout=COLLECTIVE_TIMEOUT, device_id=device if device.type == "cuda" else None
+        )
     return device

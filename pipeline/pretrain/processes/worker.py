@@ -19,9 +19,9 @@ def main() -> int:
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives that are known where a process hangs
     with other_node_metered():
-        from pipeline.pretrain.processes import loop
+        from pipeline.pretrain.processes import trainer
 
-        return loop.main()
+        return trainer.main()
 
 
 if __name__ == "__main__":

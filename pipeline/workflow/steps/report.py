@@ -10,9 +10,9 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config, counted
 from pipeline.core.settings import Settings
-from pipeline.forecast.calibration import forecast_plan
+from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.plan.settings import EstimateSettings
-from pipeline.pretrain.processes.launch import launcher
+from pipeline.pretrain.processes.launch import launcher_name
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.common_settings import common_values, pretrained_models
@@ -42,13 +42,13 @@ def estimate_settings(config: Config, i: Wildcards) -> Settings:
         for name, model in config.models.items()
     }
     # Without srun a training has the devices of one node, however many are asked for.
-    nodes = config.slurm.nodes if launcher(config.platform.launch) == "srun" else 1
+    nodes = config.slurm.nodes if launcher_name(config.platform.launch) == "srun" else 1
     return EstimateSettings.model_validate(
         {
             "models": models,
             "platform": config.platform.model_dump() | {"nodes": nodes},
             "energy": config.emissions.model_dump(),
-            "forecast": forecast_plan(config),
+            "forecast": make_forecast_plan(config),
             "not_run": config.not_run(),
         }
     )

@@ -56,7 +56,7 @@ def train_step(backend: Backend, settings: SegmentSettings, step: int) -> float:
 
 
 def differences(one: Backend, other: Backend) -> list[str]:
-    pairs = zip(one.pieces(), other.pieces(), strict=True)
+    pairs = zip(one.state_shards(), other.state_shards(), strict=True)
     return [a.key for a, b in pairs if a.key != b.key or not torch.equal(a.tensor, b.tensor)]
 
 
@@ -77,7 +77,7 @@ def tried(settings: SegmentSettings, canonical: Path, folder: Path) -> dict[str,
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     output = Path(sys.argv[2])
     if len(sys.argv) == 3:

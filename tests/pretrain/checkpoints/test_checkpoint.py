@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 def start(processes: int, *arguments: Path) -> None:
     launch = f"torchrun --standalone --nproc-per-node={processes}"
-    words = command(launch, "tests.pretrain.checkpoints.checkpoint_worker", [str(path) for path in arguments])
+    words = build_command(launch, "tests.pretrain.checkpoints.checkpoint_worker", [str(path) for path in arguments])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -31,7 +31,7 @@ def worker(rank: int, folder: str, chosen: list[str]) -> None:
         backend = FsdpBackend(settings, VOCABULARY, start, torch.device("cpu"))
         if before is None:
             with torch.no_grad():
-                for piece in backend.pieces():
+                for piece in backend.state_shards():
                     piece.tensor.copy_(torch.rand(piece.tensor.shape))
                 for state in backend.optimizer.state.values():
                     state["step"].fill_(3)

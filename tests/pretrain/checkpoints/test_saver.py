@@ -18,9 +18,9 @@ from torch._C._distributed_c10d import HashStore
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain.checkpoints import checkpoint, recovery
-from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, CheckpointReader, check_shape
-from pipeline.pretrain.checkpoints.pieces import Piece, placed
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, CheckpointReader, check_model_shape
 from pipeline.pretrain.checkpoints.saver import Saver
+from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_local_shards
 from pipeline.pretrain.settings import SegmentSettings
 
 Make = Callable[..., SegmentSettings]
@@ -32,8 +32,8 @@ class Numbers:
     def __init__(self) -> None:
         self.tensor = torch.zeros(50_000, 10)
 
-    def pieces(self) -> list[Piece]:
-        return list(placed("model.numbers", self.tensor))
+    def state_shards(self) -> list[TensorShard]:
+        return list(list_local_shards("model.numbers", self.tensor))
 
     def optimizer_step(self) -> int:
         return int(self.tensor[0, 0])
@@ -53,7 +53,7 @@ def saver(settings: Make, tmp_path: Path) -> Saver:
 
 
 def numbers(saver: Saver) -> Tensor:
-    (piece,) = saver.backend.pieces()
+    (piece,) = saver.backend.state_shards()
     return piece.tensor
 
 
@@ -61,7 +61,7 @@ def save(saver: Saver, *steps: int) -> None:
     for step in steps:
         numbers(saver).fill_(step)
         saver.save(step, {})
-        saver.hold()
+        saver.wait_until_copied()
         numbers(saver).fill_(-1)  # the training goes on
     saver.wait()
 
@@ -84,7 +84,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(saver: Saver, monkeypatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**6))
     with pytest.raises(CheckpointError, match=r"has 0.00 GB free and a checkpoint takes 0.02 GB: make room"):
         saver.save(2, {})
-    assert names(saver) == ["1"] and recovery.damage(saver.folder / "1") is None
+    assert names(saver) == ["1"] and recovery.find_damage(saver.folder / "1") is None
     monkeypatch.undo()
     save(saver, 2)
     assert names(saver) == ["1", "2"]
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
 ) -> None:
     save(saver, 1, 2)
     damage(saver.folder / "2")
-    assert recovery.newest(saver.folder, "mine", 2) == saver.folder / "1"
+    assert recovery.find_newest(saver.folder, "mine", 2) == saver.folder / "1"
     warning = capsys.readouterr().err
     assert warning.startswith(f"warning: {saver.folder}/2/") and message in warning and "the one before" in warning
     assert names(saver) == ["1", "damaged-2"]
@@ -147,14 +147,14 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
 
 def test_one_of_another_training_is_removed_aloud(saver: Saver, capsys: pytest.CaptureFixture[str]) -> None:
     save(saver, 1)
-    assert recovery.newest(saver.folder, "other", 1) is None
+    assert recovery.find_newest(saver.folder, "other", 1) is None
     assert f"warning: {saver.folder}/1 is of other settings" in capsys.readouterr().err and not names(saver)
 
 
 def test_a_checkpoint_of_another_shape_is_refused_by_name(saver: Saver, settings: Make, tmp_path: Path) -> None:
     save(saver, 1)
     with pytest.raises(InputError, match=r"blocks.0.attention.key.weight is none in it and \(16, 32\) in the conf"):
-        check_shape(saver.folder / "1", settings().architecture, 304)
+        check_model_shape(saver.folder / "1", settings().architecture, 304)
 
 
 def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:

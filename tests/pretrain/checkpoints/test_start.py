@@ -8,7 +8,7 @@ import torch
 from pipeline.model import networks
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.pieces import Box, Piece, boxes_of_range
+from pipeline.pretrain.checkpoints.tensor_shards import Box, TensorShard, list_range_boxes
 from pipeline.pretrain.settings import SegmentSettings
 
 VOCABULARY = 304
@@ -30,7 +30,7 @@ def columns(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
 def flat(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
     """Yield what ZeRO gives to it: a range of the flattened parameter."""
     size = -(-shape.numel() // of)
-    yield from boxes_of_range(process * size, min(size, shape.numel() - process * size), shape)
+    yield from list_range_boxes(process * size, min(size, shape.numel() - process * size), shape)
 
 
 @pytest.mark.parametrize("cut", [rows, columns, flat])
@@ -50,7 +50,10 @@ def test_every_layout_starts_from_the_same_weights(
             for box in cut(shape, process, processes):
                 tensor = torch.full(box.shape, torch.nan)
                 moment = torch.zeros(box.shape)
-                pieces = [Piece(f"model.{name}", shape, box, tensor), Piece(f"exp_avg.{name}", shape, box, moment)]
+                pieces = [
+                    TensorShard(f"model.{name}", shape, box, tensor),
+                    TensorShard(f"exp_avg.{name}", shape, box, moment),
+                ]
                 start.load(pieces)
                 found[tuple(slice(a, a + n) for a, n in zip(box.offset, box.shape, strict=True))] = tensor
                 assert not moment.any()

@@ -11,9 +11,9 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.plan.formulas import device_parameters, process_layers
+from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.monitors.memory_fit import Memory, TraceRequest, trace
+from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory
 from pipeline.pretrain.settings import Training
 from tests.pretrain.monitors.real_steps import real_steps
 
@@ -114,7 +114,7 @@ def real(request: pytest.FixtureRequest) -> dict[str, float]:
 @cache
 def traced_bytes(case: str) -> int:
     """Return the bytes of a traced step of a case in two processes."""
-    return trace(request(2, **REAL_CASES[case])).peak_bytes
+    return trace_memory(request(2, **REAL_CASES[case])).peak_bytes
 
 
 def least(case: str) -> float:
@@ -135,12 +135,12 @@ def test_over_contexts_real_steps_hold_exchanged_keys_longer(case: str, real: di
     assert least(case) * real[case] <= traced_bytes(case) <= real[case]
 
 
-def parts(memory: Memory) -> dict[str, int]:
+def parts(memory: PeakMemory) -> dict[str, int]:
     return {key: value for key, value in memory.model_dump().items() if key.endswith("_bytes") and key != "peak_bytes"}
 
 
 def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
-    memory = trace(request(8, batch_size=16, strategy="full_shard"))
+    memory = trace_memory(request(8, batch_size=16, strategy="full_shard"))
     assert sum(parts(memory).values()) == memory.peak_bytes
     number = parameter_count(Architecture.model_validate(SHAPE), VOCABULARY)
     assert memory.parameters_bytes == 4 * number / 8
@@ -149,7 +149,9 @@ def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
 
 
 def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
-    adamw, muon = (trace(request(8, batch_size=16, optimizer=name)).optimizer_bytes for name in ("adamw", "muon"))
+    adamw, muon = (
+        trace_memory(request(8, batch_size=16, optimizer=name)).optimizer_bytes for name in ("adamw", "muon")
+    )
     shape = Architecture.model_validate(SHAPE)
     matrices = parameter_count(shape, VOCABULARY) - 2 * VOCABULARY * shape.width - (2 * 3 + 1) * shape.width
     assert adamw - muon == 4 * matrices / 8
@@ -157,7 +159,7 @@ def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
 
 def test_the_kernels_of_a_gpu_keep_less() -> None:
     asked = {"batch_size": 16, "precision": "bf16"}
-    on_cpu, on_gpu = (trace(request(8, device=device, **asked)) for device in ("cpu", "gpu"))
+    on_cpu, on_gpu = (trace_memory(request(8, device=device, **asked)) for device in ("cpu", "gpu"))
     assert on_gpu.activations_bytes < on_cpu.activations_bytes and on_gpu.loss_bytes <= on_cpu.loss_bytes
     assert on_gpu.parameters_bytes == on_cpu.parameters_bytes
     # A norm of a CPU keeps two float32 copies of its input more; of each of two in a block and of the last one.
@@ -167,19 +169,19 @@ def test_the_kernels_of_a_gpu_keep_less() -> None:
 def test_a_pipeline_gathers_all_weights_of_its_stage_and_keeps_its_share_of_the_gradients() -> None:
     shape = Architecture.model_validate({**SHAPE, "layers": 8})
     asked = request(8, batch_size=16, mesh={"pipeline": 4}).model_copy(update={"architecture": shape})
-    memory, training = trace(asked), TrainingPlan.model_validate(asked.training)
+    memory, training = trace_memory(asked), TrainingPlan.model_validate(asked.training)
     assert memory.stage == 0  # with the embedding
-    held = device_parameters(shape, VOCABULARY, training)
+    held = parameters_per_device(shape, VOCABULARY, training)
     assert memory.gathered_bytes == 4 * held and memory.parameters_bytes == 4 * held / 2
-    largest = (held - VOCABULARY * shape.width) / process_layers(shape, VOCABULARY, training)[0]  # of a block
+    largest = (held - VOCABULARY * shape.width) / layers_per_pipeline_rank(shape, VOCABULARY, training)[0]  # of a block
     assert 4 * held / 2 <= memory.gradients_bytes <= 4 * (held / 2 + largest)
 
 
 def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
     shape = {**SHAPE, "layers": 4}
     asked = request(4, batch_size=8, mesh={"pipeline": 4})
-    piped = trace(asked.model_copy(update={"architecture": Architecture.model_validate(shape)}))
-    alone = trace(request(1, batch_size=8))
+    piped = trace_memory(asked.model_copy(update={"architecture": Architecture.model_validate(shape)}))
+    alone = trace_memory(request(1, batch_size=8))
     assert piped.stage == 0 and piped.peak_in.endswith("backward")
     # Four micro-batches of one layer each are under way where one of three layers was.
     assert piped.activations_bytes > alone.activations_bytes
@@ -187,13 +189,14 @@ def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
 
 def test_the_last_stage_of_a_pipeline_may_hold_most() -> None:
     asked = request(2, batch_size=4, recomputation="full", mesh={"pipeline": 2}, architecture={"layers": 2})
-    memory = trace(asked)
+    memory = trace_memory(asked)
     assert memory.stage == 1 and memory.peak_in.startswith("output") and memory.loss_bytes
 
 
 def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> None:
     memory = {
-        name: trace(request(8, **{**DEEPSPEED, "batch_size": 8, "strategy": name})) for name in ("zero1", "zero3")
+        name: trace_memory(request(8, **{**DEEPSPEED, "batch_size": 8, "strategy": name}))
+        for name in ("zero1", "zero3")
     }
     number = parameter_count(Architecture.model_validate(SHAPE), VOCABULARY)
     for name, weights in {"zero1": 1 + 1 / 8, "zero3": 2 / 8}.items():  # those of the model, and the optimizer's own
@@ -205,8 +208,8 @@ def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> N
 
 def test_what_cannot_be_traced_is_a_sentence() -> None:
     with pytest.raises(InputError, match="strategy zero2_offload_optimizer is known by formula alone"):
-        trace(request(2, device="gpu", backend="deepspeed", strategy="zero2_offload_optimizer"))
+        trace_memory(request(2, device="gpu", backend="deepspeed", strategy="zero2_offload_optimizer"))
     with pytest.raises(InputError, match="strategy zero3_optimizer_on_disk is known by formula alone"):
-        trace(request(2, backend="deepspeed", strategy="zero3_optimizer_on_disk"))
+        trace_memory(request(2, backend="deepspeed", strategy="zero3_optimizer_on_disk"))
     with pytest.raises(InputError, match="not divisible"):
-        trace(request(3, mesh={"tensor": 2}))
+        trace_memory(request(3, mesh={"tensor": 2}))

@@ -6,23 +6,23 @@ import pytest
 import torch
 
 from pipeline.pretrain.follow import told as followed
-from pipeline.pretrain.monitors.device_use import EVERY, Probe
-from pipeline.pretrain.monitors.metrics import SLOW, UNKNOWN, format_slow_process, summarize_probes
+from pipeline.pretrain.monitors.metrics import SLOW_RATIO, UNKNOWN, format_slow_process, summarize_probes
+from pipeline.pretrain.monitors.telemetry import PROBE_STEPS, SpeedProbe
 
 
 def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
-    probe = Probe(torch.device("cpu"))
-    probe.begin(EVERY - 1)
+    probe = SpeedProbe(torch.device("cpu"))
+    probe.begin(PROBE_STEPS - 1)
     assert probe.take() == UNKNOWN
-    probe.begin(EVERY)
+    probe.begin(PROBE_STEPS)
     assert 0 < probe.take() < 10
     assert probe.take() == UNKNOWN
 
 
 def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter([10.0, 10.5, 11.0, 31.0, 31.5, 32.0])
-    monkeypatch.setattr(Probe, "_mark", lambda _: next(marks))
-    probe = Probe(torch.device("cpu"))
+    monkeypatch.setattr(SpeedProbe, "_mark", lambda _: next(marks))
+    probe = SpeedProbe(torch.device("cpu"))
     probe.begin(0)
     assert probe.take() == 0.5 and not [*marks]
 
@@ -33,8 +33,8 @@ def test_a_slow_process_has_a_name_and_a_node() -> None:
     assert line == pytest.approx(expected)
     said = format_slow_process(line, ["a", "a", "b", "b"]) or ""
     assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
-    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
-    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW]), ["a"] * 3)
+    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO - 0.01]), ["a"] * 3) is None
+    assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO]), ["a"] * 3)
     assert format_slow_process({}, ["a"]) is None
     assert summarize_probes([0.01, UNKNOWN]) == {}, "one is not known"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.monitors.watchdog import behind, counts
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.monitors.watchdog import count_collectives, find_late_process
+from pipeline.pretrain.processes.launch import build_command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[3]
 def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
     worker = "tests.pretrain.monitors.hanging_worker"
-    words = command("torchrun --standalone --nproc-per-node=2", worker, [str(tmp_path)])
+    words = build_command("torchrun --standalone --nproc-per-node=2", worker, [str(tmp_path)])
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=300)
     assert done.returncode
     found = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}
     assert found[0].exists() and found[1].exists(), done.stderr.decode()[-4000:]
-    told = behind(found, 2)
+    told = find_late_process(found, 2)
     assert told == "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce"
-    assert counts(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
+    assert count_collectives(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
 
 
 def written(folder: Path, **begun: int) -> dict[int, Path]:
@@ -49,13 +49,13 @@ def written(folder: Path, **begun: int) -> dict[int, Path]:
 def test_the_one_with_the_fewest_is_late_and_equal_ones_are_not(tmp_path: Path) -> None:
     paths = written(tmp_path, _0=7, _1=6, _2=7, _3=6)
     paths[3].write_text(paths[3].read_text().replace("all_gather", "all_reduce"))  # whatever they did last
-    late = behind(paths, 4)
+    late = find_late_process(paths, 4)
     assert late == "processes 1, 3 have begun 6 collectives of world, others 7, the last a all_gather"
-    assert behind(written(tmp_path, _0=7, _1=7), 2) is None
-    assert behind(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"
+    assert find_late_process(written(tmp_path, _0=7, _1=7), 2) is None
+    assert find_late_process(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"
 
 
 def test_of_a_group_that_a_process_tells_nothing_of_nothing_follows(tmp_path: Path) -> None:
     paths = written(tmp_path, _0=7, _1=9, _2=6)
     paths[1].write_text(paths[1].read_text().replace("world", "some"))
-    assert behind(paths, 3) == "process 2 has begun 6 collectives of world, others 7, the last a all_gather"
+    assert find_late_process(paths, 3) == "process 2 has begun 6 collectives of world, others 7, the last a all_gather"

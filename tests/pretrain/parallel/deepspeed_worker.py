@@ -20,11 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.core.process_lifetime import die_with_parent
-from pipeline.model.networks import initial_state, network
-from pipeline.model.switches import set_determinism
+from pipeline.model.execution_options import set_determinism
+from pipeline.model.networks import get_network, initial_state
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.pieces import whole
-from pipeline.pretrain.parallel.backend import Backend, Batch, layer_of
+from pipeline.pretrain.checkpoints.tensor_shards import full_box
+from pipeline.pretrain.parallel.backend import Backend, Batch, layer_name
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.parity_worker import made_from, total
@@ -60,13 +60,13 @@ def before_the_engine() -> Iterator[dict[str, float]]:
 
 def merged(made: Backend, kind: str) -> dict[str, Tensor]:
     """Return the full tensors of a kind, put together from all processes' pieces."""
-    mine = [(p.name, p.shape, p.box, p.tensor.clone()) for p in made.pieces() if p.name.startswith(kind)]
+    mine = [(p.name, p.shape, p.box, p.tensor.clone()) for p in made.state_shards() if p.name.startswith(kind)]
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     full: dict[str, Tensor] = {}
     for name, shape, box, tensor in (one for held in everyone for one in held):
         into = full.setdefault(name.removeprefix(kind), torch.full(shape, math.nan))
-        into[box.within(whole(shape))] = tensor
+        into[box.slices_within(full_box(shape))] = tensor
     return full
 
 
@@ -81,7 +81,7 @@ def batches(settings: SegmentSettings) -> list[Batch]:
 
 def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
     """Return the mean over all micro-batches and processes of their gradients, summed in float64."""
-    model = network(settings.architecture.name).model(settings.architecture, VOCABULARY)
+    model = get_network(settings.architecture.name).model(settings.architecture, VOCABULARY)
     model.load_state_dict(initial_state(settings.architecture, VOCABULARY, settings.seed), strict=False)
     model.to(torch.bfloat16 if settings.training.precision == "bf16" else torch.float32)
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
@@ -114,7 +114,10 @@ def made_with(made: Any) -> dict[str, Any]:
     if made.training.backend == "fsdp":
         return {"fused": made.optimizer.defaults["fused"]}
     offloads = [bool(made.engine.zero_offload_optimizer()), bool(made.engine.zero_offload_param())]
-    state = [*made._flat(), *(one for held in made.base.state.values() for name, one in held.items() if name != "step")]
+    state = [
+        *made._flat_parameters(),
+        *(one for held in made.base.state.values() for name, one in held.items() if name != "step"),
+    ]
     on_disk = {in_file(tensor) for tensor in state}
     return {"fused": made.base.defaults["fused"], "offloads": offloads, "on_disk": [*on_disk]}
 
@@ -139,7 +142,7 @@ def compared(settings: SegmentSettings) -> dict[str, Any]:
     wanted: dict[str, float] = {}
     for kind, tensors in (("gradient", exact), ("weight", initial)):
         for name, tensor in tensors.items():
-            key = f"{kind}_norm/{layer_of(name)}"
+            key = f"{kind}_norm/{layer_name(name)}"
             wanted[key] = math.hypot(wanted.get(key, 0.0), float(tensor.double().norm()))
     assert told.keys() == wanted.keys()
     return {
@@ -157,7 +160,7 @@ def main() -> None:
     torch.set_num_threads(1)
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     found: dict[str, Any] = {}
     kept = []  # what the model before gave back would serve the next one
     for name, values in arguments["cases"].items():

@@ -17,7 +17,7 @@ from tests.pretrain.parallel.parity_worker import made_from
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     file = Path(sys.argv[1])
     arguments = json.loads(file.read_text())
     source = Path(arguments["from"])

@@ -14,7 +14,7 @@ PLACEMENTS = [[Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)
 DRAW = torch.Generator().manual_seed(1)
 DRAWN = [(torch.randn(shape, generator=DRAW), torch.randn(shape, generator=DRAW)) for shape in SHAPES]
 calls: list[tuple[int, ...]] = []
-orthogonalised = optimizers.orthogonalised
+orthogonalised = optimizers.orthogonalize
 
 
 def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
@@ -42,7 +42,7 @@ def main() -> None:
     die_with_parent()
     dist.init_process_group("gloo")
     mesh = dist.init_device_mesh("cpu", (2, 2))
-    optimizers.orthogonalised = counted
+    optimizers.orthogonalize = counted
     for precision in (torch.float32, torch.bfloat16):
         alone = moved(lambda _, matrix: matrix.clone(), precision)
         assert len(calls) == 2 * len(SHAPES)

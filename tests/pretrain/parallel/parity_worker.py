@@ -21,9 +21,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from pipeline.core.process_lifetime import die_with_parent
 from pipeline.model.decoder import Block
-from pipeline.model.switches import set_determinism
-from pipeline.pretrain.batches import micro_batches
+from pipeline.model.execution_options import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
+from pipeline.pretrain.data_loader import make_micro_batches
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
@@ -69,7 +69,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     block = next(block for block in made.model.blocks if isinstance(block, Block))
     block.attention.register_forward_pre_hook(lambda *_: begun.append(torch.is_grad_enabled()))
     for step in range(settings.last_step):
-        loss = total(made.accumulate(micro_batches(*sampler.batch_tokens(step, *place), *told)))
+        loss = total(made.accumulate(make_micro_batches(*sampler.batch_tokens(step, *place), *told)))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
     batches = ValidationSet(index, training.sequence_length).batches(
@@ -80,11 +80,13 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     validation = sum(
         total((made.token_losses(batch) * weight_T).sum())
         for arrays in held_out
-        for batch in micro_batches(*arrays, *told)
+        for batch in make_micro_batches(*arrays, *told)
     )
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, [(p.name, p.box, float(p.tensor.double().square().sum())) for p in made.pieces()])
+    dist.all_gather_object(
+        everyone, [(p.name, p.box, float(p.tensor.double().square().sum())) for p in made.state_shards()]
+    )
     boxes = {(name, box): square for held in everyone for name, box, square in held}
     of_all = {name: math.sqrt(sum(s for (n, _), s in boxes.items() if n == name)) for name in {n for n, _ in boxes}}
     weights, moments = (
@@ -106,7 +108,7 @@ def main() -> None:
     torch.set_num_threads(1)
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    rendezvous.join("torchrun")
+    rendezvous.join_process_group("torchrun")
     found = {}
     for name, settings in arguments["cases"].items():
         cpu = time.process_time()

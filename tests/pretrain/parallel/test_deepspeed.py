@@ -11,7 +11,7 @@ import pytest
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY
 from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_backend
@@ -32,7 +32,9 @@ def looked_at(kind: str, cases: dict[str, SegmentSettings], folder: Path) -> dic
     file = folder / "cases.json"
     file.write_text(json.dumps(arguments))
     launch = "torchrun --standalone --nproc-per-node=2"
-    subprocess.run(command(launch, "tests.pretrain.parallel.deepspeed_worker", [str(file)]), check=True, timeout=600)
+    subprocess.run(
+        build_command(launch, "tests.pretrain.parallel.deepspeed_worker", [str(file)]), check=True, timeout=600
+    )
     found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
     return found
 
@@ -51,7 +53,7 @@ def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings
         f"{name} {how}": of(settings, name, **changes)
         for name, strategy in STRATEGIES.items()
         for how, changes in {"tied": tied, "float32": {}, "bf16": bf16}.items()
-        if strategy.backend == backend and not strategy.hybrid and (how == "tied" or name != "zero0")
+        if strategy.backend == backend and not strategy.is_hybrid and (how == "tied" or name != "zero0")
     }
     for name, found in looked_at("gradients", cases, tmp_path).items():
         assert found["same_weights"], name

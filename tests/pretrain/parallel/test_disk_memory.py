@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.parallel.deepspeed import Disk
+from pipeline.pretrain.parallel.deepspeed import DiskTensors
 
 
 def resident() -> int:
@@ -18,18 +18,18 @@ def resident() -> int:
 
 
 def test_what_was_written_is_there_after_it_was_let_go(tmp_path: Path) -> None:
-    disk = Disk(tmp_path / "state")
+    disk = DiskTensors(tmp_path / "state")
     first, second = disk.zeros(10_000_000), disk.zeros(1000).copy_(torch.arange(1000.0))
     assert not first.any() and first.dtype == torch.float32
     first.fill_(3)
     held = resident()
-    disk.let_go()
+    disk.release_pages()
     assert held - resident() > 0.9 * 4 * 10_000_000
     assert torch.equal(second, torch.arange(1000.0)) and (first == 3).all()
 
 
 def test_the_files_have_no_names(tmp_path: Path) -> None:
-    tensor = Disk(tmp_path / "state").zeros(1000)
+    tensor = DiskTensors(tmp_path / "state").zeros(1000)
     assert [*(tmp_path / "state").iterdir()] == []
     maps = Path("/proc/self/maps").read_text()
     assert f"{tmp_path}/state" in maps  # deleted, and on that disk
@@ -39,7 +39,7 @@ def test_the_files_have_no_names(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Disk(tmp_path)
+    disk = DiskTensors(tmp_path)
     disk.zeros(1_000_000)
 
     def full(*_: int) -> None:
@@ -55,4 +55,4 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(
 def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(InputError, match=r"state does not hold the optimizer's state \(File exists"):
-        Disk(tmp_path / "state").zeros(1)
+        DiskTensors(tmp_path / "state").zeros(1)

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
 from pipeline.model import huggingface
-from pipeline.model.huggingface import export, read
+from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.exchange import by_turns
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.parallel.process_groups import run_distributed
+from pipeline.pretrain.processes.launch import build_command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
 def start(processes: int, tokens: dict[str, Path], out: Path) -> list[dict[str, Any]]:
     """Export a model by so many processes, then once more where the last has a full disk; return what each tells."""
     places = [str(path) for path in (tokens["tokenizer"], tokens["configuration"], out)]
-    words = command(f"torchrun --standalone --nproc-per-node={processes}", WORKER, places)
+    words = build_command(f"torchrun --standalone --nproc-per-node={processes}", WORKER, places)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -42,7 +42,7 @@ def alone(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("alone") / "model"
     places = {"tokenizer": tokens["tokenizer"], "tokenizer_configuration": tokens["configuration"]}
     state = initial_state(ARCHITECTURE, 304, 1)
-    export(state, ARCHITECTURE, 304, 64, **places, folder=folder, largest_file_bytes=9_000)
+    save_pretrained(state, ARCHITECTURE, 304, 64, **places, folder=folder, largest_file_bytes=9_000)
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
@@ -77,7 +77,7 @@ def test_a_round_that_is_not_full_is_spread_over_the_nodes(
     for rank in range(8):
         monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
         pieces = [partial(did.append, number * 8 + rank) for number in range(works)]
-        by_turns(pieces, places=[], beat=lambda: None)
+        run_distributed(pieces, places=[], beat=lambda: None)
     assert [code % 8 for code in sorted(did)] == doing and len(rounds) == 8 * -(-works // 8)
 
 
@@ -88,16 +88,18 @@ def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     with pytest.raises(ValueError, match="of its own"):
-        by_turns([fail], places=[], beat=lambda: None)
+        run_distributed([fail], places=[], beat=lambda: None)
 
 
 def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:
     shapes = parameter_shapes(ARCHITECTURE, 304)
-    files = huggingface.divided(shapes, 9_000)
+    files = huggingface.assign_files(shapes, 9_000)
     assert [name for names in files.values() for name in names] == list(shapes)
-    assert list(huggingface.divided(shapes, 10**9)) == ["model.safetensors"]
+    assert list(huggingface.assign_files(shapes, 10**9)) == ["model.safetensors"]
     large = parameter_shapes(Architecture(preset="llama3-1b"), 128_256)
-    sizes = [sum(4 * large[name].numel() for name in names) for names in huggingface.divided(large, 10**9).values()]
+    sizes = [
+        sum(4 * large[name].numel() for name in names) for names in huggingface.assign_files(large, 10**9).values()
+    ]
     assert all(size <= 10**9 for size in sizes[1:]) and sizes[0] == 4 * 128_256 * 2048  # the embedding is larger
 
 
@@ -105,4 +107,4 @@ def test_transformers_loads_it(alone: dict[str, bytes], tmp_path: Path) -> None:
     for name, content in alone.items():
         (tmp_path / name).write_bytes(content)
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.num_hidden_layers == 3
-    assert list(read(tmp_path)[2]) == list(parameter_shapes(ARCHITECTURE, 304))
+    assert list(load_pretrained(tmp_path)[2]) == list(parameter_shapes(ARCHITECTURE, 304))

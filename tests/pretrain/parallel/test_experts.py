@@ -17,8 +17,8 @@ from pipeline.model.qwen3_moe_network import Qwen3Moe
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.parallel import exchange, expert_parallel, process_layout
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.parallel import expert_parallel, process_groups, process_layout
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import Model, SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
 from tests.pretrain.test_segment import TWO as TWO_PROCESSES
@@ -85,7 +85,7 @@ def test_continued_from_a_checkpoint_it_gives_the_same_bytes(
     shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that what is done again is more than a step
     assert train(chosen, tokens, tmp_path, TWO_PROCESSES)["resumed_from"] == 6
     assert (hashes(tmp_path), losses(tmp_path)) == expected
-    shares = [line["largest_expert_share"] for line in metrics.read(tmp_path / "milestone/metrics.jsonl")]
+    shares = [line["largest_expert_share"] for line in metrics.read_metrics(tmp_path / "milestone/metrics.jsonl")]
     assert len(shares) == 10 and all(2 / 8 <= share <= 1 for share in shares)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "milestone/huggingface")
     assert isinstance(loaded, Qwen3MoeForCausalLM)
@@ -95,12 +95,12 @@ def test_the_largest_share_is_of_the_tokens_since_the_last_call(monkeypatch: pyt
     """Two experts for each of 8 tokens, 4 of them here and 4 on another process."""
     here, there = ([[3, 1, 4], [4, 2, 2]], [[2, 3, 3], [2, 4, 2]]), ([[1, 4, 3], [2, 3, 3]], [[3, 2, 3], [2, 2, 4]])
     model = Qwen3Moe(Architecture.model_validate({"layers": 2, "width": 32, "heads": 4, **SHAPE, "experts": 3}), 96)
-    routers = [experts.router for experts in expert_parallel.experts_of(model).values()]
+    routers = [experts.router for experts in expert_parallel.find_experts(model).values()]
     for own, others, share in zip(here, there, (7 / 8, 6 / 8), strict=True):
-        monkeypatch.setattr(exchange, "added", lambda _, values, others=others: values + others)
+        monkeypatch.setattr(process_groups, "all_reduce_sum", lambda _, values, others=others: values + others)
         for router, visits in zip(routers, own, strict=True):
             router.visits_N += torch.tensor(visits)
-        assert expert_parallel.largest_share(model, torch.device("cpu")) == {"largest_expert_share": share}
+        assert expert_parallel.measure_largest_share(model, torch.device("cpu")) == {"largest_expert_share": share}
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_checkpoint_moves_between_layouts_bit_for_bit(
     dumped = {name: settings(**shape, **how).model_dump(mode="json") for name, how in cases.items()}
     (tmp_path / "cases.json").write_text(json.dumps({"from": str(expected.folder), "cases": dumped}))
     launch = "torchrun --standalone --nproc-per-node=4"
-    subprocess.run(command(launch, MOVER, [str(tmp_path / "cases.json")]), check=True, timeout=600)
+    subprocess.run(build_command(launch, MOVER, [str(tmp_path / "cases.json")]), check=True, timeout=600)
     for name in cases:
         found = CheckpointReader(tmp_path / name)
         assert found.shapes == expected.shapes
@@ -167,4 +167,4 @@ def test_what_does_not_divide_is_named(
 ) -> None:
     chosen = settings(architecture={**SHAPE, **shape}, **training)
     with pytest.raises(InputError, match=message):
-        process_layout.check(chosen.training, chosen.architecture, 304, 4, 4)
+        process_layout.check_layout(chosen.training, chosen.architecture, 304, 4, 4)

@@ -14,8 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.parallel import mesh, process_layout
-from pipeline.pretrain.processes.launch import processes_per_node
+from pipeline.pretrain.parallel import process_groups, process_layout
+from pipeline.pretrain.processes.launch import count_processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
 
 Make = Callable[..., SegmentSettings]
@@ -36,29 +36,29 @@ def test_every_process_has_one_place(
     asked = Mesh(tensor=tensor, pipeline=pipeline, context=context)
     training = Training.model_validate({**NUMBERS, "strategy": strategy, "mesh": asked})
     processes = data * tensor * pipeline * context
-    sizes = process_layout.layout(training, processes, per_node)
+    sizes = process_layout.make_layout(training, processes, per_node)
     assert sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor == processes and sizes.data == data
     shares = [sizes.data_rank(rank) for rank in range(processes)]
     assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
     # Neighbours work on the same part, so that what talks most lies on one node.
     assert shares[: tensor * context] == [0] * (tensor * context)
-    if STRATEGIES[strategy].hybrid:
+    if STRATEGIES[strategy].is_hybrid:
         assert sizes.shard * tensor <= max(per_node, tensor)
     assert (strategy != "no_shard" or sizes.shard == 1) and (strategy != "full_shard" or sizes.replicate == 1)
 
 
 LAYOUTS = [
-    (mesh.ProcessLayout(pipeline=1, replicate=1, shard=128, context=1, tensor=1), 1),
-    (mesh.ProcessLayout(pipeline=1, replicate=128, shard=1, context=1, tensor=1), 1),
-    (mesh.ProcessLayout(pipeline=1, replicate=16, shard=8, context=1, tensor=1), 3),
-    (mesh.ProcessLayout(pipeline=2, replicate=4, shard=4, context=2, tensor=4), 5),
-    (mesh.ProcessLayout(pipeline=1, replicate=1, shard=1, context=1, tensor=1), 0),
+    (process_groups.ProcessLayout(pipeline=1, replicate=1, shard=128, context=1, tensor=1), 1),
+    (process_groups.ProcessLayout(pipeline=1, replicate=128, shard=1, context=1, tensor=1), 1),
+    (process_groups.ProcessLayout(pipeline=1, replicate=16, shard=8, context=1, tensor=1), 3),
+    (process_groups.ProcessLayout(pipeline=2, replicate=4, shard=4, context=2, tensor=4), 5),
+    (process_groups.ProcessLayout(pipeline=1, replicate=1, shard=1, context=1, tensor=1), 0),
 ]
 
 
 @pytest.mark.parametrize(("sizes", "groups"), LAYOUTS)
 def test_a_process_makes_the_groups_that_it_is_in(
-    sizes: mesh.ProcessLayout, groups: int, monkeypatch: pytest.MonkeyPatch
+    sizes: process_groups.ProcessLayout, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor
     asked: list[Any] = []
@@ -70,11 +70,11 @@ def test_a_process_makes_the_groups_that_it_is_in(
         dist.init_process_group("fake", rank=rank, world_size=processes, store=FakeStore())
         try:
             asked.clear()
-            made = mesh.make(sizes, "cpu")
-            context = mesh.context_group(sizes) if sizes.context > 1 else None
+            made = process_groups.make_mesh(sizes, "cpu")
+            context = process_groups.make_context_group(sizes) if sizes.context > 1 else None
             # By the calls and by torch's own list, in which the group of all stands too.
             assert len(asked) == len(c10d._world.pg_map) - 1 == groups
-            assert set(asked) <= {mesh.PATIENCE}
+            assert set(asked) <= {process_groups.COLLECTIVE_TIMEOUT}
             assert (made["replicate"].size(), made["shard"].size()) == (sizes.replicate, sizes.shard)
             torchs = init_device_mesh("cpu", made.shape, mesh_dim_names=made.mesh_dim_names)
             for name in made.mesh_dim_names:
@@ -91,10 +91,10 @@ def test_a_process_makes_the_groups_that_it_is_in(
 
 
 def test_neighbours_divide_the_experts() -> None:
-    sizes = mesh.ProcessLayout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
+    sizes = process_groups.ProcessLayout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
     dist.init_process_group("fake", rank=13, world_size=16, store=FakeStore())
     try:
-        made = mesh.experts(sizes, "cpu")
+        made = process_groups.make_expert_mesh(sizes, "cpu")
         groups = {name: dist.get_process_group_ranks(made.get_group(name)) for name in made.mesh_dim_names or ()}
         assert groups["expert"] == [12, 13, 14, 15]
         assert groups["shard"] == [9, 13]  # of the same experts
@@ -159,7 +159,7 @@ def test_what_does_not_divide_is_named(
 ) -> None:
     chosen = settings(architecture=architecture, **training)
     with pytest.raises(InputError, match=message):
-        process_layout.check(chosen.training, chosen.architecture, 304, processes, processes)
+        process_layout.check_layout(chosen.training, chosen.architecture, 304, processes, processes)
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_settings_that_contradict_each_other(training: dict[str, Any], message: 
     ],
 )
 def test_processes_of_one_node(launch: str | None, environment: dict[str, str], expected: int) -> None:
-    assert processes_per_node(launch, environment) == expected
+    assert count_processes_per_node(launch, environment) == expected

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pipeline.model.networks import initial_state
-from pipeline.pretrain.parallel.optimizer import optimizer_of, orthogonalised, set_learning_rate
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.parallel.optimizer import make_optimizer, orthogonalize, set_learning_rate
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import Model, SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -24,21 +24,19 @@ DRAW = torch.Generator().manual_seed(3)
 def test_singular_vectors_stay_and_singular_values_come_near_one(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=DRAW)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    found = left.T @ orthogonalised(matrix, torch.float32) @ right.T
+    found = left.T @ orthogonalize(matrix, torch.float32) @ right.T
     near = found.diagonal()[values > 0.01 * values.norm()]
     assert len(near) > 0.9 * min(shape) and near.min() > 0.65 and near.max() < 1.25
     assert (found - found.diagonal().diag()).abs().max() < 1e-3
-    assert torch.allclose(
-        orthogonalised(1e-3 * matrix, torch.float32), orthogonalised(matrix, torch.float32), atol=1e-4
-    )
-    assert not orthogonalised(torch.zeros(shape), torch.float32).any()
+    assert torch.allclose(orthogonalize(1e-3 * matrix, torch.float32), orthogonalize(matrix, torch.float32), atol=1e-4)
+    assert not orthogonalize(torch.zeros(shape), torch.float32).any()
 
 
 def stepped(settings: SegmentSettings, gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return the weights after these steps, as the backend of one process takes them."""
     weights = initial_state(settings.architecture, VOCABULARY, 1)
     named = {name: torch.nn.Parameter(weight.clone()) for name, weight in weights.items()}
-    optimizer = optimizer_of(named, settings, fused=False)
+    optimizer = make_optimizer(named, settings, fused=False)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             kinds = ("exp_avg",) if group["orthogonalises"] else ("exp_avg", "exp_avg_sq")
@@ -82,7 +80,7 @@ def test_blocks_move_as_by_pytorchs_muon_and_all_else_as_by_adamw(
 
 
 def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same() -> None:
-    words = command("torchrun --standalone --nproc-per-node=4", "tests.pretrain.parallel.muon_worker", [])
+    words = build_command("torchrun --standalone --nproc-per-node=4", "tests.pretrain.parallel.muon_worker", [])
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 

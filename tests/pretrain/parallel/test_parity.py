@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -72,7 +72,7 @@ def equal_cases(processes: int, make: Make) -> Cases:
     cases: Cases = {
         name: case(make, max(shared // 2, 1), backend=strategy.backend, strategy=name)
         for name, strategy in STRATEGIES.items()
-        if processes < 4 or not strategy.hybrid  # where one node holds all, they shard as the others do
+        if processes < 4 or not strategy.is_hybrid  # where one node holds all, they shard as the others do
     }
     for strategy, mesh in MESHES[processes]:
         name = " ".join([strategy, *(f"{key} {value}" for key, value in mesh.items())])
@@ -105,7 +105,7 @@ def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], fo
     file = folder / f"cases-{processes}.json"
     file.write_text(json.dumps(arguments))
     launch = f"torchrun --standalone --nproc-per-node={processes}"
-    subprocess.run(command(launch, "tests.pretrain.parallel.parity_worker", [str(file)]), check=True, timeout=900)
+    subprocess.run(build_command(launch, "tests.pretrain.parallel.parity_worker", [str(file)]), check=True, timeout=900)
     found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
     return found
 

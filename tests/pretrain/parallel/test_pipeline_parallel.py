@@ -19,10 +19,10 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
-from pipeline.pretrain.monitors.traced_torch import without_neighbours
+from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, estimate_step_time
+from pipeline.pretrain.monitors.torch_tracing_private import skip_neighbor_communication
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, stages_of
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, make_stages_class
 
 BACKWARD = 2
 """Times a forward pass."""
@@ -99,7 +99,7 @@ def planned(process_layers: Sequence[int], processes: int, parts: int, micro_bat
         last_layers=process_layers[-1],
         micro_batches=micro_batches,
     )
-    return step_time(work, DeviceMesh(pipeline=processes, interleaving=parts), machine).seconds
+    return estimate_step_time(work, DeviceMesh(pipeline=processes, interleaving=parts), machine).seconds
 
 
 @pytest.mark.parametrize(("processes", "parts"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
@@ -118,13 +118,13 @@ def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(laye
     shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
     block = 6 * (4 * 64 * 64 + 3 * 64 * shape.hidden) + 12 * length * 64
     vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
-    assert formulas.output_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
+    assert formulas.output_cost_in_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
     numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
     plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": 4, "interleaving": parts}})
     costs = [Fraction(len(part)) for part in formulas.divide_layers(shape, vocabulary, length, 4 * parts)]
     costs[-1] += output
     took = simulated(orders(4, parts, 16), costs)
-    found = planned(formulas.process_layers(shape, vocabulary, plan), 4, parts, 16, output)
+    found = planned(formulas.layers_per_pipeline_rank(shape, vocabulary, plan), 4, parts, 16, output)
     assert found == pytest.approx(float(took), rel=0.04)
     # The division is no worse than equal numbers of layers, as near as they come.
     each, more = divmod(layers, 4 * parts)
@@ -148,7 +148,7 @@ def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
         for _, kind, _ in actions:
             held += 2 if kind == "F" else -2
             most = max(most, held)
-    assert formulas.layers_under_way(shape, 16, plan) == most
+    assert formulas.layers_in_flight(shape, 16, plan) == most
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -157,7 +157,7 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
     architecture, batch = Architecture(layers=2, width=32, heads=4), torch.zeros(1, 16, dtype=torch.long)
     dist.init_process_group("fake", rank=rank, world_size=2, store=FakeStore())
     try:
-        own = stages_of(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
+        own = make_stages_class(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
         assert dist.group.WORLD is not None
         pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD)
         (stage,) = pipeline._schedule(8, batch.shape, trains=True)[1]
@@ -169,11 +169,11 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         seen: list[int] = []
         make = stage._make_room
         stage._make_room = lambda infos: seen.append(make(infos) or rooms())
-        with without_neighbours():
+        with skip_neighbor_communication():
             pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
         assert pipeline._schedule(8, batch.shape, trains=True)[1] == [stage]
         assert 1 <= max(seen) <= 2 and rooms() == 0
-        with without_neighbours(), torch.no_grad():
+        with skip_neighbor_communication(), torch.no_grad():
             pipeline.evaluate(Batch(batch, batch, None))
         for each in (stage, *pipeline._schedule(1, batch.shape, trains=False)[1]):
             assert not each.fwd_cache and not each.output_chunks, "logits of a validation would stay"

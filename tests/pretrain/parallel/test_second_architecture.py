@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.model.architectures import ARCHITECTURES
 from pipeline.model.networks import NETWORKS, parameter_shapes
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -31,7 +31,7 @@ def outcome(
     dumped = {name: settings.model_dump(mode="json") for name, settings in cases.items()}
     (folder / "cases.json").write_text(json.dumps({**paths, "cases": dumped}))
     launch = f"torchrun --standalone --nproc-per-node={processes}"
-    worker = command(launch, "tests.pretrain.parallel.second_worker", [str(folder / "cases.json")])
+    worker = build_command(launch, "tests.pretrain.parallel.second_worker", [str(folder / "cases.json")])
     subprocess.run(worker, check=True, timeout=600)
     found: dict[str, dict[str, Any]] = json.loads((folder / "outcome.json").read_text())
     return found

@@ -62,7 +62,7 @@ class Training:
 
     def step(self) -> int:
         """Return the last step that the metrics hold."""
-        lines = metrics.read(self.folder / "scratch/metrics.jsonl")
+        lines = metrics.read_metrics(self.folder / "scratch/metrics.jsonl")
         return lines[-1]["step"] if lines else 0
 
     def ended(self) -> bool:
@@ -120,7 +120,7 @@ class Training:
 
 def result(folder: Path) -> dict[str, Any]:
     """Return what must be equal: the steps with their batches and losses, and hashes of weights and optimizer."""
-    lines = [line for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+    lines = [line for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
     files = sorted((folder / "milestone").glob("*.safetensors"))
     return {
         "steps": [line["step"] for line in lines],

@@ -9,9 +9,9 @@ import torch
 from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.monitors.telemetry import PEAKS, peak, peak_flops_per_second
+from pipeline.pretrain.monitors.telemetry import PEAKS, find_peak, peak_flops_per_second
 from pipeline.pretrain.processes import launch, rendezvous
-from pipeline.pretrain.processes.launch import processes_per_node
+from pipeline.pretrain.processes.launch import count_processes_per_node
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,9 @@ from pipeline.pretrain.processes.launch import processes_per_node
 def test_peak_by_device(name: str, precision: str, teraflops: float | None) -> None:
     found = peak_flops_per_second(name, precision)
     assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))
-    assert (peak(name) is None) == ((name not in PEAKS and not any(name.startswith(k) for k in PEAKS)) or "MIG" in name)
+    assert (find_peak(name) is None) == (
+        (name not in PEAKS and not any(name.startswith(k) for k in PEAKS)) or "MIG" in name
+    )
 
 
 def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
@@ -48,7 +50,7 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
     found = platforms.described(name)
     assert found.name == name and found.launch
-    processes = processes_per_node(found.launch)
+    processes = count_processes_per_node(found.launch)
     assert processes == found.devices
     if found.device and found.peak_flops_per_second:
         assert found.peak_flops_per_second in {entry.bf16 * 1e12 for entry in PEAKS.values()}
@@ -68,34 +70,37 @@ def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
 
 
 def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "built_for", lambda: "rocm")
-    monkeypatch.setattr(rendezvous, "seen", lambda: 8)
+    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
+    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
-    launch.set_variables("lumi", environment)
-    rendezvous.check("lumi", 8, {})
+    launch.set_platform_variables("lumi", environment)
+    rendezvous.check_devices("lumi", 8, {})
     written = platforms.described("lumi").environment
     caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
     given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
     assert environment == {**written, **caches, **given}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
-        rendezvous.check("lumi", 16, {})
+        rendezvous.check_devices("lumi", 16, {})
 
 
 def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendezvous.check(None, 1, {})
-    rendezvous.check("local", 2, {})
-    monkeypatch.setattr(rendezvous, "seen", lambda: 0)
-    monkeypatch.setattr(rendezvous, "built_for", lambda: "cpu")
+    rendezvous.check_devices(None, 1, {})
+    rendezvous.check_devices("local", 2, {})
+    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 0)
+    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "cpu")
     with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
-        rendezvous.check("snellius", 1, {})
-    monkeypatch.setattr(rendezvous, "built_for", lambda: "rocm")
+        rendezvous.check_devices("snellius", 1, {})
+    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
     with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
-        rendezvous.check("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
+        rendezvous.check_devices("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
-    assert rendezvous.choose(3) == ("gloo", torch.device("cpu")) and rendezvous.name(torch.device("cpu")) == "CPU"
+    assert (
+        rendezvous.choose_device(3) == ("gloo", torch.device("cpu"))
+        and rendezvous.get_device_name(torch.device("cpu")) == "CPU"
+    )
 
 
 def test_what_a_cpus_tensors_free_is_used_again() -> None:
@@ -121,11 +126,11 @@ print(faults() - before)
 
 
 def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "seen", lambda: 4)
-    assert rendezvous.choose(5) == ("nccl", torch.device("cuda", 1))
+    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)
+    assert rendezvous.choose_device(5) == ("nccl", torch.device("cuda", 1))
     monkeypatch.setenv(rendezvous.COLLECTIVES, "ucc")
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
-    assert rendezvous.choose(1) == ("ucc", torch.device("cuda", 1))
+    assert rendezvous.choose_device(1) == ("ucc", torch.device("cuda", 1))
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
     with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
-        rendezvous.choose(1)
+        rendezvous.choose_device(1)

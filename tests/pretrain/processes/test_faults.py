@@ -16,9 +16,9 @@ from pipeline.core.errors import EXIT_TEMPORARY_FAILURE, Stopped
 from pipeline.core.lease import Lease
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.monitors.watchdog import stacks
-from pipeline.pretrain.processes import supervise
-from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.monitors.watchdog import list_hung_stacks
+from pipeline.pretrain.processes import supervisor
+from pipeline.pretrain.processes.launch import build_command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
 from tests.pretrain.processes import chaos
@@ -37,7 +37,7 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str =
 
 
 def drawn(folder: Path) -> list[int]:
-    return [line["data_step"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+    return [line["data_step"] for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
 def test_a_warning_that_comes_before_the_processes_have_started_ends_as_asked(
@@ -98,7 +98,7 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
     }
     given = {"cases": {name: chosen.model_dump(mode="json") for name, chosen in made.items()}}
     (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
-    words = command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
+    words = build_command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
     subprocess.run(words, cwd=ROOT, check=True)
     found = json.loads((tmp_path / "found").read_text())
     assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
@@ -129,7 +129,7 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
 def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "WORKER", "this")  # Python's own poem: it ends without an outcome
+    monkeypatch.setattr(supervisor, "WORKER", "this")  # Python's own poem: it ends without an outcome
     with pytest.raises(RuntimeError, match="exit code 0 before it was done 2 times without progress"):
         train(settings(stability={"restarts": 1}), tokens, tmp_path / "died")
     monkeypatch.undo()
@@ -137,7 +137,7 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     broken.write_text("{}")
     owner = Lease(tmp_path)
     owner.claim()
-    arguments = supervise.WorkerArguments(
+    arguments = supervisor.WorkerArguments(
         settings=settings(),
         paths={"scratch": tmp_path, "index": broken, "milestone": tmp_path / "0"},
         identity="",
@@ -147,7 +147,7 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
         stop_file=tmp_path / "stop",
         number=owner.number,
     )
-    outcome = supervise._once(arguments, owner, None)
+    outcome = supervisor._run_processes(arguments, owner, None)
     assert outcome["status"] == "refused" and str(broken) in outcome["error"]
 
 
@@ -203,7 +203,7 @@ def test_stacks_of_a_process_that_ends_while_one_looks_are_none(tmp_path: Path) 
     (logs / "stacks-1-0.txt").symlink_to(tmp_path / "gone")  # listed, and no longer there
     (logs / "stacks-1-1.txt").touch()
     (logs / "stacks-1-2.txt").write_text("a stack")
-    assert stacks(tmp_path, "1") == [logs / "stacks-1-2.txt"]
+    assert list_hung_stacks(tmp_path, "1") == [logs / "stacks-1-2.txt"]
 
 
 FULL_DISK = """

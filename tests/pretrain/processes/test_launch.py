@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.processes.launch import command, launcher, world_size
+from pipeline.pretrain.processes.launch import build_command, count_processes, launcher_name
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,20 @@ from pipeline.pretrain.processes.launch import command, launcher, world_size
     ],
 )
 def test_world_size(launch: str | None, environment: dict[str, str], kind: str, processes: int) -> None:
-    assert (launcher(launch), world_size(launch, environment)) == (kind, processes)
+    assert (launcher_name(launch), count_processes(launch, environment)) == (kind, processes)
 
 
 @pytest.mark.parametrize("launch", ["torchrun --nproc-per-node=gpu", "torchrun --nnodes=1:4", "srun", "srun -n x"])
 def test_an_unknown_number_of_processes_is_refused(launch: str) -> None:
     with pytest.raises(InputError, match="write it as a whole number"):
-        world_size(launch, {})
+        count_processes(launch, {})
 
 
 def test_the_command_runs_the_module_with_this_python() -> None:
     python = sys.executable
-    assert command(None, "a.b", ["x y"]) == [python, "-m", "a.b", "x y"]
+    assert build_command(None, "a.b", ["x y"]) == [python, "-m", "a.b", "x y"]
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "a.b", "x"]
-    assert command("torchrun --nproc-per-node=2", "a.b", ["x"]) == torchrun
+    assert build_command("torchrun --nproc-per-node=2", "a.b", ["x"]) == torchrun
     srun = ["srun", "--kill-on-bad-exit=1", "-n", "2", python, "-m", "a.b", "x"]
-    assert command("srun -n 2", "a.b", ["x"]) == srun
-    assert command("srun torchrun --nnodes=2", "a.b", [])[:2] == ["srun", python]
+    assert build_command("srun -n 2", "a.b", ["x"]) == srun
+    assert build_command("srun torchrun --nnodes=2", "a.b", [])[:2] == ["srun", python]

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.processes.loop import _conclude
+from pipeline.pretrain.processes.trainer import _write_outcome
 
 
 def test_on_a_full_disk_the_end_of_a_process_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = tmp_path / "outcome.json"
     (tmp_path / "outcome.json-0").symlink_to("/dev/full")
-    _conclude(outcome, 0, {"status": "finished"})
+    _write_outcome(outcome, 0, {"status": "finished"})
     assert "disk" in capsys.readouterr().err and not outcome.exists()
-    _conclude(outcome, 1, {"status": "finished"})
+    _write_outcome(outcome, 1, {"status": "finished"})
     assert json.loads(outcome.read_text()) == {"status": "finished"}
     with pytest.raises(NotADirectoryError):
-        _conclude(outcome / "below", 0, {})
+        _write_outcome(outcome / "below", 0, {})

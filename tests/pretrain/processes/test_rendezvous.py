@@ -27,7 +27,7 @@ from pipeline.pretrain.processes import launch, rendezvous
     ],
 )
 def test_the_first_node_of_a_list_is_the_first_that_is_written(nodes: str, first: str) -> None:
-    assert rendezvous.first_node(nodes) == first
+    assert rendezvous.find_first_node(nodes) == first
 
 
 @pytest.fixture
@@ -38,34 +38,34 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(path: Path) -> None:
-    assert rendezvous.address("localhost", {}) == "localhost"
+    assert rendezvous.find_address("localhost", {}) == "localhost"
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
-    launch.set_variables("juwels-booster", environment)
+    launch.set_platform_variables("juwels-booster", environment)
     assert (
         environment["PIPELINE_ADDRESS_SUFFIX"]
         == platform_files.load_platform("juwels-booster")["address_suffix"]
         == "i"
     )
-    assert rendezvous.address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
+    assert rendezvous.find_address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
 
 
 def test_slurm_is_asked_for_an_address_where_a_name_has_none_and_slurm_is_there(path: Path) -> None:
     scontrol = path / "scontrol"
     scontrol.write_text(f'#!{sys.executable}\nprint("NodeName=node7.invalid NodeAddr=10.0.0.7 Port=1")\n')
     scontrol.chmod(0o755)
-    assert rendezvous.address("node7.invalid", {}) == "10.0.0.7"
+    assert rendezvous.find_address("node7.invalid", {}) == "10.0.0.7"
     scontrol.write_text(f"#!{sys.executable}\nraise SystemExit(1)\n")
     with pytest.raises(InputError, match=r"the first node, node7.invalid, has no address here"):
-        rendezvous.address("node7.invalid", {})
+        rendezvous.find_address("node7.invalid", {})
 
 
 def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr_the_way_out(path: Path) -> None:
     task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
     task |= {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "node[7-8].invalid"}
     with pytest.raises(InputError, match=r"node7.invalid, has no address here \(.*\): set MASTER_ADDR, or correct"):
-        rendezvous.of_slurm(task)
-    told = rendezvous.of_slurm({**task, "MASTER_ADDR": "10.1.2.3"})
+        rendezvous.make_slurm_environment(task)
+    told = rendezvous.make_slurm_environment({**task, "MASTER_ADDR": "10.1.2.3"})
     assert (told["MASTER_ADDR"], told["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
 
 
@@ -73,28 +73,28 @@ def test_the_numbers_of_a_process_are_those_of_its_task_in_slurm() -> None:
     task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
     task |= {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "MASTER_ADDR": "10.1.2.3"}
     numbers = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    assert rendezvous.of_slurm(task).items() >= numbers.items()
+    assert rendezvous.make_slurm_environment(task).items() >= numbers.items()
 
 
-@pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
+@pytest.mark.parametrize(("count_visible_devices", "number"), [(1, "0"), (4, "3")])
 def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     seen: int, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeepSpeed takes device LOCAL_RANK, which is not there where a scheduler shows each process one device."""
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(rendezvous, "seen", lambda: seen)
+    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: seen)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    assert rendezvous.join("torchrun") == torch.device("cuda", int(number))
+    assert rendezvous.join_process_group("torchrun") == torch.device("cuda", int(number))
     assert os.environ["LOCAL_RANK"] == number
 
 
 def test_a_process_without_a_launcher_takes_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)  # of a shell in an allocation
-    monkeypatch.setattr(rendezvous, "seen", lambda: 4)
+    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    assert rendezvous.join("none") == torch.device("cuda", 0)
+    assert rendezvous.join_process_group("none") == torch.device("cuda", 0)
     assert {os.environ[name] for name in ("RANK", "LOCAL_RANK")} == {"0"}

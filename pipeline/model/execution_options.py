@@ -1,0 +1,131 @@
+"""Switches of speed, memory and determinism, set on a model before a strategy shards it.
+
+Recomputation lies inside, compilation around it, the strategy around both. No switch changes a parameter's name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, activate_flash_attention_impl
+
+from pipeline.core.errors import InputError
+from pipeline.model.attention import list_kernels
+from pipeline.model.decoder import Block, Decoder, Recomputation
+
+FLOAT8_CAPABILITY = (8, 9)
+FLOAT8_MULTIPLE = 16
+
+
+def set_execution_options(
+    model: Decoder,
+    device: torch.device,
+    *,
+    recomputation: Recomputation = "none",
+    compile: bool = False,
+    cuda_graphs: bool = False,
+    float8: bool = False,
+    tiled_feed_forward: int = 1,
+    flash_attention: bool = True,
+) -> None:
+    """Set how the model's blocks compute on a device; the model may still be on the meta device.
+
+    `cuda_graphs`, with `compile`, records the kernels of each block once and replays them, which saves their launches.
+    Without `flash_attention` the scores of all pairs of positions are computed one after another, and kept.
+
+    Raises:
+        InputError: float8 or CUDA graphs are asked for where they cannot be.
+    """
+    if cuda_graphs:
+        if device.type != "cuda":
+            raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
+        # Blocks are graphs of their own; without this, the second one's run would free the first one's result.
+        model.register_forward_pre_hook(
+            lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        )
+    if device.type == "cuda":
+        _choose_flash_attention(device)
+    if float8:
+        check_float8(device)
+        _use_float8(model)
+    model.output.compiled = compile
+    for block in model.blocks:
+        if not isinstance(block, Block):
+            continue  # another process of a pipeline has it
+        block.recomputation = recomputation
+        block.attention.kernels = list_kernels(device) if flash_attention else [SDPBackend.MATH]
+        block.feed_forward.tiles = tiled_feed_forward
+        if compile:
+            block.compile(mode="reduce-overhead" if cuda_graphs else None)
+
+
+def check_float8(device: torch.device) -> None:
+    """Check that a device multiplies matrices in 8 bits and that torchao is there; else raise an InputError."""
+    hopper = device.type == "cuda" and torch.version.hip is None
+    if not hopper or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
+        raise InputError(
+            f"training.float8 needs an NVIDIA GPU of compute capability 8.9 or more, and this is {device.type}: "
+            "set float8 to false or take such a GPU"
+        )
+    if importlib.util.find_spec("torchao") is None:
+        raise InputError("training.float8 needs the package torchao: install it or set float8 to false")
+
+
+def _use_float8(model: Decoder) -> None:
+    """Let the blocks' matrix products run in float8 with one scale per tensor (Micikevicius et al. 2022).
+
+    Weights are cast at each use. A matrix whose sides the hardware's tiles of 16 do not divide stays as it is.
+    """
+    from torchao.float8 import convert_to_float8_training
+
+    def fits(module: nn.Module, name: str) -> bool:
+        sides = (module.in_features, module.out_features) if isinstance(module, nn.Linear) else (1,)
+        return not any(side % FLOAT8_MULTIPLE for side in sides)
+
+    convert_to_float8_training(model.blocks, module_filter_fn=fits)
+
+
+def _choose_flash_attention(device: torch.device) -> None:
+    """Use FlashAttention-3 (Shah et al. 2024) where it is installed and the GPU is a Hopper."""
+    hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
+    if hopper and importlib.util.find_spec("flash_attn_interface") is not None:
+        activate_flash_attention_impl("FA3")
+
+
+_NO_DETERMINISTIC_KERNEL = "does not have a deterministic implementation"
+
+
+def set_determinism(deterministic: bool) -> None:
+    """Let PyTorch take no kernel but those that give the same bits every time, or any.
+
+    Under its middle way (`warn_only`) attention's backward kernels add in any order. New memory is not filled: nothing
+    here reads what it has not written.
+    """
+    if deterministic:  # cuBLAS: https://docs.nvidia.com/cuda/cublas/#results-reproducibility
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def is_deterministic() -> bool:
+    """Return whether no kernels are taken here but those that give the same bits every time."""
+    return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@contextmanager
+def explain_missing_kernel(key: str) -> Iterator[None]:
+    """Turn the lack of a deterministic kernel into an InputError that names the key which lets others be taken."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _NO_DETERMINISTIC_KERNEL not in str(error):
+            raise
+        raise InputError(
+            f"{str(error).split()[0]} has no kernel on this device that gives the same bits every time: set {key} to "
+            "false, which the record will say"
+        ) from error

@@ -1,0 +1,165 @@
+"""Count what a training step asks of one device: operations, bytes through memory, bytes over links, in bf16."""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import head_parts, key_value_heads
+from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
+from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
+
+ATTENTION_RATE = 0.68
+"""FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, FlashAttention-3, abstract), the other matrix
+products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, abstract), where they reach 76 %."""
+SCORE_BYTES = 24
+"""Of one score in fp32 without FlashAttention: the product written, the mask added and the softmax taken, each reading
+and writing it, and it read for the product with the values. All are computed, where FlashAttention leaves half out."""
+MUON_ITERATIONS = 5  # of Muon on a matrix: `pipeline.pretrain.parallel.optimizer`
+OPTIMIZER_BYTES = 42
+"""Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
+read and two bytes written for its bf16 copy, the gradient set to zero."""
+
+
+def count_key_value_heads_read(heads: int, parts: int) -> int:
+    """Return of how many key-value heads the fullest of `parts` equal parts of the queries reads."""
+    each, times = (math.lcm(heads, parts) // number for number in (parts, heads))
+    return -(-(each + times - 1) // times)
+
+
+def make_device_mesh(training: TrainingPlan, devices: int, devices_of_a_node: int) -> DeviceMesh:
+    """Return how the strategy lays out so many devices.
+
+    Where each holds all gradients, they are summed once in a step: one part of the state each changes no volume.
+    """
+    m, strategy = training.mesh, STRATEGIES[training.strategy]
+    together = max(devices // (m.tensor * m.pipeline), 1)
+    if strategy.gradients == "all":
+        sharing = 1
+    elif strategy.is_hybrid:
+        sharing = m.shard or hybrid_group_size(together, devices_of_a_node, m.tensor)
+    else:
+        sharing = together
+    return DeviceMesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
+
+
+def _muon_kernels(architecture: Architecture, layers: int, devices: int) -> list[Kernel]:
+    """Return what the busiest of the devices that share layers does to their matrices: the largest of each turn.
+
+    An iteration on a matrix of m x n, m <= n, multiplies it by its transpose, the square by itself and that by the
+    matrix: 2 m^2 (2 n + m) operations (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/).
+    """
+    matrices = sorted(_block_matrices(architecture) * layers, key=math.prod, reverse=True)
+    return [Kernel(MUON_ITERATIONS * 2 * m**2 * (2 * n + m), 0) for m, n in matrices[::devices]]
+
+
+def _block_matrices(architecture: Architecture) -> list[tuple[int, int]]:
+    """Return the sides of each matrix of a block without experts, the shorter one first."""
+    a = architecture
+    sides = [a.heads * a.head_dimension] * 2 + [a.groups * a.head_dimension] * 2 + [a.hidden] * 3
+    return [(min(a.width, side), max(a.width, side)) for side in sides]
+
+
+def _count_expert_sorting(architecture: Architecture, divided: bool) -> tuple[float, float]:
+    """Return the elements that experts move of a token, forward and backward, besides what they compute.
+
+    Of C experts: rows put in the experts' order, 2 C D, and back, 2 C D, weighted and added, 3 C D + D. Backward 3 C D
+    + D, 4 C D and 3 C D + 2 D. Where experts are divided, rows are put in order and back once more.
+    """
+    d, c = architecture.width, architecture.experts_per_token
+    return ((7 + 4 * divided) * c + 1) * d if c else 0, ((10 + 8 * divided) * c + 3) * d if c else 0
+
+
+def count_step_work(
+    architecture: Architecture,
+    vocabulary_size: int,
+    training: TrainingPlan,
+    mesh: DeviceMesh,
+    divided: TrainingPlan | None = None,
+) -> StepWork:
+    """Return what one device does in a step of a decoder like Llama's.
+
+    A pipeline's layers are those of the training `divided`, where this one is a part of it with shorter sequences.
+
+    Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
+    scores and backward 2.5 times as much (Dao 2023, section 4.1), and in a layer with a window those in it; a layer has
+    the mean of all. Elements read and written without compilation: norm
+    2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
+    norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
+    products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
+    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses), and where they do not divide the
+    heads each gets K and V of all. Key-value heads that they do not divide are repeated; a tensor device computes those
+    that its queries read. A token that visits C experts has C rows in the feed-forward block, as many on each device;
+    where experts are divided, they travel there and back.
+    """
+    a, t, c, s, e = architecture, mesh.tensor, mesh.context, training.sequence_length, mesh.expert
+    tokens = training.micro_batch_size * s / c
+    visited, held = (a.experts_per_token or 1, a.experts / e) if a.experts else (1, 1)
+    d, h, f = a.width, a.heads * a.head_dimension, a.hidden
+    k, computed = (
+        key_value_heads(a, t, c) * a.head_dimension,
+        count_key_value_heads_read(a.groups, t) * a.head_dimension,
+    )
+    parts = head_parts(a, t, c)
+
+    def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
+        return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
+
+    def moved(elements: float) -> Kernel:
+        return Kernel(0, 2 * tokens * elements / t)
+
+    seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # positions that one attends to, the mean
+    rows = tokens * visited, held
+    attended = product(d, h / t + 2 * computed), product(h / t, d)
+    fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
+    linear = (*attended, *fed, *([product(d, a.experts)] if a.experts else []))
+    ordered, ordered_back = _count_expert_sorting(a, e > 1)
+    attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
+    attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
+    if not training.flash_attention:
+        scores = tokens * s * a.heads / t
+        attention = Kernel(4 * tokens * s * h / t, attention.bytes + SCORE_BYTES * scores)
+        attention_back = Kernel(2 * attention.flops, 2 * attention.bytes)
+    compiled, f = training.compile, f * visited
+    between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
+    between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
+    forward = (*linear, attention, between)
+    again = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
+    passes = 2 if training.recomputation == "none" else 3  # what is exchanged is not kept
+    head = product(d, vocabulary_size / t)
+    own = parameters_per_device(a, vocabulary_size, divided or training)
+    stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
+    strategy = STRATEGIES[training.strategy]
+    reduced = 4 if training.gradient_reduction == "fp32" else 2
+    data = mesh.sharing * mesh.replicas // c
+    micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
+    gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
+    elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # parameters of others, not gathered
+    holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
+    muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
+    matrices = max(stages) * sum(map(math.prod, _block_matrices(a))) * muon
+    return StepWork(
+        forward=forward,
+        backward=(*linear, *linear, attention_back, between_back),
+        again=again,
+        tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * (not training.async_tensor_parallel),
+        context_bytes=passes * 2 * tokens * (2 * h * (1 - 1 / parts) + 2 * k * (1 - 1 / c)) / t,
+        head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
+        layers=a.layers / mesh.pipeline,
+        most_layers=max(stages),
+        last_layers=stages[-1],
+        micro_batches=micro_batches,
+        stage_bytes=2 * 2 * tokens * d / t,
+        expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
+        data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
+        step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
+        optimizer=(
+            Kernel(0, OPTIMIZER_BYTES * own / holders),
+            *(_muon_kernels(a, max(stages), sharers) if muon else ()),
+        ),
+        # Means in fp32 are gathered of those that share the state, updates in bf16 given to them, and to all copies.
+        gathered_bytes=matrices * (4 + 2) * (1 - 1 / (mesh.sharing * t)),
+        copied_bytes=matrices * 2 * (1 - 1 / mesh.replicas),
+    )

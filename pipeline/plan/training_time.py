@@ -1,0 +1,266 @@
+"""Plan the time of a whole training: steps, validations, starts of jobs, and work lost to failures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+from pipeline.core.training_steps import StepRange
+from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
+from pipeline.plan import formulas, step_operations
+from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
+from pipeline.plan.step_time import Machine, StepTime, estimate_step_time
+from pipeline.plan.strategies import STRATEGIES
+
+HOW_TO_MEASURE = {
+    "peak_flops_per_second": "the device's data sheet has it: dense, in bf16",
+    "matrix_flops_per_second": "time products of two bf16 matrices of 8,192 x 8,192 on one device for a minute, and "
+    "divide 2 x 8,192^3 by the seconds of one",
+    "memory_bytes_per_second": "the data sheet has it, or time the copy of 1 GB on one device, which moves 2 GB",
+    "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run all_reduce_perf of "
+    "nccl-tests or rccl-tests on one node and divide its busbw by 0.78",
+    "network_bytes_per_second": "ibstat or the site's page tells a node's adapters and their rate: divide the sum by "
+    "its devices; `polder platform check` measures what two nodes reach",
+}
+"""The figures that a time needs, and how to come by each."""
+FORMULAS = {
+    "step_seconds": "after a ramp: the sum of what follows; else model_flops / (steps x devices_used x "
+    "peak_flops_per_second x model_flops_utilization)",
+    "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
+    "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
+    "step_recomputation_seconds": "the same of what is computed again",
+    "step_exchange_seconds": "bytes between devices that split matrices, a sequence or experts / (0.78 of the link)",
+    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), as far as they take longer than what is "
+    "computed meanwhile (Zhao et al. 2023)",
+    "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, what stages send "
+    "(Narayanan et al. 2021)",
+    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); with muon also "
+    "10 m^2 (2 n + m) / (0.885 matrix_flops_per_second) of each matrix, m its shorter and n its longer side, that the "
+    "busiest device orthogonalises, and up to 6 bytes of each element of all matrices / (0.78 of the link)",
+    "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
+    "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
+    "training_seconds": "steps x step_seconds, stage by stage of a ramp",
+    "validation_seconds": "validation_tokens of all validations, a third of a training's step_compute_seconds each",
+    "training_jobs": "segments x the jobs that one needs, by the partition's minutes",
+    "start_seconds": "training_jobs x job_start_seconds",
+    "failure_seconds": "training_seconds x devices_used x failures_per_device_hour / 3600 x (half of the time between "
+    "checkpoints + job_start_seconds)",
+    "seconds": "training_seconds + validation_seconds + start_seconds + failure_seconds, as far as known; "
+    "training_seconds where steps are not counted",
+    "queue_seconds": "training_jobs x job_queue_seconds; not in seconds",
+    "checkpoint_write_seconds": "12 bytes of each parameter / (nodes x storage_bytes_per_second), beside the training",
+    "checkpoint_interval_seconds": "sqrt(2 x checkpoint_write_seconds x seconds between failures) (Young 1974, "
+    "Daly 2006)",
+    "published_least_seconds": "training_flops_6nd / (devices_used x peak_flops_per_second x the largest share of the "
+    "peak that a published training of this size reached, 6 N D over all of its hours)",
+    "published_most_seconds": "the same with the smallest share",
+}
+STATE_BYTES = 12  # of one parameter in a recovery checkpoint: weights and Adam's moments in fp32
+STEP_KEYS = {f"step_{field.name}": field.name for field in dataclasses.fields(StepTime)}
+
+
+def list_missing_figures(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
+    """Return why no step can be counted, a sentence each; none where it can."""
+    needed = ["peak_flops_per_second", "matrix_flops_per_second", "memory_bytes_per_second"]
+    needed += ["node_bytes_per_second"] * (devices > 1 and platform.devices > 1)
+    needed += ["network_bytes_per_second"] * (devices > platform.devices)
+    found = [
+        f"the platform {platform.name} does not state {key}: {HOW_TO_MEASURE[key]}"
+        for key in needed
+        if getattr(platform, key) is None
+    ]
+    if model.training.precision != "bf16":
+        found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
+    if STRATEGIES[model.training.strategy].offloads_optimizer:
+        found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
+    return found
+
+
+def estimate_step(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: StepRange | None = None) -> StepTime:
+    """Return the parts of a step, after a ramp or of a stretch of it, of a model without `list_missing_figures`."""
+    machine = Machine(
+        platform.matrix_flops_per_second or math.nan,
+        platform.memory_bytes_per_second or math.nan,
+        platform.node_bytes_per_second or math.inf,
+        platform.network_bytes_per_second or math.inf,
+        platform.devices,
+    )
+    mesh = step_operations.make_device_mesh(model.training, devices, platform.devices)
+    training = _ramp_stage_training(model.training, stretch) if stretch else model.training
+    work = step_operations.count_step_work(
+        model.architecture, model.vocabulary_size, training, mesh, divided=model.training
+    )
+    return estimate_step_time(work, mesh, machine)
+
+
+def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str, Any]:
+    """Return each of `FORMULAS` by its name; None where something is not stated.
+
+    Where a step cannot be counted, the time is that of the utilization that the platform states.
+    """
+    training, found = model.training, dict[str, Any].fromkeys(FORMULAS)
+    peak = platform.peak_flops_per_second
+    tokens = training.batch_size * training.sequence_length
+    flops = tokens * flops_per_token(model.architecture, model.vocabulary_size, training.sequence_length)
+    if peak is None:
+        return found
+    least, most = estimate_published_seconds(model, devices, peak)
+    found |= {"published_least_seconds": least, "published_most_seconds": most}
+    if list_missing_figures(model, platform, devices):
+        utilization = platform.model_flops_utilization
+        if utilization is not None:
+            step = formulas.duration_seconds(
+                flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
+            )
+            whole = training_flops(
+                model.architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
+            )
+            found |= dict.fromkeys(("training_seconds", "seconds"), step * whole / flops)
+            found |= {"step_seconds": step, "utilization_share": utilization}
+            found["tokens_per_second_per_device"] = tokens / step / devices
+        return found
+    parts = estimate_step(model, platform, devices)
+    found |= {key: getattr(parts, name) for key, name in STEP_KEYS.items()}
+    found["step_seconds"] = parts.seconds
+    found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
+    found["utilization_share"] = flops / (devices * peak * parts.seconds)
+    found["training_seconds"] = steps = sum(
+        stretch.steps * estimate_step(model, platform, devices, stretch).seconds
+        for stretch in training.batches.stretches(training.first_step, training.steps)
+    )
+    return found | _estimate_overheads(model, platform, devices, parts, steps)
+
+
+def _ramp_stage_training(training: TrainingPlan, stretch: StepRange) -> TrainingPlan:
+    """Return a training whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
+    rows = training.sequence_length // stretch.sequence_length
+    changes = {
+        "sequence_length": stretch.sequence_length,
+        "batch_size": stretch.batch_size * rows,
+        "micro_batch_size": training.micro_batch_size * rows,
+        "ramp": [],
+    }
+    return training.model_copy(update=changes)
+
+
+def _estimate_overheads(
+    model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime, steps: float
+) -> dict[str, Any]:
+    """Return what a training takes besides its steps, and all of it together.
+
+    A failure undoes half of the time between two checkpoints, which are best sqrt(2 C M) apart, C the time to write one
+    and M that between failures: Young 1974, Daly 2006, first order.
+    """
+    training = model.training
+    validation = _estimate_validation(model, step)
+    segment = min(training.milestone_every or training.own_steps, training.own_steps) * step.seconds
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    longest = 60 * partition.minutes if partition and partition.minutes else math.inf
+    every = training.milestone_every or training.steps
+    segments = math.ceil(training.steps / every) - training.first_step // every
+    jobs = segments * max(math.ceil(segment / longest), 1)
+    start, queue = platform.job_start_seconds, platform.job_queue_seconds
+    apart = min((training.checkpoint_every or training.own_steps) * step.seconds, segment)
+    rate = platform.failures_per_device_hour
+    rate = FAILURES_PER_DEVICE_HOUR if rate is None else rate
+    between = 3600 / (rate * devices) if rate else math.inf
+    failures = steps / between * (apart / 2 + (start or 0))
+    write = None
+    if platform.storage_bytes_per_second is not None:
+        nodes = -(-devices // platform.devices)
+        state = STATE_BYTES * parameter_count(model.architecture, model.vocabulary_size)
+        write = state / (nodes * platform.storage_bytes_per_second)
+    return {
+        "validation_seconds": validation,
+        "training_jobs": jobs,
+        "start_seconds": None if start is None else jobs * start,
+        "queue_seconds": None if queue is None else jobs * queue,
+        "failure_seconds": failures,
+        "checkpoint_write_seconds": write,
+        "checkpoint_interval_seconds": None if write is None or not rate else math.sqrt(2 * write * between),
+        "seconds": steps + (validation or 0) + jobs * (start or 0) + failures,
+    }
+
+
+def _estimate_validation(model: ModelPlan, step: StepTime) -> float | None:
+    """Return the time of all validations, of which a token costs the third of a training's: forward alone."""
+    training = model.training
+    if not training.validation_every:
+        return 0.0
+    if training.validation_tokens is None:
+        return None
+    share = training.validation_tokens / (training.batch_size * training.sequence_length)
+    every = training.validation_every
+    return (training.steps // every - training.first_step // every) * share * step.compute_seconds / 3
+
+
+def estimate_published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
+    """Return the least and the most time in which published trainings of this size would have done this one.
+
+    Each at its own share of the peak in 6 N D over all of its hours; of experts N is what a token uses.
+    """
+    training = model.training
+    parameters = active_parameter_count(model.architecture, model.vocabulary_size)
+    flops = formulas.training_flops(parameters, training.batches.tokens(training.first_step, training.steps))
+    times = [
+        formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
+        for one in find_similar_trainings(parameters)
+    ]
+    return min(times), max(times)
+
+
+# Published trainings, listed next to a plan.
+
+
+PUBLISHED_PEAKS = {"H100": 989.4e12, "A100": 312e12}  # dense bf16: NVIDIA, data sheets
+FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16_384)
+"""Unexpected interruptions of 54 days on 16,384 H100: Grattafiori et al. 2024 (The Llama 3 Herd of Models), table 5."""
+
+
+class PublishedTraining(NamedTuple):
+    """A whole training: its own account of devices times hours."""
+
+    name: str
+    parameters: float
+    tokens: float
+    device: str
+    device_hours: float
+    source: str
+
+    @property
+    def utilization(self) -> float:
+        """Return the share of the peak in 6 N D over all hours, whatever was done in them."""
+        return formulas.training_flops(self.parameters, self.tokens) / (
+            self.device_hours * 3600 * PUBLISHED_PEAKS[self.device]
+        )
+
+
+_LLAMA2 = "https://github.com/meta-llama/llama, MODEL_CARD.md"
+_LLAMA3 = "https://github.com/meta-llama/llama3, MODEL_CARD.md"
+_LLAMA31 = "https://github.com/meta-llama/llama-models, models/llama3_1/MODEL_CARD.md"
+PUBLISHED_TRAININGS = (
+    PublishedTraining("TinyLlama 1.1B", 1.1e9, 300e9, "A100", 3456, "https://github.com/jzhang38/TinyLlama"),
+    PublishedTraining(
+        "Pythia 1.0B", 1.01e9, 300e9, "A100", 4830, "Biderman et al. 2023, by https://github.com/jzhang38/TinyLlama"
+    ),
+    PublishedTraining("Llama 2 7B", 6.74e9, 2e12, "A100", 184_320, _LLAMA2),
+    PublishedTraining("Llama 2 13B", 13.0e9, 2e12, "A100", 368_640, _LLAMA2),
+    PublishedTraining("Llama 2 70B", 69.0e9, 2e12, "A100", 1_720_320, _LLAMA2),
+    PublishedTraining("Llama 3 8B", 8.03e9, 15e12, "H100", 1.3e6, _LLAMA3),
+    PublishedTraining("Llama 3 70B", 70.6e9, 15e12, "H100", 6.4e6, _LLAMA3),
+    PublishedTraining("Llama 3.1 8B", 8.03e9, 15e12, "H100", 1.46e6, _LLAMA31),
+    PublishedTraining("Llama 3.1 70B", 70.6e9, 15e12, "H100", 7.0e6, _LLAMA31),
+    PublishedTraining("Llama 3.1 405B", 405.9e9, 15.6e12, "H100", 30.84e6, _LLAMA31),
+    PublishedTraining(
+        "GPT-NL 30B", 29.82e9, 450e9, "H100", 88 * 34 * 24, "GPT-NL (TNO, SURF, NFI): 34 days on 88 H100"
+    ),
+)
+
+
+def find_similar_trainings(parameters: float) -> list[PublishedTraining]:
+    """Return the trainings of models of half to twice the size; of no such size, the nearest one."""
+    found = [one for one in PUBLISHED_TRAININGS if 1 / 2 <= one.parameters / parameters <= 2]
+    return found or [
+        min(PUBLISHED_TRAININGS, key=lambda one: max(one.parameters / parameters, parameters / one.parameters))
+    ]

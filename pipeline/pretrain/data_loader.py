@@ -1,0 +1,89 @@
+"""Reads the batch of the next step while this one computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, device, from_numpy
+
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.settings import Training
+from pipeline.tokens.data_order import Integers
+from pipeline.tokens.sampler import document_boundaries
+
+
+class PrefetchingLoader:
+    """The batches of one process, one step ahead; `read` is a pure function of the step, or `forget` is called."""
+
+    def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
+        self._read, self._target = read, target
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader")
+        self._ahead: dict[int, Future[tuple[Tensor, ...]]] = {}
+        self.stall_seconds = 0.0
+        """How long the last `get` waited."""
+
+    def _load(self, step: int) -> tuple[Tensor, ...]:
+        tensors = tuple(from_numpy(array) for array in self._read(step))
+        # Pinned memory is copied to the device while it computes.
+        return tuple(tensor.pin_memory() for tensor in tensors) if self._target.type == "cuda" else tensors
+
+    def get(self, step: int) -> tuple[Tensor, ...]:
+        """Return the tensors of a step on the device and start to read those of the next."""
+        began = time.perf_counter()
+        future = self._ahead.pop(step, None) or self._pool.submit(self._load, step)
+        tensors = future.result()
+        self.stall_seconds = time.perf_counter() - began
+        self.forget()
+        self._ahead[step + 1] = self._pool.submit(self._load, step + 1)
+        return tuple(tensor.to(self._target, non_blocking=True) for tensor in tensors)
+
+    def forget(self) -> None:
+        """Drop what was read ahead."""
+        for future in self._ahead.values():
+            future.cancel()
+        self._ahead.clear()
+
+    def close(self) -> None:
+        """Read no more."""
+        self.forget()
+        self._pool.shutdown()
+
+
+# What a process reads of a step, cut into micro-batches.
+
+
+def find_documents(
+    input_BT: Integers, training: Training, begin_of_text_id: int, length: int
+) -> list[NDArray[np.int32]]:
+    """Return the documents of each micro-batch (see `Decoder.forward`), counted on the host; none without masks."""
+    if not training.sampling.mask_documents:
+        return []
+    firsts = range(0, len(input_BT), size := training.micro_batch_size)
+    parts = [input_BT[first : first + size].reshape(-1, length) for first in firsts]
+    return [document_boundaries(part_BT, begin_of_text_id) for part_BT in parts]
+
+
+def split_batch(
+    input_BT: Tensor, target_BT: Tensor, documents: Sequence[Tensor], training: Training, length: int
+) -> list[Batch]:
+    """Split a batch of (B, T) tokens and its `find_documents` into micro-batches; rows are cut to `length`."""
+    cut = [x_BT.reshape(-1, length) for x_BT in (input_BT, target_BT)]
+    rows = training.micro_batch_size * len(cut[0]) // len(input_BT)
+    inputs, targets = (torch.split(x_BT, rows) for x_BT in cut)
+    limits: Sequence[Tensor | None] = documents or [None] * len(inputs)
+    return [Batch(*one) for one in zip(inputs, targets, limits, strict=True)]
+
+
+def make_micro_batches(
+    input_BT: Integers, target_BT: Integers, training: Training, begin_of_text_id: int, device: torch.device
+) -> list[Batch]:
+    """Return micro-batches of whole rows on a device, which is waited for."""
+    documents = find_documents(input_BT, training, begin_of_text_id, training.sequence_length)
+    inputs, targets, *limits = (torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents))
+    return split_batch(inputs, targets, limits, training, training.sequence_length)

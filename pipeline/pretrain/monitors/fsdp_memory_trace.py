@@ -1,0 +1,235 @@
+"""Trace the memory of a training step with FSDP: model, strategy and mesh run on tensors that hold no data.
+
+It runs as a process of its own, because a process can join one group only, and plays one rank of any number. It reads a
+`TraceRequest` from the standard input and writes a `PeakMemory` to the standard output. PyTorch's tracker counts the
+live tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from enum import Enum
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pipeline.model import loss, mixture_of_experts
+from pipeline.plan.formulas import layers_per_pipeline_rank
+from pipeline.plan.settings import TrainingPlan
+from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest
+from pipeline.pretrain.monitors.torch_tracing_private import (
+    FakeTensorMode,
+    FSDPMemTracker,
+    FSDPRefType,
+    fake_tensors,
+    ignore_shape_propagation,
+    join_fake_group,
+    skip_neighbor_communication,
+)
+from pipeline.pretrain.parallel import expert_parallel, process_layout
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.fsdp import FsdpBackend
+from pipeline.pretrain.settings import SegmentSettings
+
+CPU = torch.device("cpu")
+# Compiled kernels hold no more than those that they replace, and cannot be traced.
+UNTRACED_OPTIONS = {"compile": False, "cuda_graphs": False, "float8": False, "async_tensor_parallel": False}
+
+
+class _Loss(Enum):
+    """One more kind of memory beside the tracker's own."""
+
+    LOSS = "Loss"
+
+
+class DatalessStart:
+    """Stands for the `SegmentStart` of a training whose tensors hold no data."""
+
+    optimizer_step = 0
+
+    def load(self, pieces: Sequence[object]) -> None:
+        """Load nothing."""
+
+
+class _Backend(FsdpBackend):
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, fake: FakeTensorMode) -> None:
+        self.fake = fake
+        super().__init__(settings, vocabulary_size, DatalessStart(), CPU)  # type: ignore[arg-type]
+
+    def _allocate(self, optimizer_step: int) -> None:
+        with self.fake:
+            super()._allocate(optimizer_step)
+
+    def batches(self) -> list[Batch]:
+        """Return as many micro-batches as it takes until memory grows no more.
+
+        A pipeline fills before its first backward pass, which interleaving may put off to the second round (Narayanan
+        et al. 2021, section 2.2).
+        """
+        training, sizes = self.training, self.layout
+        enough = sizes.pipeline + (1 if training.mesh.interleaving == 1 else sizes.pipeline)
+        number = min(training.batch_size // sizes.data // training.micro_batch_size, enough)
+        shape = training.micro_batch_size, training.sequence_length
+        packed = training.sampling.mask_documents
+        zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(2)]
+        rows = torch.arange(0, zeros[0].numel() + 1, training.sequence_length, dtype=torch.int32)
+        return [Batch(zeros[0], zeros[1], rows if packed else None) for _ in range(number)]
+
+
+class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
+    """PyTorch's tracker, which also tells the loss apart, and what computes when most is held."""
+
+    def __init__(self, backend: _Backend) -> None:
+        super().__init__(backend.model, backend.optimizer)
+        self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
+        self.peak_bytes, self.peak_in = 0, ""
+
+    def _track(self, reftype: Any, tensor: Tensor) -> None:
+        is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
+        kind: Any = _Loss.LOSS if is_computed and self._innermost() == "output" else reftype
+        super()._track(kind, tensor)
+
+    def _innermost(self) -> str:
+        """Return the part of the model that computes: `blocks.3.attention`, `output`; nothing between them."""
+        names = [
+            name.partition(".")[2].removeprefix("stages").removeprefix(".")  # a stage as a pipeline sees it
+            for name in self._mod_tracker.parents
+            if name != "Global"
+        ]
+        return max(names, key=len, default="")
+
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        super()._update_peak_stats(peak_state)
+        if (peak := self._peak_mem.get(CPU, 0)) > self.peak_bytes:
+            self.peak_bytes = peak
+            direction = "backward" if self._mod_tracker.is_bw else "forward"
+            self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
+
+    def memory(self, stage: int) -> PeakMemory:
+        kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
+
+        def of(*kinds: Any) -> int:
+            return sum(held.get(one, 0) for one in kinds)
+
+        return PeakMemory(
+            peak_bytes=self.peak_bytes,
+            parameters_bytes=of(kind.SHARDED_PARAM),
+            optimizer_bytes=of(kind.OPT),
+            gradients_bytes=of(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
+            gathered_bytes=of(kind.UNSHARDED_PARAM),
+            communication_bytes=of(kind.ALL_GATHER, kind.REDUCE_SCATTER),
+            loss_bytes=of(_Loss.LOSS),
+            activations_bytes=of(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
+            peak_in=self.peak_in,
+            stage=stage,
+        )
+
+
+class _RmsNorm(torch.autograd.Function):
+    """What a GPU's kernel keeps: the input, the weight, and a number for each position. A CPU's keeps more."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BTD, weight_D, x_BTD[..., :1].float())
+        return torch.empty_like(x_BTD)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
+        x_BTD, weight_D, _ = ctx.saved_tensors
+        return torch.empty_like(x_BTD), torch.empty_like(weight_D)
+
+
+class _GroupedProduct(torch.autograd.Function):
+    """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RX: Tensor, weight_NYX: Tensor) -> Tensor:
+        ctx.save_for_backward(x_RX, weight_NYX)
+        return x_RX.new_empty(len(x_RX), weight_NYX.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
+        x_RX, weight_NYX = ctx.saved_tensors
+        return torch.empty_like(x_RX), torch.empty_like(weight_NYX)
+
+
+@contextmanager
+def patch_expert_groups() -> Iterator[None]:
+    """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
+
+    def exchanged(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
+        equal = [len(x_RD) // group.size()] * group.size()
+        equal[0] += len(x_RD) - sum(equal)
+        numbers = visits_N.view(group.size(), -1), equal, equal
+        with patch.object(expert_parallel, "row_numbers", lambda *_: numbers):
+            return exchange(compute, x_RD, visits_N, group=group)
+
+    exchange = expert_parallel.dispatch_rows
+    product: Any = _GroupedProduct.apply
+    with (
+        patch.object(mixture_of_experts, "grouped_product", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
+        patch.object(expert_parallel, "exchanged", exchanged),
+    ):
+        yield
+
+
+@contextmanager
+def patch_gpu_kernels() -> Iterator[None]:
+    """Let the model compute with what stands for the kernels of a GPU, which adds a product to a sum without a copy."""
+    kernel: Any = _RmsNorm.apply
+    norm = patch.object(nn.RMSNorm, "forward", lambda module, x_BTD: kernel(x_BTD, module.weight))
+    with norm, patch.object(loss, "_add_product", lambda *_: None):
+        yield
+
+
+def make_segment_settings(request: TraceRequest, **changes: bool) -> SegmentSettings:
+    """Return a segment that takes the training's steps with other switches."""
+    training = request.training.model_copy(update=changes)
+    return SegmentSettings.model_construct(
+        architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
+    )
+
+
+def _trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
+    join_fake_group(rank, request.processes)
+    try:
+        fake = fake_tensors()
+        with patch_expert_groups():
+            backend = _Backend(make_segment_settings(request, **UNTRACED_OPTIONS), request.vocabulary_size, fake)
+        with patch_gpu_kernels() if request.device == "gpu" else nullcontext(), patch_expert_groups(), fake:
+            tracker, batches = _Tracker(backend), backend.batches()
+            tracker.track_inputs(tuple(batches))
+            with tracker, ignore_shape_propagation(), skip_neighbor_communication():
+                # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
+                def forget(model: nn.Module, _: object) -> None:
+                    tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
+
+                backend.model.register_forward_pre_hook(forget, prepend=True)
+                backend.accumulate(batches)
+        return tracker.memory(stage)
+    finally:
+        dist.destroy_process_group()
+
+
+def main() -> int:
+    """Answer the request by the stage that holds most: the first, the one with most layers, or the last."""
+    warnings.simplefilter("ignore")
+    request = TraceRequest.model_validate_json(sys.stdin.read())
+    sizes = process_layout.make_layout(request.training, request.processes, request.per_node)
+    per_stage = request.processes // sizes.pipeline
+    training = TrainingPlan.model_validate(request.training)
+    layers = layers_per_pipeline_rank(request.architecture, request.vocabulary_size, training)
+    stages = sorted({0, layers.index(max(layers)), sizes.pipeline - 1})
+    found = [_trace_stage(request, stage, stage * per_stage) for stage in stages]
+    print(max(found, key=lambda memory: memory.peak_bytes).model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

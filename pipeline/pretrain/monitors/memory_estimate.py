@@ -1,0 +1,228 @@
+"""What a process needs of memory, by the plan's formulas, what would fit, and what to change when it does not fit.
+
+The estimates need no torch: `plan` and a start read them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import psutil
+from pydantic import Field
+
+from pipeline.core.errors import InputError, OutOfMemory
+from pipeline.core.settings import Settings
+from pipeline.model.architectures import DeviceWork
+from pipeline.model.settings import Architecture
+from pipeline.model.size import activation_bytes
+from pipeline.plan import formulas
+from pipeline.plan.formulas import layers_in_flight, parameters_per_device
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
+from pipeline.pretrain.parallel import process_layout
+from pipeline.pretrain.parallel.process_layout import ProcessLayout, make_layout
+from pipeline.pretrain.settings import SegmentSettings, Training
+
+if TYPE_CHECKING:
+    import torch
+
+USABLE_SHARE = 0.9
+"""Share of the memory that the estimate may take: buffers and fragmentation come on top."""
+GIBIBYTE = 2**30
+NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or larger devices"
+
+
+def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout) -> float:
+    """Return the bytes of weights, gradients and optimizer state of one process."""
+    return formulas.model_state_bytes(
+        parameters_per_device(architecture, vocabulary_size, TrainingPlan.model_validate(training)),
+        strategy=training.strategy,
+        precision=training.precision,
+        devices=sizes.replicate * sizes.shard,
+        node=sizes.shard,
+    )
+
+
+def estimate_bytes(
+    training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
+) -> float:
+    """Return the bytes of state, gathered weights and activations of a process, selective recomputation as none."""
+    plan = TrainingPlan.model_validate(training)
+    under_way = layers_in_flight(architecture, vocabulary_size, plan)
+    at_once = architecture.model_copy(update={"layers": under_way})
+    tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
+    again = training.recomputation == "full"
+    work = DeviceWork(tokens, training.precision, again, sizes.tensor, sizes.context)
+    activations = activation_bytes(at_once, vocabulary_size, work)
+    gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
+    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=again)
+    return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
+
+
+def list_proposals(
+    training: Training,
+    architecture: Architecture,
+    vocabulary_size: int,
+    processes: int,
+    per_node: int,
+    limit_bytes: float,
+) -> Iterator[tuple[Training, float]]:
+    """Yield settings, with their bytes, that are estimated to take at most so much, the least change first."""
+    now, kept = training.micro_batch_size, training.recomputation
+
+    def needed(other: Training) -> float:
+        return estimate_bytes(
+            other, architecture, vocabulary_size, make_layout(other, processes, per_node), other.micro_batch_size
+        )
+
+    share = training.batch_size // make_layout(training, processes, per_node).data
+    sizes = [size for size in range(now, 0, -1) if share % size == 0]
+    others = [name for name in list_backend_strategies(training.backend) if name != training.strategy]
+    possible = [kept, "full"] if kept != "full" else [kept]
+    mesh = training.mesh.model_copy(update={"shard": None})
+    limit = min(limit_bytes, needed(training.model_copy(update={"mesh": mesh})) * (1 - 1e-9))
+    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
+        changes = {"strategy": strategy, "recomputation": again, "micro_batch_size": size, "mesh": mesh}
+        other = training.model_copy(update=changes)
+        if (bytes_of_it := needed(other)) <= limit:
+            yield other, bytes_of_it
+
+
+def format_proposal(training: Training, other: Training) -> str:
+    """Return the settings of a proposal; recomputation is named where it changes."""
+    also = "" if other.recomputation == training.recomputation else f", recomputation {other.recomputation}"
+    return f"strategy {other.strategy}{also} with micro_batch_size {other.micro_batch_size}"
+
+
+def advise_settings(
+    training: Training,
+    architecture: Architecture,
+    vocabulary_size: int,
+    processes: int,
+    per_node: int,
+    capacity_bytes: int,
+) -> str:
+    """Return what is estimated to fit, the least change first, and less than what is asked for now."""
+    model = training, architecture, vocabulary_size, processes, per_node
+    for other, needed in list_proposals(*model, capacity_bytes * USABLE_SHARE):
+        return f"{format_proposal(training, other)} should fit (an estimate of {needed / GIBIBYTE:.3g} GiB); set these"
+    return NOTHING_FITS.format(backend=training.backend)
+
+
+TRACERS = {
+    "fsdp": "pipeline.pretrain.monitors.fsdp_memory_trace",
+    "deepspeed": "pipeline.pretrain.monitors.deepspeed_memory_trace",
+}
+TRACE_VARIABLES = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+ROOT = Path(__file__).parents[3]
+
+
+class TraceRequest(Settings):
+    """A training on its processes, and whether its kernels are those of a CPU or of a GPU."""
+
+    training: Training
+    architecture: Architecture
+    vocabulary_size: int = Field(ge=1)
+    processes: int = Field(ge=1)
+    per_node: int = Field(ge=1)
+    device: Literal["cpu", "gpu"] = "gpu"
+
+
+class PeakMemory(Settings):
+    """What one process holds in the moment in which it holds most; the parts add up to the peak."""
+
+    peak_bytes: int
+    parameters_bytes: int = Field(description="its own share of them, float32")
+    optimizer_bytes: int
+    gradients_bytes: int
+    gathered_bytes: int = Field(description="parameters of all that share them, while a block computes")
+    communication_bytes: int = Field(description="what is being gathered or reduced")
+    loss_bytes: int = Field(description="logits, and the gradients that are made with them")
+    activations_bytes: int = Field(description="everything else that forward and backward hold")
+    peak_in: str = Field(description="the part of the model that computes then, and in which pass")
+    stage: int = Field(description="the process of the pipeline that holds most, counted from 0")
+
+
+def trace_memory(request: TraceRequest) -> PeakMemory:
+    """Return the peak of a process of the stage that holds most, by a process that traces one step.
+
+    What is taken before a training (CUDA's context and NCCL's buffers, some GB) is not in it, nor what an allocator
+    loses by rounding; a compiled or float8 block is traced as the plain one that it replaces.
+    """
+    training = request.training
+    strategy = STRATEGIES[training.strategy]
+    if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
+        raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
+    process_layout.check_layout(
+        training, request.architecture, request.vocabulary_size, request.processes, request.per_node
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", TRACERS[training.backend]],
+        input=request.model_dump_json(),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **TRACE_VARIABLES, "LOCAL_WORLD_SIZE": str(request.per_node)},
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise InputError(f"the step could not be traced: {said[-1] if said else f'exit {done.returncode}'}")
+    return PeakMemory.model_validate_json(done.stdout.splitlines()[-1])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that a device, or the main memory of a CPU, has no room for a tensor."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate" in str(error)
+
+
+def format_advice(
+    settings: SegmentSettings, vocabulary_size: int, processes: int, per_node: int, capacity_bytes: int
+) -> str:
+    """Return the sentence for a process that ran out of memory: what is estimated to fit, the least change first."""
+    training = settings.training
+    would_fit = advise_settings(training, settings.architecture, vocabulary_size, processes, per_node, capacity_bytes)
+    return (
+        f"out of memory, {capacity_bytes / GIBIBYTE:.3g} GiB for one process, with training.strategy "
+        f"{training.strategy} and micro_batch_size {training.micro_batch_size}: {would_fit}"
+    )
+
+
+def measure_capacity(device: torch.device, per_node: int) -> int:
+    """Return the memory that one process has: its device's, or its share of the machine's."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    share = int(psutil.virtual_memory().total // per_node)
+    return share if allowed == resource.RLIM_INFINITY else min(share, allowed)
+
+
+@contextmanager
+def explain_out_of_memory(settings: SegmentSettings, index: Path, processes: int) -> Iterator[None]:
+    """Turn a lack of memory, in one of so many processes, into an OutOfMemory that says what would fit."""
+    import torch
+
+    from pipeline.tokens.token_reader import TokenReader
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        on_gpu = isinstance(error, torch.OutOfMemoryError)
+        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        per_node = int(os.environ["LOCAL_WORLD_SIZE"])
+        vocabulary_size = TokenReader(index, "train").vocabulary_size
+        capacity = measure_capacity(device, per_node)
+        raise OutOfMemory(format_advice(settings, vocabulary_size, processes, per_node, capacity)) from error

@@ -1,0 +1,83 @@
+"""Collect the private names of PyTorch that memory tracing uses, each with its purpose.
+
+They work with torch 2.13 (`tests/pretrain/monitors/test_torch_tracing_private.py`). A new version may rename them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+import torch.distributed.pipelining.schedules as torch_schedules
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.fsdp2_mem_tracker import _FSDPRefType as FSDPRefType
+from torch.distributed.pipelining._utils import InferenceMode
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+TRIED_WITH = "2.13"
+__all__ = [
+    "ITEM",
+    "REDUCE_SCATTER",
+    "TRIED_WITH",
+    "FSDPMemTracker",  # counts by kind what an FSDP step holds
+    "FSDPRefType",  # the kinds
+    "FakeTensorMode",  # tensors that hold no data
+    "TorchDispatchMode",  # sees every operator that is called
+    "fake_tensors",
+    "ignore_shape_propagation",
+    "join_fake_group",
+    "skip_neighbor_communication",
+    "tree_leaves",  # the tensors in what an operator returns
+]
+
+ITEM, REDUCE_SCATTER = torch.ops.aten._local_scalar_dense.default, torch.ops.c10d._reduce_scatter_base_.default
+"""The operators of `tensor.item()` and of a reduction that leaves each process its share."""
+
+
+def fake_tensors() -> FakeTensorMode:
+    """Return the mode in which tensors have shapes and no data; tensors with data take part."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def join_fake_group(rank: int, processes: int) -> None:
+    """Join a group of processes in which every collective succeeds at once; there are no other processes."""
+    dist.init_process_group("fake", rank=rank, world_size=processes, store=FakeStore())
+
+
+def _skip_negotiation(
+    _: torch_schedules._PipelineSchedule, stages: Sequence[Any], has_backward: bool, p2p_done: bool
+) -> None:
+    """Stand for the stages' agreement that each knows what it receives."""
+    for stage in stages:
+        stage._inference_mode = InferenceMode.STATIC
+
+
+@contextmanager
+def skip_neighbor_communication() -> Iterator[None]:
+    """Let a pipeline's stage run by itself: what it receives is there."""
+    with (
+        patch.object(torch_schedules._PipelineSchedule, "_warmup_p2p", _skip_negotiation),
+        patch.object(torch_schedules, "_batch_p2p", lambda *_, **__: []),
+    ):
+        yield
+
+
+@contextmanager
+def ignore_shape_propagation() -> Iterator[None]:
+    """DTensor works out the shape of a result on whole tensors of its own, which no step holds."""
+    work_out = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def uncounted(self: ShardingPropagator, *given: Any) -> Any:
+        with _disable_current_modes():
+            return work_out(self, *given)
+
+    with patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", uncounted):
+        yield

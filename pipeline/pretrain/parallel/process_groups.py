@@ -1,0 +1,119 @@
+"""The mesh of the processes: pipeline x data (replicate x shard, context in it) x tensor, by their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from pipeline.core.disk_space import disk_full_error, is_disk_full
+from pipeline.core.errors import DiskFull
+from pipeline.pretrain.parallel.process_layout import ProcessLayout
+
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
+"""How long a process waits for the others of a group, whichever it is."""
+
+
+def _list_ranks_along(shape: tuple[int, ...], dimension: int) -> list[int]:
+    """Return the processes whose places in an array of all of them differ from this one's in one dimension alone."""
+    ranks = torch.arange(prod(shape)).view(shape)
+    place = (ranks == dist.get_rank()).nonzero()[0].tolist()
+    members: list[int] = ranks[(*place[:dimension], slice(None), *place[dimension + 1 :])].tolist()
+    return members
+
+
+def _make_group(members: list[int]) -> dist.ProcessGroup:
+    """Return a group of these processes, which alone have to call this, in the same order as their other groups."""
+    made: dist.ProcessGroup = dist.new_group(members, timeout=COLLECTIVE_TIMEOUT, use_local_synchronization=True)
+    return made
+
+
+def _make_mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str) -> DeviceMesh:
+    """Return a mesh of all processes, each of which makes the groups that it is in.
+
+    There is none for a dimension that holds all processes, and one for all dimensions of size 1.
+    """
+    assert dist.group.WORLD is not None
+    groups = {tuple(range(prod(shape))): dist.group.WORLD}
+    chosen = []
+    for dimension in range(len(shape)):
+        members = _list_ranks_along(shape, dimension)
+        if tuple(members) not in groups:
+            groups[tuple(members)] = _make_group(members)
+        chosen.append(groups[tuple(members)])
+    ranks = torch.arange(prod(shape)).view(shape)
+    return DeviceMesh.from_group(chosen, device_type, ranks, mesh_dim_names=names)
+
+
+def make_mesh(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
+    """Return the mesh with the dimensions pipeline, replicate, shard and tensor."""
+    shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
+    return _make_mesh(shape, ("pipeline", "replicate", "shard", "tensor"), device_type)
+
+
+def make_expert_mesh(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
+    """Return the mesh in which `expert` is parted from `shard`: neighbours, that divide the experts."""
+    shape = (sizes.pipeline, sizes.replicate, sizes.shard // sizes.expert, sizes.expert, sizes.tensor)
+    return _make_mesh(shape, ("pipeline", "replicate", "shard", "expert", "tensor"), device_type)
+
+
+def make_context_group(sizes: ProcessLayout) -> dist.ProcessGroup:
+    """Return the processes that share a sequence with this one: neighbours within replicate x shard."""
+    return _make_group(_list_ranks_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))
+
+
+def all_gather_values(device: torch.device, *values: float | Tensor) -> NDArray[np.float64]:
+    """Return the values of each process, (processes, values), with one collective and one wait for the device."""
+    here = [0.0 if isinstance(value, Tensor) else value for value in values]  # copied to the device at once
+    row = torch.tensor(here, dtype=torch.float64, device=device)
+    for number, value in enumerate(values):
+        if isinstance(value, Tensor):
+            row[number] = value
+    table = row.new_empty(dist.get_world_size() * len(row))
+    dist.all_gather_into_tensor(table, row)
+    found: NDArray[np.float64] = table.view(-1, len(row)).cpu().numpy()
+    return found
+
+
+def all_reduce_sum(device: torch.device, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over all processes of an array that each of them has, element by element."""
+    tensor = torch.from_numpy(values).to(device)
+    dist.all_reduce(tensor)
+    found: NDArray[np.float64] = tensor.cpu().numpy()
+    return found
+
+
+# Work that the processes of a training divide, each piece on one of them, such as the files of a model.
+
+
+def run_distributed(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:
+    """Do pieces of work, each on one process and as many at once as there are processes; all processes call this.
+
+    They agree after every round, each `beat` before it, and all raise DiskFull where one of them had no room. Those of
+    a round that is not full are spread over all processes, and so over the nodes.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for first in range(0, len(works), size):
+        beat()
+        turn = works[first : first + size]
+        error: str | None = None
+        for number, work in enumerate(turn):
+            if number * size // len(turn) == rank:
+                try:
+                    work()
+                except Exception as problem:
+                    if not is_disk_full(problem):
+                        raise
+                    error = str(disk_full_error(problem, places))
+        errors: list[str | None] = [None] * size
+        dist.all_gather_object(errors, error)
+        if found := next((each for each in errors if each), None):
+            raise DiskFull(found)

@@ -1,0 +1,219 @@
+"""Keeps a training alive: starts its processes, and starts them again from the newest checkpoint where they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import layout
+from pipeline.core import disk_space
+from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
+from pipeline.core.lease import Lease
+from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.settings import Settings
+from pipeline.pretrain.checkpoints import recovery
+from pipeline.pretrain.monitors import metrics, watchdog
+from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.settings import SegmentSettings
+
+WORKER = "pipeline.pretrain.processes.worker"
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
+POLL_SECONDS = 0.2
+PROCESS_OUTCOME_FILE = "outcome.json"  # beside the arguments of a start
+STATUS_ERRORS: dict[str, type[Exception]] = {
+    "superseded": Superseded,
+    "refused": InputError,
+    "out of memory": OutOfMemory,
+    "diverged": Diverged,
+    "full": DiskFull,
+    "failed": RuntimeError,
+}
+# torchrun passes these on to the processes, and waits so long for their checkpoint.
+TORCHRUN_VARIABLES = {
+    "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGURG",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600",
+}
+
+
+class WorkerArguments(Settings):
+    """What each process of a training is given, in a file: the only way of the settings from the job to a process."""
+
+    settings: SegmentSettings
+    paths: dict[str, Path]
+    """Index, tokenizer, configuration, milestone, scratch, recovery, and as far as there are `previous`, `staging` and
+    `start`, the checkpoint that this start goes on from; absolute."""
+    identity: str
+    launcher: str
+    platform: str | None
+    world_size: int
+    stop_file: Path = Path()
+    rewinds: list[dict[str, Any]] = []
+    number: int = 0
+    """Of this start, by which its owner is known."""
+
+
+@dataclass
+class SupervisedTraining:
+    """How a training came to its end."""
+
+    resumed_from: int | None = None  # the step of the checkpoint that was there at first
+    resumed_layout: dict[str, Any] | None = None
+    restarts: list[str] = field(default_factory=list)  # why the processes were started again
+    failed_checkpoints: int = 0  # of a full disk, since then
+    machine: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
+    """Turn a signal into a file that the training looks for after every step; yield whether there was one."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        asked.append(number)
+        with suppress(OSError):  # without it the processes go on until they are killed
+            stop_file.touch()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, stop) for number in SIGNALS} if main else {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | None) -> SupervisedTraining:
+    """Train until the milestone is there; `owner` has claimed the scratch. `segment.run` says what is raised."""
+    settings, paths = arguments.settings, arguments.paths
+    scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
+    rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
+    course, reached, tries = SupervisedTraining(), -1, 0
+    stop_file = (owner.place / "stop").absolute()
+    with _stop_on_signal(stop_file) as asked:
+        while True:
+            owner.claim()
+            rewinds.discard(checkpoints)
+            known = metrics.find_last_step(scratch / layout.METRICS_FILE, settings.first_step)
+            found = recovery.find_newest(checkpoints, arguments.identity, known)
+            step = int(found.name) if found else settings.first_step
+            if "previous" in paths and not found and (problem := recovery.find_damage(paths["previous"])):
+                raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
+            if not course.restarts:
+                course.resumed_from = step if found else None
+                course.resumed_layout = (
+                    json.loads((found / layout.CHECKPOINT_STATE).read_text())["layout"] if found else None
+                )
+            if found:
+                print(f"continuing from the recovery checkpoint of step {step}", flush=True)
+            if known > step:
+                lost = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
+                print(lost, file=sys.stderr, flush=True)
+            tries, reached = (1 if step > reached else tries + 1), step
+            metrics.truncate_metrics(scratch / layout.METRICS_FILE, step)
+            if paths["milestone"].exists():
+                shutil.rmtree(paths["milestone"])
+            start = found or paths.get("previous")
+            update = {
+                "paths": paths | ({"start": start.absolute()} if start else {}),
+                "stop_file": stop_file,
+                "rewinds": rewinds.entries,
+                "number": owner.number,
+            }
+            outcome = _run_processes(arguments.model_copy(update=update), owner, launch)
+            status = outcome["status"]
+            course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
+            if status != "finished":
+                owner.check()  # a later start explains whatever went wrong
+            else:
+                with suppress(OSError, ValueError):
+                    course.machine = json.loads((owner.place / "device.json").read_text(encoding="utf-8"))
+                return course
+            if status in STATUS_ERRORS:
+                raise STATUS_ERRORS[status](outcome["error"])
+            # Under srun a signal comes from Slurm, which also starts the job again.
+            if asked() or (status == "stopped" and arguments.launcher == "srun"):
+                raise Stopped(_format_stop(outcome, checkpoints))
+            if status == "rewind":
+                rewinds.add(outcome["rewind"], stability.skips_in_a_row)
+                tries = 0
+            elif tries > stability.restarts:
+                raise RuntimeError(f"{outcome['reason']} {tries} times without progress: see the messages above")
+            course.restarts.append(outcome["reason"])
+            print(f"{outcome['reason']}: starting again", flush=True)
+
+
+def _format_stop(outcome: dict[str, Any], checkpoints: Path) -> str:
+    done = f"as asked after step {outcome['step']}" if "step" in outcome else f"as asked ({outcome['reason']})"
+    kept = recovery.list_recovery_checkpoints(checkpoints)
+    where = f"with a recovery checkpoint of step {kept[0][0]}" if kept else "without a recovery checkpoint"
+    return f"{done} {where}: start again to continue"
+
+
+def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
+    """Return which process a hang waited for, by what each has left of its collectives; None where they do not tell."""
+    found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
+    try:
+        return watchdog.find_late_process(found, processes)
+    except (OSError, ValueError, KeyError):  # the processes were killed while they wrote
+        return None
+
+
+def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None) -> dict[str, Any]:
+    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died."""
+    scratch, token = owner.folder, str(owner.number)
+    outcome, file = owner.place / PROCESS_OUTCOME_FILE, owner.place / "arguments.json"
+    file.write_text(arguments.model_dump_json(), encoding="utf-8")
+    words = build_command(launch, WORKER, [str(file.absolute())])
+    # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
+    try:
+        process = subprocess.Popen(
+            words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN_VARIABLES, **os.environ}
+        )
+    except OSError as error:
+        told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
+        raise InputError(told) from None
+    try:
+        # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
+        while process.poll() is None and not (
+            arguments.launcher != "srun" and watchdog.list_hung_stacks(scratch, token)
+        ):
+            time.sleep(POLL_SECONDS)
+        waited = time.monotonic() + watchdog.grace_period(arguments.settings.training.stability.hang_seconds)
+        while process.poll() is None and len(watchdog.list_hung_stacks(scratch, token)) < arguments.world_size:
+            if time.monotonic() > waited:
+                break
+            time.sleep(POLL_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        code = process.wait()
+    hung = watchdog.list_hung_stacks(scratch, token)
+    for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
+        if path not in hung:
+            path.unlink()  # of a process that was killed
+    if hung:
+        late = _find_late_process(scratch / "logs", token, arguments.world_size)
+        told = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"
+        return {"status": "died", "reason": f"{told}{f'; {late}' if late else ''}"}
+    if not outcome.exists() and arguments.launcher == "srun" and code == 128 + signal.SIGUSR1:
+        return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
+    if not outcome.exists():
+        if full := disk_space.find_full_folder((scratch, arguments.paths["milestone"].parent)):
+            raise disk_space.full_folder_error(full)
+        return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
+    result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
+    if result["status"] == "stopped":
+        result["reason"] = f"a process was asked to stop after step {result['step']}"
+    return result

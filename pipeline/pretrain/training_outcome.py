@@ -1,0 +1,45 @@
+"""How the training of a cell ended that did not reach its last step: its milestones hold that instead of weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline import layout
+from pipeline.core.errors import Diverged, InputError, OutOfMemory
+
+OUTCOME_FILE = "outcome.json"
+OUTCOME_STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}
+
+
+class TrainingOutcome(NamedTuple):
+    """How it ended, `out of memory` or `diverged`; why; after which training step; of which milestone this is."""
+
+    status: str
+    reason: str
+    reached_step: int
+    step: int
+
+
+def write_outcome(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    content = outcome._asdict()
+    (folder / OUTCOME_FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / layout.METRICS_FILE).write_text(text, encoding="utf-8")
+    return content
+
+
+def read_outcome(folder: Path) -> TrainingOutcome | None:
+    """Return the outcome in the folder of a milestone or a final model; None where it holds weights."""
+    path = folder / OUTCOME_FILE
+    if not path.is_file():
+        return None
+    try:
+        return TrainingOutcome(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is no outcome ({error}): remove {folder}, so that it is made again") from None

@@ -1,0 +1,71 @@
+"""Loss and bits per byte of held-out documents: of all that validation sees, and of each language and each source.
+
+Every document has its own sum of losses; a mean is a ratio of two sums over the same documents, nats over predicted
+tokens or bits over bytes of text. Its interval says how far it would move with other documents of the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.confidence_intervals import ratio_interval
+from pipeline.pretrain.monitors.metrics import Metrics
+from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.settings import Training
+from pipeline.tokens.sampler import IGNORE_INDEX
+from pipeline.tokens.validation_set import ValidationSet
+
+Floats = NDArray[np.float64]
+AllReduce = Callable[[Floats], Floats]
+
+
+def document_losses(
+    backend: Backend,
+    held_out: ValidationSet,
+    training: Training,
+    split: Callable[..., list[Batch]],
+    added: AllReduce,
+    beat: Callable[[], None],
+) -> Floats:
+    """Return the sum of the losses of each document in nats, (D,); all processes call this.
+
+    `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes.
+    """
+    loss_D = np.zeros(len(held_out.tokens_D))
+    shape = (training.sequence_length, training.batch_size, backend.data_rank, backend.data_size)
+    for input_BT, target_BT, document_BT in held_out.batches(*shape):
+        losses = []
+        for batch in split(input_BT, target_BT):
+            losses.append(backend.token_losses(batch).cpu().numpy())
+            beat()
+        counted_BT = target_BT != IGNORE_INDEX
+        documents, loss_BT = document_BT[counted_BT], np.concatenate(losses)[counted_BT]
+        if len(documents):  # which follow each other
+            first = int(documents.min())
+            found = np.bincount(documents - first, weights=loss_BT.astype(np.float64))
+            loss_D[first : first + len(found)] += found
+    return added(loss_D)
+
+
+def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
+    """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source."""
+    line: dict[str, float | None] = {}
+
+    def add(name: str, of_D: NDArray[Any] | slice) -> None:
+        nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]
+        line_of = {"loss": ratio_interval(nats_D, held_out.tokens_D[of_D])}
+        if bytes_D.sum():
+            line_of["bits_per_byte"] = ratio_interval(nats_D / math.log(2), bytes_D)
+        for kind, found in line_of.items():
+            line[f"validation_{kind}{name}"] = found.value
+            line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
+
+    add("", slice(None))
+    for part, of_D in held_out.parts.items():
+        add(f"/{part}", of_D)
+    return line

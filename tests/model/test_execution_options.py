@@ -1,0 +1,200 @@
+"""What makes a model fast or small changes none of its numbers."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.core.errors import InputError
+from pipeline.model.attention import attention_limits, list_kernels
+from pipeline.model.execution_options import (
+    explain_missing_kernel,
+    is_deterministic,
+    set_determinism,
+    set_execution_options,
+)
+from pipeline.model.llama_network import Llama
+from pipeline.model.networks import initial_state
+from pipeline.model.settings import Architecture
+from tests.model.documents import limits_of
+
+CPU = torch.device("cpu")
+VOCABULARY = 96
+SHAPE = Architecture(layers=2, width=64, heads=4, key_value_heads=2)
+SWITCHES = [{"recomputation": "selective"}, {"recomputation": "full"}, {"tiled_feed_forward": 3}]
+SWITCHES += [{**first, "tiled_feed_forward": 4} for first in SWITCHES[:2]]
+
+
+def drawn(shape: Architecture = SHAPE, **switches: object) -> Llama:
+    model = Llama(shape, VOCABULARY)
+    model.load_state_dict({name: weight * 4 for name, weight in initial_state(shape, VOCABULARY, seed=3).items()})
+    set_execution_options(model, CPU, **switches)  # type: ignore[arg-type]
+    return model
+
+
+def batch(rows: int = 2, length: int = 40) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens, targets of which some do not count, and documents of different lengths."""
+    draw = torch.Generator().manual_seed(1)
+    tokens, target = (torch.randint(0, VOCABULARY, (rows, length), generator=draw) for _ in range(2))
+    target[:, ::7] = -100
+    document = (torch.rand((rows, length), generator=draw) < 0.1).cumsum(1)
+    return tokens, target, document
+
+
+def loss_and_gradients(model: Llama, length: int = 40) -> dict[str, Tensor]:
+    tokens, target, document = batch(length=length)
+    loss = model(tokens, target, limits_of(document)) / 80
+    model.zero_grad()
+    loss.backward()
+    return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_a_switch_leaves_loss_and_gradients(switches: dict[str, object]) -> None:
+    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(**switches))
+    assert expected.keys() == found.keys() and len(found) == 1 + len(list(drawn().parameters()))
+    for name in expected:
+        if "tiled_feed_forward" in switches:  # a weight's gradient is a sum over tiles
+            torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-6)
+        else:
+            assert torch.equal(found[name], expected[name]), name
+
+
+def test_attention_with_all_scores_in_memory_computes_the_same_and_holds_them(
+    peak_bytes: Callable[[Callable[[], object]], int],
+) -> None:
+    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(flash_attention=False))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+    models = [drawn(flash_attention=on) for on in (True, False)]
+    without, with_scores = (peak_bytes(lambda model=m: model(*batch(length=256)[:2]).backward()) for m in models)
+    scores = 4 * 2 * 256 * 256 * 4  # fp32, of two rows and four heads
+    assert with_scores - without > 0.9 * SHAPE.layers * scores
+
+
+def test_recomputation_and_tiles_save_memory(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
+    shape = Architecture(layers=4, width=64, feed_forward_width=512, heads=4)
+    models = [
+        drawn(shape, **switches)
+        for switches in ({}, {"recomputation": "selective"}, {"recomputation": "full"}, {"tiled_feed_forward": 8})
+    ]
+    none, selective, full, tiled = (peak_bytes(lambda model=m: loss_and_gradients(model, length=256)) for m in models)
+    assert full < 0.7 * selective < 0.7 * none and tiled < 0.5 * none
+
+
+@pytest.mark.slow
+def test_compiled_blocks_compute_the_same() -> None:
+    shape = SHAPE.model_copy(update={"layers": 1})
+    expected = loss_and_gradients(drawn(shape))
+    found = loss_and_gradients(drawn(shape, compile=True, recomputation="selective"))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+
+
+def test_a_document_reads_itself_only() -> None:
+    model = drawn()
+    tokens, _, document = batch()
+    with torch.no_grad():
+        packed = model(tokens, documents=limits_of(document))
+        assert not torch.allclose(packed, model(tokens), atol=1e-3)
+        for row in range(len(tokens)):
+            for number in document[row].unique():
+                inside = document[row] == number
+                alone = model(tokens[row, inside][None])[0]
+                torch.testing.assert_close(packed[row, inside], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_limits_of_documents() -> None:
+    tokens, expected = torch.zeros(2, 4), [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    for begins in ([0, 2, 4, 7, 8], [0, 0, 2, 4, 4, 4, 7, 8, 8]):  # an empty document is none
+        mask = attention_limits(tokens, torch.tensor(begins), None, torch.float32)
+        assert mask is not None and mask[0, 0].tolist() == expected
+        assert mask[1, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
+
+
+def test_float8_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(InputError, match="float8 needs an NVIDIA GPU of compute capability"):
+        drawn(float8=True)
+
+
+def test_cuda_graphs_are_refused_on_a_cpu() -> None:
+    with pytest.raises(InputError, match="cuda_graphs needs a GPU, and this is cpu"):
+        drawn(compile=True, cuda_graphs=True)
+
+
+def test_a_cpu_leaves_the_choice_of_kernel_to_pytorch() -> None:
+    assert list_kernels(CPU) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_blocks_compute_the_same() -> None:
+    """Twice forward without and three times with gradients: warm-up, recording and replay."""
+    device = torch.device("cuda")
+    tokens, target, _ = (part.to(device) for part in batch())
+    plain, recorded = drawn().to(device), drawn().to(device)
+    set_execution_options(plain, device)
+    set_execution_options(recorded, device, compile=True, cuda_graphs=True)
+    for step in range(5):
+        with torch.set_grad_enabled(step > 1):
+            expected, found = plain(tokens, target), recorded(tokens, target)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        if step > 1:
+            for model, loss in ((plain, expected), (recorded, found)):
+                model.zero_grad()
+                loss.backward()
+            for ours, theirs in zip(recorded.parameters(), plain.parameters(), strict=True):
+                torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
+    device = torch.device("cuda")
+    tokens, _, document = batch()
+    model = drawn()
+    with torch.no_grad():
+        documents = limits_of(document) if masked else None
+        expected = model(tokens, documents=documents)
+        half = model.to(device, torch.bfloat16)
+        set_execution_options(half, device)
+        found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
+    assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    mode, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    yield
+    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+
+
+def without_a_fixed_order() -> torch.Tensor:
+    """Return what one of the few operations gives that has no deterministic kernel on a CPU."""
+    return torch.zeros(2).put_(torch.tensor([1]), torch.tensor([3.0]), accumulate=False)
+
+
+def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() -> None:
+    set_determinism(True)
+    assert is_deterministic()
+    match = r"put_ has no kernel .*: set training\.deterministic to false"
+    with pytest.raises(InputError, match=match), explain_missing_kernel("training.deterministic"):
+        without_a_fixed_order()
+
+
+def test_any_kernel_is_taken_where_it_is_not_asked_for() -> None:
+    set_determinism(False)
+    assert not is_deterministic() and without_a_fixed_order().tolist() == [0, 3]
+
+
+def test_a_warning_alone_is_not_determinism() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert not is_deterministic()
+
+
+def test_another_error_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match="must match"), explain_missing_kernel("training.deterministic"):
+        torch.ones(2) + torch.ones(3)

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.core.platform_files import PLATFORMS
+from pipeline.core.training_steps import StepRange
+from pipeline.model.settings import Architecture
+from pipeline.plan.estimate import estimate
+from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
+from pipeline.plan.step_operations import count_step_work, make_device_mesh
+from pipeline.plan.step_time import Machine, estimate_step_time
+from pipeline.plan.training_time import (
+    HOW_TO_MEASURE,
+    PUBLISHED_TRAININGS,
+    _ramp_stage_training,
+    estimate_step,
+    estimate_training_time,
+    find_similar_trainings,
+    list_missing_figures,
+)
+
+EIGHT = {"preset": "llama3-8b"}
+THIRTY = {"preset": "gptnl-30b"}
+TRAINING = {
+    "precision": "bf16",
+    "sequence_length": 8192,
+    "batch_size": 512,
+    "micro_batch_size": 1,
+    "steps": 1000,
+    "checkpoint_every": 100,
+}
+CLUSTER = {
+    "name": "cluster",
+    "devices": 4,
+    "nodes": 4,
+    "peak_flops_per_second": 989.4e12,
+    "matrix_flops_per_second": 575e12,
+    "memory_bytes_per_second": 3.35e12,
+    "node_bytes_per_second": 450e9,
+    "network_bytes_per_second": 25e9,
+}
+
+
+def platform(**changes: Any) -> PlatformPlan:
+    return PlatformPlan.model_validate(CLUSTER | changes)
+
+
+def model(architecture: dict[str, Any] = EIGHT, **changes: Any) -> ModelPlan:
+    training = TRAINING | changes
+    return ModelPlan.model_validate({"architecture": architecture, "training": training, "vocabulary_size": 128_256})
+
+
+def test_a_training_takes_its_steps_validations_starts_and_what_failures_undo():
+    limits = {"gpu": {"cpus": 64, "gpus": 4, "minutes": 60}}
+    machine = platform(
+        partitions=limits, failures_per_device_hour=1e-3, job_start_seconds=300, job_queue_seconds=7200,
+        storage_bytes_per_second=5e9,
+    )  # fmt: skip
+    told = estimate_training_time(model(validation_every=10, validation_tokens=2**20, milestone_every=500), machine, 16)
+    step = told["step_seconds"]
+    assert math.isclose(
+        step, sum(value for key, value in told.items() if key.startswith("step_") and key != "step_seconds")
+    )
+    assert math.isclose(told["training_seconds"], 1000 * step)
+    assert math.isclose(told["validation_seconds"], 100 * told["step_compute_seconds"] / 3 / 4)
+    jobs = 2 * math.ceil(500 * step / 3600)
+    assert told["training_jobs"] == jobs > 4
+    assert told["start_seconds"] == jobs * 300 and told["queue_seconds"] == jobs * 7200
+    failures = 1000 * step / 3600 * 16 * 1e-3
+    assert math.isclose(told["failure_seconds"], failures * (100 * step / 2 + 300))
+    parts = ("training_seconds", "validation_seconds", "start_seconds", "failure_seconds")
+    assert math.isclose(told["seconds"], sum(told[key] for key in parts))
+    assert math.isclose(told["checkpoint_write_seconds"], 12 * 8_030_261_248 / 20e9)
+    between = 3600 / (16 * 1e-3)
+    assert math.isclose(told["checkpoint_interval_seconds"] ** 2, 2 * told["checkpoint_write_seconds"] * between)
+    assert math.isclose(told["tokens_per_second_per_device"] * 16 * step, 512 * 8192)
+
+
+def test_a_ramp_takes_what_trainings_of_its_sizes_take():
+    ramp = [{"to_step": 100, "batch_size": 128}, {"to_step": 300, "sequence_length": 2048}]
+    told = estimate_training_time(model(ramp=ramp), platform(), 16)
+    small = estimate_training_time(model(batch_size=128, steps=100), platform(), 16)["training_seconds"]
+    short = model(batch_size=2048, sequence_length=2048, micro_batch_size=4, steps=200)
+    whole = estimate_training_time(model(steps=700), platform(), 16)["training_seconds"]
+    assert math.isclose(
+        told["training_seconds"], small + estimate_training_time(short, platform(), 16)["training_seconds"] + whole
+    )
+    assert told["step_seconds"] == estimate_training_time(model(), platform(), 16)["step_seconds"]
+    stated = platform(matrix_flops_per_second=None, model_flops_utilization=0.4)
+    tokens = 8192 * (100 * 128 + 900 * 512)
+    by_hand = tokens * 6 * (8_030_261_248 - 128_256 * 4096 - 65 * 4096) + 12 * 32 * 4096 * (
+        tokens * 8192 - 200 * 512 * 8192 * (8192 - 2048)
+    )
+    seconds = estimate_training_time(model(ramp=ramp), stated, 16)["training_seconds"]
+    assert math.isclose(seconds, by_hand / (16 * 989.4e12 * 0.4))
+    plan = estimate(
+        EstimateSettings.model_validate({"models": {"x": model(ramp=ramp)}, "platform": stated, "energy": {}})
+    )
+    assert plan["models"]["x"]["model_flops"] == by_hand and plan["models"]["x"]["tokens"] == tokens
+
+
+def test_a_shorter_stage_of_a_ramp_runs_on_the_stages_of_the_whole_training():
+    """With 1,024 tokens as the whole sequence the layers would be divided 8, 9, 9 and 6, with 8,192 8, 8, 9 and 7."""
+    deep = model(mesh={"pipeline": 4}, ramp=[{"to_step": 300, "sequence_length": 1024}])
+    short = StepRange(300, 512, 1024)
+    own, alone = (
+        count_step_work(
+            deep.architecture,
+            128_256,
+            _ramp_stage_training(deep.training, short),
+            make_device_mesh(deep.training, 16, 4),
+            divided,
+        )
+        for divided in (deep.training, None)
+    )
+    assert (own.most_layers, own.last_layers) == (9, 7) and (alone.most_layers, alone.last_layers) == (9, 6)
+    seconds = estimate_step(deep, platform(), 16, short).pipeline_seconds
+    mesh, machine = make_device_mesh(deep.training, 16, 4), Machine(575e12, 3.35e12, 450e9, 25e9, 4)
+    assert seconds == estimate_step_time(own, mesh, machine).pipeline_seconds
+    assert seconds != estimate_step_time(alone, mesh, machine).pipeline_seconds
+
+
+def test_a_branch_takes_the_steps_that_are_its_own():
+    limits = {"gpu": {"cpus": 64, "gpus": 4, "minutes": 60_000}}
+    machine = platform(partitions=limits, job_start_seconds=300)
+    every = {"validation_every": 10, "validation_tokens": 2**20, "milestone_every": 300}
+    branch = estimate_training_time(model(**every, first_step=550), machine, 16)
+    step = branch["step_seconds"]
+    assert math.isclose(branch["training_seconds"], 450 * step)
+    assert math.isclose(branch["validation_seconds"], 45 * branch["step_compute_seconds"] / 3 / 4)
+    assert branch["training_jobs"] == 3, "to 600, 900 and 1000"
+    assert estimate_training_time(model(**every), machine, 16)["training_jobs"] == 4
+    assert estimate_training_time(model(**every, first_step=600), machine, 16)["training_jobs"] == 2
+    slow = platform(matrix_flops_per_second=None, model_flops_utilization=0.4)
+    told = estimate_training_time(model(first_step=550), slow, 16)
+    assert math.isclose(told["seconds"], 450 * told["step_seconds"])
+    least, most = told["published_least_seconds"], told["published_most_seconds"]
+    whole = estimate_training_time(model(), slow, 16)
+    assert math.isclose(least / whole["published_least_seconds"], 0.45) and math.isclose(
+        most / whole["published_most_seconds"], 0.45
+    )
+    models = {"one": model(first_step=550).model_dump(mode="json")}
+    planned = estimate(EstimateSettings.model_validate({"models": models, "platform": CLUSTER, "energy": {}}))
+    told = planned["models"]["one"]
+    models["one"]["training"]["first_step"] = 0
+    whole = estimate(EstimateSettings.model_validate({"models": models, "platform": CLUSTER, "energy": {}}))
+    assert told["tokens"] == 450 * 512 * 8192 and math.isclose(
+        told["model_flops"], 0.45 * whole["models"]["one"]["model_flops"]
+    )
+    # What the model is, and the law asks for, it is by all that it has seen.
+    of_all = [key for key in told if "expected_loss" in key or "general_purpose" in key or "step_law" in key]
+    assert len(of_all) == 8 and all(told[key] == whole["models"]["one"][key] for key in of_all)
+
+
+def test_what_nothing_states_is_left_out_and_failures_come_as_published():
+    told = estimate_training_time(model(validation_every=10), platform(), 16)
+    for key in ("validation_seconds", "start_seconds", "queue_seconds", "checkpoint_write_seconds"):
+        assert told[key] is None
+    assert told["training_jobs"] == 1
+    step = told["step_seconds"]
+    hours = 1000 * step * 16 / 3600
+    assert math.isclose(told["failure_seconds"], hours * 419 / (54 * 24 * 16_384) * 50 * step)
+    assert math.isclose(told["seconds"], told["training_seconds"] + told["failure_seconds"])
+    never = estimate_training_time(model(), platform(failures_per_device_hour=0, storage_bytes_per_second=1e9), 16)
+    assert never["failure_seconds"] == 0 and never["checkpoint_interval_seconds"] is None
+    assert never["validation_seconds"] == 0
+    without = estimate_training_time(model(checkpoint_every=0, milestone_every=250), platform(), 16)
+    assert math.isclose(without["failure_seconds"], 2.5 * told["failure_seconds"])  # milestones are checkpoints too
+
+
+@pytest.mark.parametrize("key", HOW_TO_MEASURE)
+def test_a_platform_that_lacks_a_figure_is_told_which_and_how_to_measure_it(key: str):
+    machine = platform(**{key: None}, model_flops_utilization=0.4)
+    (sentence,) = list_missing_figures(model(), machine, 16)
+    assert sentence == f"the platform cluster does not state {key}: {HOW_TO_MEASURE[key]}"
+    told = estimate_training_time(model(), machine, 16)
+    if key == "peak_flops_per_second":
+        assert set(told.values()) == {None}
+    else:
+        assert told["utilization_share"] == 0.4 and told["training_seconds"] == told["seconds"]
+        assert told["step_compute_seconds"] is None and told["failure_seconds"] is None
+        assert math.isclose(told["tokens_per_second_per_device"], 512 * 8192 / told["step_seconds"] / 16)
+    silent = estimate_training_time(model(), platform(**{key: None}), 16)
+    assert silent["seconds"] is None and silent["utilization_share"] is None
+
+
+def test_a_figure_that_is_not_needed_is_not_asked_for():
+    alone = platform(devices=1, nodes=1, node_bytes_per_second=None, network_bytes_per_second=None)
+    assert (
+        list_missing_figures(model(), alone, 1) == []
+        and estimate_training_time(model(), alone, 1)["step_exchange_seconds"] == 0
+    )
+    node = platform(nodes=1, network_bytes_per_second=None)
+    assert list_missing_figures(model(), node, 4) == []
+    assert estimate_training_time(model(mesh={"tensor": 4}), node, 4)["step_exchange_seconds"] > 0
+    assert "bf16" in list_missing_figures(model(precision="fp32"), platform(), 16)[0]
+    assert "main memory" in list_missing_figures(model(strategy="zero3_offload_all"), platform(), 16)[0]
+
+
+def test_muon_takes_its_products_and_what_is_told_of_updates_longer_than_adamw():
+    adamw, muon = (estimate_training_time(model(optimizer=name), platform(), 16) for name in ("adamw", "muon"))
+    longer = muon["step_optimizer_seconds"] - adamw["step_optimizer_seconds"]
+    assert math.isclose(longer, muon["step_seconds"] - adamw["step_seconds"])
+    assert 0.001 < longer / adamw["step_seconds"] < 0.5
+
+
+def test_published_hours_come_out_of_the_plan_again():
+    """Llama 3 8B: 1.3 million H100 hours for 15 trillion tokens; the successor's 1.46 million are the most."""
+    steps = round(15e12 / (512 * 8192))
+    told = estimate_training_time(model(steps=steps), platform(), 16)
+    by_hand = 6 * 8.03e9 * 15e12 / (1.3e6 * 3600 * 989.4e12)
+    assert math.isclose(PUBLISHED_TRAININGS[5].utilization, by_hand, rel_tol=1e-3) and 0.15 < by_hand < 0.16
+    assert math.isclose(told["published_most_seconds"] * 16 / 3600, 1.46e6, rel_tol=1e-3)
+    assert told["published_least_seconds"] < told["published_most_seconds"] / 2
+    # The model alone is far below what Meta needed, and close to what Llama 2 needed on A100.
+    assert 2.2 < 1.3e6 / (told["seconds"] * 16 / 3600) < 2.8
+    assert math.isclose(told["seconds"], told["published_least_seconds"], rel_tol=0.05)
+
+
+def of(name: str, nodes: int) -> PlatformPlan:
+    written = yaml.safe_load((PLATFORMS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return PlatformPlan.model_validate(written | {"nodes": nodes})
+
+
+def gpt_nl_30b() -> dict[str, Any]:
+    """30B on 450 billion tokens, 88 H100 of Snellius: 34 days, about 1,700 tokens a second and device."""
+    shape = {"sequence_length": 4096, "batch_size": 704, "micro_batch_size": 4, "recomputation": "full"}
+    return estimate_training_time(model(THIRTY, **shape, steps=round(450e9 / (704 * 4096))), of("snellius", 22), 88)
+
+
+def gpt_nl_8b() -> dict[str, Any]:
+    """8B there: about 7,000 tokens a second and device."""
+    return estimate_training_time(
+        model(sequence_length=4096, batch_size=880, micro_batch_size=2), of("snellius", 22), 88
+    )
+
+
+def tinyllama() -> dict[str, Any]:
+    """1.1B on 16 A100 of 40 GB: 24,000 tokens a second and device (https://github.com/jzhang38/TinyLlama)."""
+    tiny = {"layers": 22, "width": 2048, "feed_forward_width": 5632, "heads": 32, "key_value_heads": 4}
+    training = {"sequence_length": 2048, "batch_size": 1024, "micro_batch_size": 8, "compile": True}
+    one = model(tiny, **training).model_copy(update={"vocabulary_size": 32_000})
+    return estimate_training_time(one, of("juwels-booster", 4), 16)
+
+
+UNFITTED = {gpt_nl_30b: 1700, gpt_nl_8b: 7000, tinyllama: 24_000}
+"""Published tokens a second and device of trainings on machines of which nothing was fitted."""
+
+
+def test_the_run_of_gpt_nl_takes_its_34_days():
+    told = gpt_nl_30b()
+    assert math.isclose(told["seconds"] / 86_400, 34, rel_tol=0.06)
+    assert math.isclose(told["tokens_per_second_per_device"], 1700, rel_tol=0.09)
+    assert math.isclose(told["published_least_seconds"] / 86_400, 34, rel_tol=1e-3)
+    assert told["published_most_seconds"] == told["published_least_seconds"]
+    assert 1 < gpt_nl_8b()["tokens_per_second_per_device"] / 7000 < 1.3
+
+
+def test_the_run_of_tinyllama_comes_out_on_the_a100_of_juwels():
+    assert math.isclose(tinyllama()["tokens_per_second_per_device"], 24_000, rel_tol=0.15)
+
+
+def test_published_trainings_of_about_the_same_size():
+    assert [one.name for one in find_similar_trainings(30e9)] == ["GPT-NL 30B"]
+    assert {one.name for one in find_similar_trainings(70e9)} == {"Llama 2 70B", "Llama 3 70B", "Llama 3.1 70B"}
+    assert [one.name for one in find_similar_trainings(1e6)] == ["Pythia 1.0B"]
+    assert [one.name for one in find_similar_trainings(9e12)] == ["Llama 3.1 405B"]
+    assert all(0.1 < one.utilization < 0.55 and one.source for one in PUBLISHED_TRAININGS)
+
+
+def test_the_plan_uses_the_time_of_the_run_for_energy_and_tells_every_key():
+    settings = {
+        "models": {"one": model().model_dump()},
+        "platform": CLUSTER | {"device_power_watts": 700},
+        "energy": {},
+    }
+    plan = estimate(EstimateSettings.model_validate(settings))
+    one = plan["models"]["one"]
+    assert set(one) == set(plan["formulas"])
+    assert math.isclose(one["energy_joules"], one["seconds"] * 16 * 700)
+    assert math.isclose(
+        one["seconds_6nd"], 6 * one["parameters"] * one["tokens"] / (16 * 989.4e12 * one["utilization_share"])
+    )
+    again = estimate_step(model(), platform(), 16)
+    assert math.isclose(one["step_seconds"], again.seconds)
+    assert Architecture.model_validate(EIGHT).groups == 8

@@ -1,0 +1,88 @@
+"""A lack of memory ends in a sentence that says what would fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.model.settings import Architecture
+from pipeline.pretrain import segment
+from pipeline.pretrain.monitors import memory_estimate
+from pipeline.pretrain.parallel.process_layout import make_layout
+from pipeline.pretrain.settings import SegmentSettings, Training
+
+EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
+NUMBERS: dict[str, Any] = {"sequence_length": 4096, "batch_size": 512, "steps": 1, "learning_rate": 1e-4}
+GIBIBYTE = 2**30
+
+
+def advice(capacity_gibibytes: float, processes: int, **training: Any) -> str:
+    chosen = Training.model_validate({**NUMBERS, "precision": "bf16", **training})
+    values = {"seed": 1, "first_step": 0, "last_step": 1, "architecture": EIGHT, "training": chosen}
+    settings = SegmentSettings.model_validate(values)
+    return memory_estimate.format_advice(settings, 128_256, processes, 4, int(capacity_gibibytes * GIBIBYTE))
+
+
+def test_a_smaller_micro_batch_is_the_first_advice() -> None:
+    sentence = advice(80, 8, strategy="full_shard", micro_batch_size=16)
+    assert "training.strategy full_shard and micro_batch_size 16" in sentence
+    assert "strategy full_shard with micro_batch_size 2 should fit" in sentence
+
+
+def test_then_recomputation() -> None:
+    sentence = advice(32, 8, strategy="full_shard", micro_batch_size=1)
+    assert "strategy full_shard, recomputation full with micro_batch_size 1 should fit" in sentence
+    assert "use more or larger devices" in advice(16, 8, strategy="full_shard", micro_batch_size=1)
+    # Where it is on already it is not advised.
+    assert ", recomputation" not in advice(32, 8, strategy="full_shard", micro_batch_size=2, recomputation="full")
+    sentence = advice(32, 8, backend="deepspeed", strategy="zero3", micro_batch_size=1)
+    assert "strategy zero3, recomputation full with micro_batch_size 1 should fit" in sentence
+
+
+def test_then_a_strategy_that_shards_more() -> None:
+    # 16 bytes for each of 8 billion parameters do not fit however small the batch.
+    assert "strategy shard_grad_op with micro_batch_size 1 should" in advice(
+        80, 64, strategy="no_shard", micro_batch_size=1
+    )
+    sentence = advice(84, 2, backend="deepspeed", strategy="zero1", micro_batch_size=1)
+    assert "strategy zero2, recomputation full with micro_batch_size 1 should fit" in sentence
+
+
+def test_then_more_devices() -> None:
+    assert "use more or larger devices" in advice(20, 2, strategy="full_shard", micro_batch_size=4)
+
+
+def test_the_advice_needs_less_than_what_failed() -> None:
+    """Where the estimate of what failed says that it fits, the advice is still something smaller."""
+    sentence = advice(10_000, 8, strategy="full_shard", micro_batch_size=16)
+    assert "strategy full_shard with micro_batch_size 8 should fit" in sentence
+
+
+def test_a_mesh_divides_the_state() -> None:
+    """Of a strategy that gathers nothing; the first of two stages has 17 of 32 layers and one of two tables."""
+    numbers = {**NUMBERS, "micro_batch_size": 1, "strategy": "no_shard"}
+    training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
+    plain = Training.model_validate(numbers)
+    one, split = (
+        memory_estimate.estimate_bytes(chosen, EIGHT, 128_256, make_layout(chosen, processes, 4), 0)
+        for chosen, processes in ((plain, 2), (training, 8))
+    )
+    assert one / 4 < split < one / 4 * 1.07
+
+
+@pytest.mark.slow
+def test_a_training_that_runs_out_of_memory_is_refused(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    """The process gets two gibibytes; the feed-forward blocks of this micro-batch need more."""
+    chosen = settings(
+        batch_size=32, micro_batch_size=32, sequence_length=512, architecture={"feed_forward_width": 8192}
+    )
+    places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "previous": []}
+    with pytest.raises(
+        InputError, match=r"out of memory, 2 GiB .* strategy full_shard with micro_batch_size \d+ should"
+    ):
+        segment.run(chosen, **tokens, **places, launch="prlimit --as=2147483648")
+    assert not (tmp_path / "milestone").exists()

@@ -1,0 +1,174 @@
+"""Loss and bits per byte are those of the documents that were seen, in every group, with intervals that hold."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch._C._distributed_c10d import HashStore
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pipeline.model.llama_network import Llama
+from pipeline.model.settings import Architecture
+from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies, token_losses
+from pipeline.pretrain.settings import Training
+from pipeline.pretrain.validation import document_losses, summarize_losses
+from pipeline.tokenizer import train
+from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokens.validation_set import ValidationSet
+from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
+from tests.tokens.test_validation_set import by_hand
+
+TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
+SETTINGS = Training.model_validate(TRAINING)
+VOCABULARY = 320
+
+
+class Told:
+    """A backend whose token losses are those of a function of a batch."""
+
+    def __init__(self, losses: Callable[[Batch], torch.Tensor], data_rank: int = 0, data_size: int = 1) -> None:
+        self.data_rank, self.data_size = data_rank, data_size
+        self.token_losses = losses
+
+
+def by_token(batch: Batch) -> torch.Tensor:
+    """Return the target's own number as its loss."""
+    return torch.where(batch.target_BT == -100, 0, batch.target_BT).double()
+
+
+def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
+    pairs = zip(*(torch.from_numpy(array).split(2) for array in (inputs, targets)), strict=True)
+    return [Batch(*pair) for pair in pairs]
+
+
+def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
+    held_out = ValidationSet(index, tokens)
+    loss_D = document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+    return dict(summarize_losses(held_out, loss_D))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the index of three shards of documents of two languages and sources: English first, then Dutch."""
+    folder = tmp_path_factory.mktemp("tokens")
+    documents = [write_documents(folder / f"{name}.parquet", make_rows(60, name)) for name in ("en", "nl")]
+    tokenizer = folder / "tokenizer.json"
+    settings = TrainSettings(vocabulary_size=VOCABULARY, validation_fraction=FRACTION)
+    train.run(settings, documents=documents, tokenizer=tokenizer, configuration=folder / "tokenizer_config.json")
+    return build(folder / "main", documents, tokenizer)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
+    for tokens in (None, 150):
+        line, seen = run(index, tokens=tokens), ValidationSet(index, tokens).report()
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
+        share = -(-sum(row["language"] == "nl" for row in rows) * (tokens or 10**9) // seen["of_tokens"])
+        taken: dict[str, int] = defaultdict(int)
+        for row in rows:
+            taken[row["source"]] += 1
+            size = sum(one["source"] == row["source"] for one in rows)
+            if tokens is None or taken[row["source"]] <= -(-size * tokens // seen["of_tokens"]):
+                for name in ("", f"/language/{row['language']}", f"/source/{row['source']}"):
+                    for place, value in enumerate((sum(row["tokens"][1:]), len(row["tokens"]) - 1, row["bytes"])):
+                        sums[name][place] += value
+        assert len(sums) == 5 and share
+        for name, (loss, count, size) in sums.items():
+            assert line[f"validation_loss{name}"] == pytest.approx(loss / count, rel=1e-12)
+            assert line[f"validation_bits_per_byte{name}"] == pytest.approx(loss / size / math.log(2), rel=1e-12)
+        assert sums[""][1:] == [seen["tokens"], seen["bytes"]]
+
+
+def test_a_small_sample_of_sorted_text_sees_both_languages(index: Path) -> None:
+    line = run(index, tokens=20)
+    assert line["validation_loss/language/nl"] != line["validation_loss/language/en"]
+    assert {name for name in line if name.startswith("validation_loss/language/")} == {
+        "validation_loss/language/nl",
+        "validation_loss/language/en",
+    }
+
+
+@pytest.mark.parametrize("tokens", [None, 150])
+def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, tokens: int | None) -> None:
+    """The model of another library, on rows that this test lays out itself from the tables of the shards."""
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=16,
+        )
+    ).eval()
+
+    def losses(batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return token_cross_entropies(model(batch.input_BT).logits, batch.target_BT)
+
+    line = run(index, losses, tokens)
+    number = len(ValidationSet(index, tokens).tokens_D)
+    rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
+    by_source = {name: [row for row in rows if row["source"] == name] for name in ("en_book", "nl_book")}
+    total = ValidationSet(index).split_tokens
+    parts = [some if tokens is None else some[: -(-len(some) * tokens // total)] for some in by_source.values()]
+    chosen = [row for part in parts for row in part]
+    assert len(chosen) == number
+    ids = [token for row in chosen for token in row["tokens"]]
+    owner = [place for place, row in enumerate(chosen) for _ in row["tokens"]]
+    begins = {place for place in range(len(ids)) if not place or owner[place] != owner[place - 1]}
+    nats = dict.fromkeys(("en", "nl"), 0.0)
+    for start in range(0, len(ids) - 1, 16):
+        window = torch.tensor(ids[start : start + 17])
+        with torch.no_grad():
+            log = F.log_softmax(model(window[None, :-1]).logits[0].double(), dim=-1)
+        for offset, target in enumerate(window[1:].tolist(), start=1):
+            if start + offset not in begins:
+                nats[chosen[owner[start + offset]]["language"]] -= float(log[offset - 1, target])
+    for name in ("en", "nl"):
+        size = sum(row["bytes"] for row in chosen if row["language"] == name)
+        expected = nats[name] / math.log(2) / size
+        assert line[f"validation_bits_per_byte/language/{name}"] == pytest.approx(expected, rel=1e-5)
+    whole = sum(nats.values()) / math.log(2) / sum(row["bytes"] for row in chosen)
+    assert line["validation_bits_per_byte"] == pytest.approx(whole, rel=1e-5)
+
+
+def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
+    held_out = ValidationSet(index)
+
+    def losses(rank: int, size: int) -> np.ndarray:
+        told = Told(by_token, rank, size)
+        return document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+
+    assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
+
+
+@pytest.mark.parametrize("documents", [None, torch.tensor([0, 4, 11, 22, 25, 33])])
+def test_losses_of_tokens_add_up_to_the_loss_of_the_batch(documents: torch.Tensor | None) -> None:
+    torch.manual_seed(0)
+    model = Llama(Architecture(layers=1, width=16, heads=2), 50)
+    tokens_BT = torch.randint(0, 50, (3, 11))
+    target_BT = tokens_BT.roll(-1, 1)
+    target_BT[2, 4:] = -100
+    with torch.no_grad():
+        loss_BT = token_losses(model, Batch(tokens_BT, target_BT, documents))
+        whole = model(tokens_BT, target_BT, documents)
+        together_BT = token_cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4)
+    torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
+    assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
+    assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)
