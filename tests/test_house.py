@@ -83,7 +83,7 @@ def test_snakemake_s_own_modules_are_imported_in_modules_of_their_own() -> None:
     assert "slurm.executor.snakemake_private" in users and users <= SNAKEMAKE
 
 
-PRIVATE = ("model.torch_private", "pretrain.monitors.traced_torch")
+PRIVATE = ("model.torch_private", "pretrain.monitors.torch_tracing_private")
 
 
 def foreign_imports(file: Path) -> set[str]:

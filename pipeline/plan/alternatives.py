@@ -115,11 +115,15 @@ TILE_ELEMENTS = 64
 SHAPE_SOURCE = "Anthony et al. 2024, arXiv 2401.14489"
 IMBALANCE_THRESHOLD = 0.05
 """Share of a stage's time from which on a wait for the longest one is worth another number of layers."""
-SHAPE_GAIN = "up to 39 % of the throughput, between shapes of as many parameters"
+SHAPE_GAIN = "up to 39 % of the throughput, measured between shapes with equally many parameters"
 
 
 def advise_shapes(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
-    """Return what could be better, each with `advice`, `gain` and `source`; `planned` is its part of the plan."""
+    """Return advice on the model's shape and mesh, each with `advice`, `gain` and `source`.
+
+    Args:
+        planned: the model's entry in the plan.
+    """
     return [*_advise_widths(model), *_advise_heads(model, platform), *_advise_pipeline(model, planned)]
 
 
@@ -132,67 +136,57 @@ def _round_up(number: int, unit: int) -> int:
 
 
 def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
-    """Return which sizes of matrices on one device are no multiple of the unit."""
+    """Return advice on matrix sizes that are not a multiple of `TILE_ELEMENTS` on each device."""
     a, t = model.architecture, model.training.mesh.tensor
     found = []
-    if a.head_dimension % TILE_ELEMENTS:
-        better = _round_up(a.head_dimension, TILE_ELEMENTS)
-        heads = f"{a.width // better} heads" if a.width % better == 0 else f"head_width {better}"
-        found.append(
-            _make_advice(f"a head has {a.head_dimension}: {better}, such as by {heads}", SHAPE_GAIN, SHAPE_SOURCE)
-        )
-    if a.width % TILE_ELEMENTS:
-        found.append(
-            _make_advice(f"the width is {a.width}: {_round_up(a.width, TILE_ELEMENTS)}", SHAPE_GAIN, SHAPE_SOURCE)
-        )
-    unit = TILE_ELEMENTS * t
-    if a.hidden % unit:
-        words = (
-            f"the feed-forward width is {a.hidden}; {_round_up(a.hidden, unit)}, a multiple of {TILE_ELEMENTS} on each "
-            "device, would be faster"
-        )
-        found.append(_make_advice(words, SHAPE_GAIN, SHAPE_SOURCE))
-    if model.vocabulary_size % unit:
-        each = flops_per_token(a, model.vocabulary_size, model.training.sequence_length)
-        share = 6 * a.width * model.vocabulary_size / each
-        found.append(
-            _make_advice(
-                f"the vocabulary has {model.vocabulary_size:,}: {_round_up(model.vocabulary_size, unit):,}",
-                f"of the output's product, {100 * share:.0f} % of the operations",
-                SHAPE_SOURCE,
-            )
-        )
+
+    def check(name: str, size: int, unit: int, remedy: str = "", gain: str = SHAPE_GAIN) -> None:
+        if size % unit:
+            words = f"the {name} is {size:,}; {_round_up(size, unit):,}{remedy} would be faster"
+            found.append(_make_advice(words, gain, SHAPE_SOURCE))
+
+    head = _round_up(a.head_dimension, TILE_ELEMENTS)
+    number = a.width // head
+    heads = f"{number} head{'s' * (number != 1)}" if a.width % head == 0 else f"head_width {head}"
+    check("head width", a.head_dimension, TILE_ELEMENTS, f", with {heads},")
+    check("width", a.width, TILE_ELEMENTS)
+    check("feed-forward width", a.hidden, TILE_ELEMENTS * t, f", a multiple of {TILE_ELEMENTS} on each device,")
+    each = flops_per_token(a, model.vocabulary_size, model.training.sequence_length)
+    share = 6 * a.width * model.vocabulary_size / each
+    gain = f"of the output's matrix product, which takes {100 * share:.0f} % of the operations"
+    check("vocabulary size", model.vocabulary_size, TILE_ELEMENTS * t, gain=gain)
     return found
 
 
 def _advise_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str, str]]:
-    """Return whether the tensor devices, or those of a node where there are none, split the attention equally."""
+    """Return advice where attention heads do not divide over the tensor-parallel devices, or else those of a node."""
     a, t = model.architecture, model.training.mesh.tensor
     degrees = [t] if t > 1 else [d for d in range(2, platform.devices + 1) if platform.devices % d == 0]
     source = "Korthikanti et al. 2022, arXiv 2205.05198, section 4.2"
     if degrees and all(a.heads % d for d in degrees):
         parts = " to ".join(f"1/{d}" for d in dict.fromkeys((degrees[0], degrees[-1])))
-        words = f"{a.heads} heads split over none of {', '.join(map(str, degrees))} devices: a multiple of {degrees[0]}"
-        gain = f"tensor parallelism, which leaves {parts} of a block's matrices and activations on a device"
+        numbers = " or ".join(map(str, degrees))
+        words = f"{a.heads} heads do not divide over {numbers} devices; a multiple of {degrees[0]} would"
+        gain = f"tensor parallelism, with {parts} of a block's matrices and activations on a device"
         return [_make_advice(words, gain, source)]
     if a.groups % t == 0:
         return []
     better = next(number for number in range(a.groups, a.heads + 1) if a.heads % number == number % t == 0)
-    words = f"{a.groups} key-value heads on {t} devices: {better} of {a.heads} heads"
+    words = f"{a.groups} key-value heads do not divide over {t} devices; {better} would"
     read = count_key_value_heads_read(a.groups, t)
-    gain = f"a device computes {read} of them, of {a.groups / t:.3g}, and holds the matrices of all"
+    gain = f"each device computes {read} of them instead of {a.groups / t:.3g} and holds the matrices of all"
     return [_make_advice(words, gain, source)]
 
 
 def _stage_imbalance(model: ModelPlan, layers: int) -> float:
-    """Return by what share the longest stage is longer than the mean, with that many layers."""
+    """Return how much longer the longest stage is than the mean, as a share of the mean."""
     architecture = model.architecture.model_copy(update={"layers": layers})
     work = work_per_pipeline_rank(architecture, model.vocabulary_size, model.training)
     return max(work) * len(work) / sum(work) - 1
 
 
 def _advise_pipeline(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
-    """Return whether stages are equal, and what more micro-batches would save of their bubble."""
+    """Return advice on unequal pipeline stages, and on a bubble that more micro-batches would make smaller."""
     a, p = model.architecture, model.training.mesh.pipeline
     if p == 1:
         return []
@@ -200,15 +194,15 @@ def _advise_pipeline(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str
     found = []
     waits = {layers: _stage_imbalance(model, layers) for layers in range(a.layers, a.layers + p + 1)}
     if waits[a.layers] > IMBALANCE_THRESHOLD:
-        words = f"{a.layers} layers and the output on {p} stages: {min(waits, key=lambda layers: waits[layers])} layers"
-        found.append(_make_advice(words, f"the longest stage sets the pace: {waits[a.layers]:.1%}", source))
+        better = min(waits, key=waits.__getitem__)
+        words = f"{a.layers} layers and the output make {p} unequal stages; {better} layers would be more equal"
+        found.append(_make_advice(words, f"the longest stage takes {waits[a.layers]:.1%} more than the mean", source))
     data = max(planned["devices_used"] // (model.training.mesh.tensor * p * model.training.mesh.context), 1)
     m = max(model.training.batch_size // (data * model.training.micro_batch_size), 1)
     idle = (p - 1) / model.training.mesh.interleaving
     now, then = idle / (m + idle), idle / (4 * p + idle)
     if m < 4 * p:
-        words = f"{m} micro-batches on {p} stages: {4 * p}, by a larger batch_size or fewer devices"
-        found.append(
-            _make_advice(words, f"{100 * (now - then):.0f} % of the step: the bubble is {100 * now:.0f} %", source)
-        )
+        words = f"{p} stages wait less with {4 * p} than with {m} micro-batches: raise batch_size or take fewer devices"
+        gain = f"{100 * (now - then):.0f} % of the step, of which the bubble takes {100 * now:.0f} %"
+        found.append(_make_advice(words, gain, source))
     return found

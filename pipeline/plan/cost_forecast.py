@@ -181,10 +181,6 @@ def _list_published_trainings(platform: PlatformPlan, planned: dict[str, Any]) -
     return [told]
 
 
-NO_CALIBRATION_RUNS = (
-    "No forecast by measured runs: make two finished runs of the same steps on less text, of two sizes, and name their "
-    "folders in the configuration: energy: {calibration: [results/SMALL, results/LARGER]} (docs/howto/plan-a-run.md)."
-)
 FORECAST_SCOPE = (
     "Of the jobs whose outputs stand, their seconds added up as if one ran after another; without lost attempts, idle "
     "nodes, Snakemake's own process, plan, report and crate."

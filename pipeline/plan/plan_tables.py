@@ -6,9 +6,13 @@ from typing import Any
 
 from pipeline.core.formatting import align_columns, wrap_columns
 from pipeline.plan.alternatives import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
-from pipeline.plan.cost_forecast import NO_CALIBRATION_RUNS
 from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
+
+NO_CALIBRATION_RUNS = (
+    "No forecast by measured runs: make two finished runs of the same steps on less text, of two sizes, and name their "
+    "folders in the configuration: energy: {calibration: [results/SMALL, results/LARGER]} (docs/howto/plan-a-run.md)."
+)
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {

@@ -26,18 +26,18 @@ def test_a_good_shape_needs_none():
 
 def test_sizes_that_are_no_multiples():
     (head,) = told({"heads": 40, "key_value_heads": 8, "width": 3200})
-    assert head["advice"] == "a head has 80: 128, such as by 25 heads" and "39 %" in head["gain"]
+    assert head["advice"] == "the head width is 80; 128, with 25 heads, would be faster" and "39 %" in head["gain"]
     odd, width = told({"heads": 30, "key_value_heads": 6, "width": 2400})
     assert (
-        odd["advice"] == "a head has 80: 128, such as by head_width 128"
-        and width["advice"] == "the width is 2400: 2432"
+        odd["advice"] == "the head width is 80; 128, with head_width 128, would be faster"
+        and width["advice"] == "the width is 2,400; 2,432 would be faster"
     )
     (forward,) = told({"feed_forward_width": 14400}, mesh={"tensor": 4})
-    assert forward["advice"].startswith("the feed-forward width is 14400: 14592")
+    assert forward["advice"].startswith("the feed-forward width is 14,400; 14,592, a multiple of 64 on each")
     assert told({"feed_forward_width": 14400}) == []
     (vocabulary,) = told(vocabulary_size=50_257)
-    assert vocabulary["advice"] == "the vocabulary has 50,257: 50,304"
-    assert vocabulary["gain"] == "of the output's product, 2 % of the operations"  # 6 D V of 49.6e9
+    assert vocabulary["advice"] == "the vocabulary size is 50,257; 50,304 would be faster"
+    assert vocabulary["gain"] == "of the output's matrix product, which takes 2 % of the operations"  # 6 D V of 49.6e9
     assert all(one["source"] for one in (head, odd, width, forward, vocabulary))
 
 
@@ -45,19 +45,25 @@ def test_heads_that_no_node_splits_and_key_value_heads_that_are_repeated():
     shape = {"heads": 52, "key_value_heads": 13, "width": 6656, "feed_forward_width": 17920}
     assert told(shape) == []
     (one,) = told(shape, mesh={"tensor": 2})
-    assert one["advice"] == "13 key-value heads on 2 devices: 26 of 52 heads"
-    assert one["gain"] == "a device computes 7 of them, of 6.5, and holds the matrices of all"
+    assert one["advice"] == "13 key-value heads do not divide over 2 devices; 26 would"
+    assert one["gain"] == "each device computes 7 of them instead of 6.5 and holds the matrices of all"
     (one,) = told(shape, mesh={"tensor": 4})
-    assert "52 of 52 heads" in one["advice"] and "computes 4 of them, of 3.25" in one["gain"]
+    assert "; 52 would" in one["advice"] and "computes 4 of them instead of 3.25" in one["gain"]
     (one,) = told({"heads": 25, "key_value_heads": 5, "width": 3200})
-    assert one["advice"] == "25 heads split over none of 2, 4 devices: a multiple of 2" and "1/2 to 1/4" in one["gain"]
+    assert (
+        one["advice"] == "25 heads do not divide over 2 or 4 devices; a multiple of 2 would"
+        and "1/2 to 1/4" in one["gain"]
+    )
     assert told({"heads": 25, "key_value_heads": 5, "width": 3200}, devices=1) == []
 
 
 def test_stages_that_are_unequal_or_wait():
     # The output takes 2.09 layers' operations: 8, 9, 9 and 6 layers, and of 34 9, 9, 9 and 7.
     (uneven,) = told({"layers": 32}, mesh={"pipeline": 4})
-    assert uneven["advice"] == "32 layers and the output on 4 stages: 34 layers" and "5.6%" in uneven["gain"]
+    assert (
+        uneven["advice"] == "32 layers and the output make 4 unequal stages; 34 layers would be more equal"
+        and "5.6%" in uneven["gain"]
+    )
     (few,) = told({"layers": 34}, batch_size=32, mesh={"pipeline": 4})
-    assert few["advice"].startswith("8 micro-batches on 4 stages: 16")
-    assert few["gain"] == "11 % of the step: the bubble is 27 %"
+    assert few["advice"].startswith("4 stages wait less with 16 than with 8 micro-batches")
+    assert few["gain"] == "11 % of the step, of which the bubble takes 27 %"

@@ -70,7 +70,9 @@ def test_what_a_backend_does_follows_from_the_places() -> None:
     assert [name for name, s in STRATEGIES.items() if s.optimizer_on_disk] == ["zero3_optimizer_on_disk"]
 
 
-DECLARED = """    "added": Strategy("fsdp", "node", "all", "node", (Refusal("float8", True, "set float8 to false"),)),
+DECLARED = """    "added": Strategy(
+        "fsdp", "node", "all", "node", (ConflictingKey("float8", True, "set float8 to false"),)
+    ),
 """
 ASKED = """
 import sys
