@@ -1,7 +1,7 @@
-"""Counts the items of evaluation suites that the decontamination does not know in the final documents of a corpus.
+"""Counts items of evaluation suites in the final documents of a corpus, for suites outside the decontamination.
 
-So a suite can be added to a finished run: no document leaves the corpus for it, no model is trained again, and its
-scores are told with the items that stand in the corpus.
+This lets a suite join a finished run: no document is removed and no model is retrained. Its scores are reported with
+the items that the corpus contains.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pipeline.corpus.items.settings import CountItemsSettings
 
 
 def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], contamination: Path) -> dict[str, Any]:
-    """Write what was found of each task; return in how many documents.
+    """Write the items found of each task; return the number of documents by task.
 
     Memory is bounded by the n-grams, each in at most `maximum_documents` documents, and by 1,000 documents.
 
     Raises:
-        InputError: a file of items cannot be read, or lacks a field that is to count.
+        InputError: a file of items cannot be read, or lacks a searched field.
     """
     table = hash_items(settings, settings.items, files)
     search, decision = ItemSearch(table), ContaminationDecision(table, settings)

@@ -1,4 +1,4 @@
-"""Writes the final documents of one unit: those that the deduplication keeps, without what holds evaluation items."""
+"""Writes the final documents of one unit: the deduplicated documents without those that contain evaluation items."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def run(
     removed: Path,
     scores: list[Path] = NO_FILES,
 ) -> dict[str, Any]:
-    """Write the documents without items, and the removed ones; return their numbers.
+    """Write the kept and the removed documents; return their counts.
 
-    The value of a removed document is `TASK: ITEM`, of its items the one of which most n-grams were found.
+    The value of a removed document is `TASK: ITEM`, the item with the most matched n-grams.
 
     Args:
-        scores: the scores of the unit's documents, where the corpus asks for them.
+        scores: files of scores of the unit's documents, if the corpus computes scores.
 
     Raises:
-        InputError: the scores are of other documents.
+        InputError: the scores belong to other documents.
     """
     known = read_metadata(deduplicated)
     unit = {"source": known["source"], "unit": known["unit"], "stage": "decontaminate"}
@@ -49,12 +49,12 @@ def run(
     with DocumentWriter(final, columns) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
         for table in read_kept_documents(documents, deduplicated):
-            held = pc.is_in(table["id"], value_set=listed)
-            why = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
-            for row in table.filter(held).select(["id", "text", "language"]).to_pylist():
+            is_contaminated = pc.is_in(table["id"], value_set=listed)
+            removal = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
+            for row in table.filter(is_contaminated).select(["id", "text", "language"]).to_pylist():
                 size = len(row.pop("text").encode())
-                rows.append({**row, **why, "value": best[row["id"]][1], "bytes": size})
-            writer.write(add_scores(table.filter(pc.invert(held)), scored))
+                rows.append({**row, **removal, "value": best[row["id"]][1], "bytes": size})
+            writer.write(add_scores(table.filter(pc.invert(is_contaminated)), scored))
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} documents contain evaluation items", flush=True)
     return {

@@ -1,4 +1,4 @@
-"""Decides which documents of one unit stay, without duplicates, and which of their repeated paragraphs are cut."""
+"""Removes duplicate documents of one unit, and repeated paragraphs from the documents that remain."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def run(
     removed: Path,
     private: Path | None = None,
 ) -> dict[str, Any]:
-    """Name the documents that are no duplicates, and write the removed ones; return their numbers, by reason.
+    """Write the ids of kept documents, and the removed documents; return their counts, by reason.
 
-    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
+    Args:
+        private: file for removed documents with their masked texts, written if `keep_removed` is set.
 
     Raises:
-        InputError: the duplicates are not those of the documents.
+        InputError: the duplicates belong to other documents.
     """
     texts = open_removed_texts(settings, private)
     known = read_metadata(documents)
@@ -48,25 +49,27 @@ def run(
     rows: list[dict[str, Any]] = []
     bytes_cut = 0
     with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
-        for table, told in read_aligned(documents, copies):
-            whole = remove_table_paragraphs(table, told["cut"])
-            lengths, sizes = (pc.binary_length(each["text"]) for each in (whole, table))
+        for table, duplicates_of in read_aligned(documents, copies):
+            shortened = remove_table_paragraphs(table, duplicates_of["cut"])
+            lengths, sizes = (pc.binary_length(each["text"]) for each in (shortened, table))
             nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))
-            reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, told["reason"])
+            reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, duplicates_of["reason"])
             stays = reasons.is_null()
             added = {
-                "cluster": pc.if_else(pc.equal(told["cluster"], table["id"]), None, told["cluster"]),
-                "cluster_size": pc.fill_null(told["cluster_size"], 1),
-                "cut": pc.if_else(pc.greater(pc.list_value_length(told["cut"]), 0), told["cut"], None),
+                "cluster": pc.if_else(pc.equal(duplicates_of["cluster"], table["id"]), None, duplicates_of["cluster"]),
+                "cluster_size": pc.fill_null(duplicates_of["cluster_size"], 1),
+                "cut": pc.if_else(
+                    pc.greater(pc.list_value_length(duplicates_of["cut"]), 0), duplicates_of["cut"], None
+                ),
             }
             for name, column in added.items():
-                whole = whole.append_column(KEPT_SCHEMA.field(name), column)
-            writer.write(whole.filter(stays))
+                shortened = shortened.append_column(KEPT_SCHEMA.field(name), column)
+            writer.write(shortened.filter(stays))
             bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (pc.sum(lengths.filter(stays)).as_py() or 0)
-            why = pa.table({"id": table["id"], "reason": reasons, "value": told["value"], "bytes": sizes})
+            removal = pa.table({"id": table["id"], "reason": reasons, "value": duplicates_of["value"], "bytes": sizes})
             gone = pc.invert(stays)
             of_unit = {key: unit[key] for key in ("source", "stage")}
-            for row, document in zip(why.filter(gone).to_pylist(), table.filter(gone).to_pylist(), strict=True):
+            for row, document in zip(removal.filter(gone).to_pylist(), table.filter(gone).to_pylist(), strict=True):
                 rows.append(row | of_unit)
                 if texts is not None:
                     texts.add(rows[-1], Document(text=document["text"], id=document["id"], metadata=document))

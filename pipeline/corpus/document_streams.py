@@ -1,8 +1,8 @@
-"""Streams of documents: what the deduplication keeps of a unit, many files in one order, and columns of scores.
+"""Streams of documents: the deduplicated documents of a unit, a merge of many files, and columns of scores.
 
-No text is written for the documents that stay: each reader takes out the rest. The file
-`deduplicated/SOURCE.UNIT.parquet` names them, in the order of the filtered ones, and which of their paragraphs are cut.
-Its metadata counts them as they are then.
+Deduplication writes no texts. The file `deduplicated/SOURCE.UNIT.parquet` lists the ids of the kept documents in the
+order of the filtered ones, and the paragraphs to remove. Readers apply this list to the filtered documents. The
+metadata of the file counts the documents after deduplication.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pipeline.corpus.documents import (
 KEPT_SCHEMA = pa.schema(
     [
         *required_fields(id=pa.string()),
-        pa.field("cluster", pa.string()),  # null: the document itself
+        pa.field("cluster", pa.string()),  # null: the id of the document itself
         *required_fields(cluster_size=pa.int64()),
         pa.field("cut", pa.list_(pa.int64())),  # null: none
     ]
@@ -47,36 +47,36 @@ PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
 
 
 def remove_paragraphs(text: str, places: Collection[int]) -> str:
-    """Return a text without the paragraphs at these places, each with the empty lines that follow it."""
+    """Return a text without the paragraphs at these indices and the empty lines after each."""
     pieces = PARAGRAPH_BREAK.split(text)
     kept = [place for place in range(0, len(pieces), 2) if place // 2 not in places]
     return "".join("".join(pieces[place : place + 2]) for place in kept).strip()
 
 
 def read_aligned(
-    documents: Path, told: pa.Table, columns: list[str] | None = None
+    documents: Path, rows: pa.Table, columns: list[str] | None = None
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield each row group of a file of documents, and of `told` the rows of the same ids: nulls where it has none.
+    """Yield each row group of a file of documents, and the rows of another table with the same ids.
 
     Args:
-        told: rows of some of the documents, in the same order, with their `id`.
-        columns: of the documents, `id` among them; all where it is None.
+        rows: rows about some of the documents, in the same order, with their `id`; other documents get nulls.
+        columns: columns of the documents to read, including `id`; None reads all.
 
     Raises:
-        InputError: it tells of other documents.
+        InputError: the rows belong to other documents.
     """
     found = 0
     for table in read_row_groups(documents, columns):
-        next_ones = told.slice(found, table.num_rows)
+        next_ones = rows.slice(found, table.num_rows)
         places = pc.index_in(table["id"], next_ones["id"])
         found += len(places) - places.null_count
         yield table.replace_schema_metadata(None), next_ones.take(places)
-    if found != len(told):
-        raise InputError(f"what is told of the documents of {documents} is told of others: rerun corpus.signatures")
+    if found != len(rows):
+        raise InputError(f"{documents} and the rows about its documents do not match: rerun corpus.signatures")
 
 
 def remove_table_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
-    """Return documents, shape (rows,), without those of their paragraphs that are listed by their places in `cut`."""
+    """Return documents, shape (rows,), without the paragraphs at the indices listed in `cut`."""
     listed = {row: set(places) for row, places in enumerate(cut.to_pylist()) if places}
     if not listed:
         return table
@@ -87,10 +87,9 @@ def remove_table_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
 
 
 def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
-    """Return the columns of the documents that stay: those of the filtered ones as they are read, and the added ones.
+    """Return the schema of deduplicated documents: the columns of a file of filtered documents, and the added ones.
 
-    Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files
-    say so.
+    Parquet readers name list elements differently from DEDUPLICATED_SCHEMA; final files keep the name that was read.
     """
     read = pq.read_schema(documents)
     named = [
@@ -101,33 +100,33 @@ def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> 
 
 
 def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the documents of a unit that stay, a row group at a time, as they are then.
+    """Yield the deduplicated documents of a unit, a row group at a time.
 
     Args:
-        columns: those of DEDUPLICATED_SCHEMA that are wanted; all where it is None.
+        columns: columns of DEDUPLICATED_SCHEMA to return; None returns all.
 
     Raises:
-        InputError: the two files are not of the same documents.
+        InputError: the two files describe different documents.
     """
     schema = kept_documents_schema(documents, columns)
     known, kept = read_metadata(documents), read_metadata(deduplicated)
     if [kept[key] for key in ("source", "unit", "documents_in")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
     read = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
-    for table, told in read_aligned(documents, pq.read_table(deduplicated), list(read)):
-        whole = remove_table_paragraphs(table, told["cut"])
-        whole = whole.append_column("cluster", pc.coalesce(told["cluster"], table["id"]))
-        whole = whole.append_column("cluster_size", told["cluster_size"])
-        yield whole.filter(told["id"].is_valid()).select(schema.names).cast(schema)
+    for table, kept_rows in read_aligned(documents, pq.read_table(deduplicated), list(read)):
+        whole = remove_table_paragraphs(table, kept_rows["cut"])
+        whole = whole.append_column("cluster", pc.coalesce(kept_rows["cluster"], table["id"]))
+        whole = whole.append_column("cluster_size", kept_rows["cluster_size"])
+        yield whole.filter(kept_rows["id"].is_valid()).select(schema.names).cast(schema)
 
 
 MAXIMUM_OPEN_FILES = 100  # each holds a batch of rows in memory too
 
 
 def _read_rows(
-    path: Path, names: list[str], told_by: list[str], hash_range: tuple[int, int], where: pc.Expression | None
+    path: Path, names: list[str], filter_columns: list[str], hash_range: tuple[int, int], where: pc.Expression | None
 ) -> Iterator[Any]:
-    for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *told_by])]):
+    for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *filter_columns])]):
         chosen = batch if where is None else batch.filter(where)
         yield from zip(*(chosen.column(name).to_pylist() for name in names), strict=True)
 
@@ -146,19 +145,21 @@ def merge_documents(
     columns: Iterable[str],
     hash_range: tuple[int, int] = (0, LAST_HASH),
     where: pc.Expression | None = None,
-    told_by: Iterable[str] = (),
+    filter_columns: Iterable[str] = (),
 ) -> Iterator[Any]:
-    """Yield `id_hash`, `id` and some columns of the documents of files, each of which is in that order.
+    """Yield `id_hash`, `id` and other columns of documents, merged in the order of `id_hash` and `id`.
 
-    Where there are more than FILES_OPEN files, so many at a time become a temporary one, and that is read as they were.
+    More than MAXIMUM_OPEN_FILES files are first merged in groups into temporary files.
 
     Args:
-        hash_range: the least and the greatest `id_hash` that is wanted.
-        where: the condition that the wanted documents meet, None for all; `told_by` are the columns that it asks.
+        paths: files of documents, each sorted by `id_hash` and `id`.
+        hash_range: the smallest and the largest `id_hash` to include.
+        where: a filter on the documents; None includes all.
+        filter_columns: the columns that `where` reads.
     """
     names = ["id_hash", "id", *columns]
-    asked = [*told_by]
-    read = [*dict.fromkeys([*names, *asked])]
+    condition_columns = [*filter_columns]
+    read = [*dict.fromkeys([*names, *condition_columns])]
     waiting = sorted(paths)
     with TemporaryDirectory() as folder:
         merged = 0
@@ -168,13 +169,15 @@ def merge_documents(
             waiting.append(Path(folder) / f"{merged}.parquet")
             schema = pa.schema([known.field(name) for name in [*read[1:], read[0]]])  # `read_batches` asks the last
             _write_merged(
-                waiting[-1], schema, merge(*(_read_rows(path, read, asked, hash_range, where) for path in some))
+                waiting[-1],
+                schema,
+                merge(*(_read_rows(path, read, condition_columns, hash_range, where) for path in some)),
             )
             for path in some:
                 if path.parent == Path(folder):
                     path.unlink()
             merged += 1
-        yield from merge(*(_read_rows(path, names, asked, hash_range, where) for path in waiting))
+        yield from merge(*(_read_rows(path, names, condition_columns, hash_range, where) for path in waiting))
 
 
 SCORES = ("quality", "perplexity")
@@ -183,10 +186,11 @@ SCORES = ("quality", "perplexity")
 def write_scores(
     documents: Path, path: Path, score: str, columns: list[str], compute: Callable[[pa.Table], npt.NDArray[np.float64]]
 ) -> dict[str, Any]:
-    """Write the id and a score of each document of a unit, in their order; return which unit it is, and its documents.
+    """Write the id and score of each document of a unit, in order; return the source, unit and number of documents.
 
     Args:
-        columns: those of the documents that `compute` reads; it returns the scores of a row group, nan for none.
+        columns: the columns of the documents that `compute` reads.
+        compute: returns the scores of a row group; NaN is no score.
     """
     schema, known = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_metadata(documents)
     unit = {key: known[key] for key in ("source", "unit", "documents")}
@@ -199,19 +203,19 @@ def write_scores(
 
 
 def read_scores(paths: Sequence[Path]) -> list[pa.Table]:
-    """Return the scores of the documents of a unit, a table for each file; none where the corpus asks for none."""
+    """Return the scores of the documents of a unit, one table per file."""
     return [pq.read_table(path).replace_schema_metadata(None) for path in paths]
 
 
 def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
-    """Return documents in the columns of FINAL_SCHEMA, each with its scores; null where the corpus asks for none.
+    """Return documents in the columns of FINAL_SCHEMA with their scores; a missing score is null.
 
     Args:
-        documents: some of the unit, with the columns of FINAL_SCHEMA but the scores.
-        scores: of all documents of the unit.
+        documents: documents of the unit, with the columns of FINAL_SCHEMA except the scores.
+        scores: scores of all documents of the unit.
 
     Raises:
-        InputError: the scores are of other documents.
+        InputError: the scores belong to other documents.
     """
     columns = {name: pa.nulls(documents.num_rows, pa.float64()) for name in SCORES}
     for table in scores:
@@ -225,22 +229,22 @@ def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
 
 
 def format_licenses(declared: str, documents: Mapping[str, int], own: object) -> str:
-    """Return the licence that a source declares, or the licences of its documents, the most frequent first.
+    """Return the license that a source declares, or the licenses of its documents, the most frequent first.
 
     Args:
-        documents: how many are used, by licence.
-        own: whether documents of the source have their own licence: the field that it stands in.
+        documents: number of used documents by license.
+        own: the field with the documents' own licenses; falsy if they have none.
     """
     ranked = sorted(documents.items(), key=lambda item: (-item[1], item[0])) if own else []
     return "; ".join(f"{license} × {number:,}" for license, number in ranked) or declared
 
 
 def resolve_licenses(batch: pa.RecordBatch, licenses: Mapping[str, str]) -> pa.Array:
-    """Return the licence of each document, shape (rows,): its own, or that of its source where it states none.
+    """Return the license of each document, shape (rows,): its own, or the license of its source.
 
     Args:
-        batch: documents with their `source` and their own `license`, null where they state none.
-        licenses: of the sources.
+        batch: documents with `source` and their own `license`, which may be null.
+        licenses: the license of each source.
     """
     of_source = [licenses.get(source) for source in batch.column("source").to_pylist()]
     return pc.coalesce(batch.column("license"), pa.array(of_source, pa.string()))

@@ -1,7 +1,7 @@
-"""Documents and removed documents as Parquet: their columns, their order, and how they are read and written.
+"""Reads and writes documents and removed documents as Parquet, and defines their columns.
 
-A file of documents is sorted by `id_hash`, then `id`, and carries in its Parquet metadata which unit it is and what it
-counts, so that later steps can check that no document was lost.
+A file of documents is sorted by `id_hash`, then `id`. Its Parquet metadata names its unit and its counts, so that
+later steps can check that no document was lost.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-# The reasons for which documents are removed that are neither a measure's nor a reader's.
-OPT_OUT: Final = "opt_out"  # its holder reserved it, or it is a copy of what a holder reserved
-LICENSE_NOT_STATED: Final = "license_not_stated"  # of its own, where the source names the field for it
+# Reasons for removing documents, besides those of filter rules and of the raw text reader.
+OPT_OUT: Final = "opt_out"  # its rights holder opted out, or it is a copy of such a document
+LICENSE_NOT_STATED: Final = "license_not_stated"  # the source names a field for licenses, and it is empty
 LICENSE_NOT_UNDERSTOOD: Final = "license_not_understood"
 LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
-LICENSE_DIFFERS: Final = "license_differs"  # from that of its source, which names no field for it
-HARMFUL: Final = "harmful"  # a list or classifier flagged it that removes what it flags
+LICENSE_DIFFERS: Final = "license_differs"  # from the license of its source, which names no field for licenses
+HARMFUL: Final = "harmful"  # flagged by a list or classifier with `remove`
 LANGUAGE: Final = "language"
 MIXED_LANGUAGE: Final = "mixed_language"
-EMPTY: Final = "empty"  # no text is left that could be measured
+EMPTY: Final = "empty"  # no text is left to measure
 LOREM_IPSUM: Final = "lorem_ipsum"
 CURLY_BRACKET: Final = "curly_bracket"
 TOO_FEW_SENTENCES: Final = "too_few_sentences"
 EXACT_DUPLICATE: Final = "exact_duplicate"
 NEAR_DUPLICATE: Final = "near_duplicate"
-DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # of the deduplication: all of them occurred in other documents
+DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # all its paragraphs occur in other documents
 CONTAMINATED: Final = "contaminated"
 LICENSE_REASONS = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
 RIGHTS_REASONS = (OPT_OUT, *LICENSE_REASONS)
 
 
 def required_fields(**columns: pa.DataType) -> list[pa.Field]:
-    """Return columns in which no value is null, by name."""
+    """Return non-nullable columns, by name."""
     return [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
 
 
@@ -47,17 +47,17 @@ _STRING = pa.string()
 DOCUMENT_SCHEMA = pa.schema(
     [
         *required_fields(id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING),
-        pa.field("license", _STRING),  # what the document says of itself; null: that of its source
+        pa.field("license", _STRING),  # the document's own; null: the license of its source
         *(pa.field(name, _STRING) for name in ("url", "title", "date")),
         *required_fields(flags=pa.list_(_STRING), id_hash=pa.uint64()),
     ]
 )
-# What the deduplication adds: the id of the first document of those that are near each other, and how many copies a
-# document stands for, itself included. `id_hash` stays last: its statistics tell a reader which row groups to skip.
+# Deduplication adds the id of the first document of the cluster, and the number of copies that a document represents,
+# itself included. `id_hash` stays last: readers skip row groups by its statistics.
 DEDUPLICATED_SCHEMA = pa.schema(
     [*[*DOCUMENT_SCHEMA][:-1], *required_fields(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
 )
-# And what corpus.scores tells of a document, where the corpus asks for it.
+# Adds the scores of corpus.scores and corpus.perplexity.
 FINAL_SCHEMA = pa.schema(
     [
         *[*DEDUPLICATED_SCHEMA][:-1],
@@ -77,7 +77,7 @@ ROWS_PER_GROUP = 1000
 HASH_RANGES = 64
 MAXIMUM_BUFFERED_CHARACTERS = 1 << 26
 LAST_HASH = 2**64 - 1
-SOURCE_LICENSE = ""  # counts documents without a licence of their own, which have that of their source
+SOURCE_LICENSE = ""  # key of counts of documents without their own license, which have the license of their source
 
 
 def _digest(document_id: str) -> bytes:
@@ -90,9 +90,9 @@ def id_hash(document_id: str) -> int:
 
 
 def is_validation_cluster(cluster: str, fraction: float) -> bool:
-    """Return whether a cluster belongs to the held-out `fraction`, by the second 8 bytes of the sha256 of its id.
+    """Return whether a cluster is in the held-out `fraction`, by the second 8 bytes of the sha256 of its id.
 
-    So do all documents of it, that no text that is held out has a near copy among the others.
+    All documents of a cluster get the same answer, so no held-out text has a near duplicate in the training split.
     """
     return int.from_bytes(_digest(cluster)[8:16], "big") / 2**64 < fraction
 
@@ -100,11 +100,11 @@ def is_validation_cluster(cluster: str, fraction: float) -> bool:
 def read_batches(
     paths: Iterable[Path], hash_range: tuple[int, int] = (0, LAST_HASH), columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of the files as record batches of at most ROWS_PER_GROUP rows, in their order.
+    """Yield the documents of the files as record batches of at most ROWS_PER_GROUP rows, in order.
 
     Args:
-        hash_range: the least and the greatest `id_hash` that is wanted; row groups outside it are not read.
-        columns: the columns that are wanted; all where it is None.
+        hash_range: the smallest and the largest `id_hash` to include; other row groups are not read.
+        columns: the columns to return; None returns all.
     """
     least, greatest = hash_range
     for path in paths:
@@ -123,7 +123,7 @@ def read_batches(
 def read_documents(
     paths: Iterable[Path], hash_range: tuple[int, int] = (0, LAST_HASH), columns: list[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the documents of the files as mappings, in the order of the files and of their rows; as `read_batches`."""
+    """Yield the documents of the files as dictionaries, in order; see `read_batches` for the arguments."""
     for batch in read_batches(paths, hash_range, columns):
         yield from batch.to_pylist()
 
@@ -136,28 +136,28 @@ def read_row_groups(path: Path, columns: list[str] | None = None) -> Iterator[pa
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return what a file says about itself, with its number of rows as `rows`."""
+    """Return the metadata of a Parquet file of this package, with its number of rows as `rows`."""
     metadata = pq.read_metadata(path)
     return {**json.loads(metadata.metadata[b"polder"]), "rows": metadata.num_rows}
 
 
 def parquet_metadata(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return what a file says about itself as it is in the metadata of Parquet."""
+    """Return metadata in the form that Parquet stores."""
     return {"polder": json.dumps(metadata, sort_keys=True)}
 
 
 def write_table(path: Path, table: pa.Table, metadata: dict[str, Any]) -> None:
-    """Write rows, and what the file says about itself."""
+    """Write a table with its metadata to a Parquet file."""
     pq.write_table(table.replace_schema_metadata(parquet_metadata(metadata)), path, compression="zstd")
 
 
 class DocumentWriter:
-    """Writes rows that are already in order; counts documents and bytes in all, by language, by licence, and flags.
+    """Writes sorted rows, and counts documents and bytes in total, by language and by license, and flags.
 
-    Documents without a licence of their own are counted under OF_SOURCE: no file of documents names that of a source.
+    Documents without their own license are counted under SOURCE_LICENSE.
 
     Args:
-        schema: the columns that are written; what is counted need not be among them.
+        schema: the columns to write; the counted columns may be missing.
     """
 
     def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
@@ -172,7 +172,7 @@ class DocumentWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Write one row group, shape (rows,), of the columns of the schema and those that are counted."""
+        """Write one row group, shape (rows,), with the columns of the schema and the counted columns."""
         if table.num_rows == 0:
             return
         sizes = pc.binary_length(table["text"])
@@ -190,10 +190,10 @@ class DocumentWriter:
 
 
 class DocumentCollector:
-    """Holds the documents of one unit until they are written in order.
+    """Collects the documents of one unit and writes them sorted.
 
-    What does not fit into BYTES_HELD goes to temporary files, each for a range of `id_hash`, so that a unit takes no
-    more memory than that and one range.
+    Beyond MAXIMUM_BUFFERED_CHARACTERS, documents go to temporary files, one per range of `id_hash`. This bounds memory
+    to the buffer and one range.
     """
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class DocumentCollector:
         self._files: dict[int, tuple[IO[bytes], pa.RecordBatchStreamWriter]] = {}
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash` and, if empty, `flags`."""
+        """Add one document: the columns of DOCUMENT_SCHEMA without `id_hash`; `flags` may be missing."""
         hash_value = id_hash(row["id"])
         self._rows[hash_value * HASH_RANGES >> 64].append({"flags": [], **row, "id_hash": hash_value})
         self._bytes += len(row["text"])
@@ -214,12 +214,12 @@ class DocumentCollector:
 
     def _writer(self, number: int) -> pa.RecordBatchStreamWriter:
         if number not in self._files:
-            file = tempfile.TemporaryFile()  # noqa: SIM115  it lives until it is read
+            file = tempfile.TemporaryFile()  # noqa: SIM115  closed after it is read
             self._files[number] = file, pa.ipc.new_stream(file, DOCUMENT_SCHEMA)
         return self._files[number][1]
 
     def _range(self, number: int) -> pa.Table:
-        """Return the documents of one range in order, and forget them."""
+        """Return the documents of one range, sorted, and drop them from memory."""
         table = pa.Table.from_pylist(self._rows[number], schema=DOCUMENT_SCHEMA)
         self._rows[number] = []
         if number in self._files:
@@ -231,7 +231,7 @@ class DocumentCollector:
         return table.sort_by([("id_hash", "ascending"), ("id", "ascending")])
 
     def write(self, path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Write what was added, sorted by `id_hash` and `id`; return the metadata of the file."""
+        """Write all added documents, sorted by `id_hash` and `id`; return the metadata of the file."""
         with DocumentWriter(path) as writer:
             writer.metadata |= metadata
             rest = DOCUMENT_SCHEMA.empty_table()
@@ -244,6 +244,6 @@ class DocumentCollector:
 
 
 def write_removed(path: Path, rows: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
-    """Write removed documents, mappings of the columns of REMOVED_SCHEMA, sorted by `id`."""
+    """Write removed documents, dictionaries with the columns of REMOVED_SCHEMA, sorted by `id`."""
     ordered = sorted(rows, key=lambda row: str(row["id"]))
     write_table(path, pa.Table.from_pylist(ordered, schema=REMOVED_SCHEMA), metadata)

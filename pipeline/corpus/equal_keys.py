@@ -1,7 +1,7 @@
-"""Finds which documents of a corpus have equal keys, of a share of all keys: what finding the copies is divided into.
+"""Finds the documents of a corpus that have equal keys (content hashes or MinHash bands), for one share of all keys.
 
-A corpus of many documents has several such jobs, at the same time and on other machines; each reads only the columns
-that its share is of. `corpus.find_duplicates` joins what they find, and finds the same copies as without them.
+A large corpus runs several such jobs in parallel, on any machine; each reads only the columns of its share.
+`corpus.find_duplicates` joins their results into the same clusters as one job would.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pipeline.corpus.settings import EqualKeysSettings
 
 
 def run(settings: EqualKeysSettings, *, signatures: list[Path], reserved: list[Path], pairs: Path) -> dict[str, Any]:
-    """Write which documents the keys of one share join, by their numbers in the order of source, unit and place.
+    """Write pairs of documents with an equal key of one share; documents are numbered by source, unit and row.
 
     Args:
-        reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
+        reserved: signatures of documents on opt-out lists, which are not part of the corpus.
 
     Raises:
-        InputError: the signatures were made with other settings, or there is too little memory.
+        InputError: the signatures were made with other settings, or memory_bytes is too small.
     """
     signed = SignedCorpus(signatures, reserved, settings)
     left_bytes = memory_for_keys(settings, signed.total, signed.total * DOCUMENT_BYTES)

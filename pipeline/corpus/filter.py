@@ -1,4 +1,4 @@
-"""Filters one unit of a source: reads, repairs, identifies the language, removes bad documents, masks personal data."""
+"""Filters one unit of a source: reads, normalizes, identifies languages, applies filter rules, masks personal data."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from pipeline.corpus.text.text_normalizer import TextNormalizer
 
 
 def run_blocks(blocks: Sequence[PipelineStep], tasks: int = 1) -> list[PipelineStep]:
-    """Run the blocks and return those that ran, which are copies; with several tasks, those of the last one.
+    """Run datatrove blocks and return the executed copies; with several tasks, the copies of the last one.
 
-    The executor's own log is left out: it shows a user's mistake as a traceback. Its statistics go to standard error.
+    The executor's log is disabled, because it shows a user's mistake as a traceback. Statistics go to standard error.
     """
     logger.disable("datatrove")
     try:
@@ -51,15 +51,15 @@ def run_blocks(blocks: Sequence[PipelineStep], tasks: int = 1) -> list[PipelineS
 
 NO_FILES: list[Path] = []
 NO_UNIT: Mapping[str, Any] = {"opt_out": None, "license": None}
-# C4 first, for the others judge what it leaves. FineWeb asks Gopher's rules before C4's edit the text; then what is
-# kept could be removed by the same rules.
+# C4 edits the text, so it comes first: the other rules then hold for the text that is kept. FineWeb's own pipeline
+# applies Gopher's rules before C4's.
 RULE_BLOCKS: list[type[RuleBlock[Any]]] = [
     *(C4Quality, GopherRepetition, GopherQuality, FineWebQuality, NordicPileQuality),
 ]
 
 
 class KeptDocuments(PipelineStep):  # type: ignore[misc]
-    """Holds the documents that came through, and the sum of what was masked in them."""
+    """Collects the documents that pass all filters, and counts their masked personal data."""
 
     type = "💽 - WRITER"
     name = "Collect"
@@ -83,7 +83,7 @@ class KeptDocuments(PipelineStep):  # type: ignore[misc]
 
 
 def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocuments | None = None) -> list[PipelineStep]:
-    """Return the blocks that judge a text by its lines and words, those that have rules for one of the languages."""
+    """Return the blocks with rules on lines and words that at least one of the languages uses."""
     splitters = {code: rules.words for code, rules in languages.items()}
     return [
         block({code: getattr(rules, block.section) for code, rules in languages.items()}, removed, splitters)
@@ -100,14 +100,14 @@ def filter_blocks(
     harmful: list[Path] = NO_FILES,
     texts: RemovedTexts | None = None,
 ) -> list[PipelineStep]:
-    """Return the blocks of this step, the reader first, for use in any pipeline of datatrove.
+    """Return the blocks of this step, the reader first, for any datatrove pipeline.
 
     Args:
-        unit: what its file of the manifest says: what is reserved of it, and the licence of the source where records
-            name their own and that decides nothing else.
-        model: the file of the language model; None for that of py3langid.
+        unit: the unit's entry of the manifest: its opt-outs, and the license of the source if records state their own
+            licenses without a `license_key`.
+        model: the file of the language model; None uses py3langid.
         harmful: the files of the word lists and classifiers.
-        texts: what keeps the texts of removed documents.
+        texts: collects the texts of removed documents.
     """
     fields = MetadataMasker(settings.personal_data)
     removed = RemovedDocuments(settings.source, "filter", fields, texts)
@@ -131,7 +131,7 @@ def filter_blocks(
 
 
 def _check_language_model(settings: FilterSettings, files: list[Path]) -> Path | None:
-    """Return the file of the language model, None for that of py3langid, after checking that it is the one meant."""
+    """Return the file of the language model after checking its sha256; None for py3langid."""
     if settings.language_model_sha256 is None:
         return None
     if len(files) != 1:
@@ -156,20 +156,20 @@ def run(
     removed: Path,
     private: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the kept documents and the removed ones; return their numbers, by reason.
+    """Write the kept and the removed documents; return their counts, by reason.
 
-    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it. A file that
-    cannot be read whole, or has too many broken records, is left out whole and named.
+    A truncated or damaged file, or one with too many broken records, is skipped completely and reported.
 
     Args:
-        unit: the unit's file of the manifest: names and sizes of the files, and what of them is reserved.
-        model: the file of the language model, where the settings have one.
-        harmful: the files of the word lists and classifiers of `settings.harmful`, in their order.
+        unit: the unit's file of the manifest: names and sizes of the files, and opt-outs.
+        model: the file of the language model, if the settings name one.
+        harmful: the files of the word lists and classifiers of `settings.harmful`, in order.
+        private: file for removed documents with their masked texts, written if `keep_removed` is set.
 
     Raises:
-        InputError: the files are not those of the manifest, or damaged where none may be left out; the model is not the
-            one of the settings, or does not know a language; too many documents name another licence than that
-            of their source.
+        InputError: the files differ from the manifest, or are damaged and `quarantine` is off; the model is not the
+            one of the settings, or does not know a language; too many documents state another license than
+            their source.
     """
     content = json.loads(unit.read_text(encoding="utf-8"))
     raw = RawFiles.from_unit(settings, content, files)

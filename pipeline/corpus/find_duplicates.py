@@ -1,12 +1,11 @@
-"""Finds the documents of a corpus that are copies of a better one: of the first preferred source, then the longest, not
-counting repeated white space, then the first id.
+"""Clusters duplicate documents of a corpus and chooses which ones to keep.
 
-Documents are joined where their texts have the same hash, or where all hashes of one MinHash band agree, and what is
-joined to the same document is one cluster. Its best document is kept; each of the others, in their order, goes where it
-is like one that is kept, and is kept too where not: a chain of revisions has ends that are not alike. For each document
-of a cluster the result says which one is kept for it, how alike the two are and how many that one stands for; where
-paragraphs are asked for, also which of its paragraphs occurred before: in the order of the preferred sources, then of
-source, unit and place in the unit. Where a holder reserved a document, the whole cluster that it would be in goes.
+Two documents are joined if their texts have the same hash, or if all hashes of one MinHash band agree. Connected
+documents form a cluster. Its documents are ranked by preferred source, then length without repeated white space, then
+id. The best one is kept. Each next document is removed if it is similar to a kept one, and kept otherwise: the ends
+of a chain of revisions can differ. The result has, for each document of a cluster, the kept document that represents it,
+their similarity, and the number of documents represented. On request it also lists paragraphs that occurred before, in
+the order of preferred sources, source, unit and row. A cluster with a reserved document is removed completely.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ DUPLICATE_SCHEMA = pa.schema(
         *required_fields(cut=pa.list_(pa.int64())),
     ]
 )
-MEMBER_BYTES = 260  # what is known of a document that has copies, besides its id
+MEMBER_BYTES = 260  # memory for a document that has duplicates, besides its id
 
 
 class DuplicateClusters:
-    """The M documents that have copies, in the order of their numbers, and which of them are kept."""
+    """The M documents that have duplicates, in the order of their numbers, and the kept document of each."""
 
     def __init__(self, units: list[SignedUnit], roots: Numbers, minhash: bool) -> None:
         self._units = units
@@ -73,16 +72,16 @@ class DuplicateClusters:
         self._table = table.drop_columns(["id"])
 
     def _in_document_order(self, values_O: Any) -> Any:
-        """Return, in the order of the documents, what is given from the best of each cluster to the last."""
+        """Return values in the order of the documents; the given order is by cluster and rank in the cluster."""
         values_M = np.empty_like(values_O)
         values_M[self._order] = values_O
         return values_M
 
     def keep_dissimilar(self, documents: dict[Path, Path], settings: DuplicateSelection, memory_bytes: int) -> None:
-        """Keep also what is not like a kept document of its cluster; equal texts are compared once.
+        """Also keep documents that are not similar to a kept document of their cluster; compare equal texts once.
 
         Args:
-            documents: by the signatures of a unit the file of its documents.
+            documents: the file of documents by the file of signatures of a unit.
         """
         contents_O = [column[self._order] for column in self._contents]
         by_text = np.lexsort((*contents_O, self._cluster_O))
@@ -113,29 +112,29 @@ class DuplicateClusters:
 
     @cached_property
     def same_text_M(self) -> Bits:
-        """Whether each has the text of the document that is kept for it."""
+        """Whether each document has the same text as its kept document."""
         return np.asarray(np.logical_and.reduce([column == column[self.kept_M] for column in self._contents]))
 
     @cached_property
     def removed_M(self) -> Bits:
-        """Whether each is not the document that is kept for it."""
+        """Whether each document is removed."""
         return np.asarray(self.kept_M != np.arange(len(self.kept_M)))
 
     @cached_property
     def sizes_M(self) -> Numbers:
-        """How many documents the one that is kept for each stands for, itself included."""
+        """The number of documents that the kept document of each represents, itself included."""
         return np.asarray(np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M])
 
     def numbers_in(self, unit: SignedUnit) -> Numbers:
-        """Return the numbers of those documents that are in a unit."""
+        """Return the numbers of the documents with duplicates in a unit."""
         return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
 
 
 class ReservedClusters:
-    """The documents that are removed because a reserved one is in their cluster, and which: by its id the first.
+    """The documents that are removed because their cluster contains a reserved one, with its smallest id.
 
     Args:
-        roots: the number that stands for the cluster of each document, the reserved ones last.
+        roots: the number of the cluster of each document, the reserved ones last.
     """
 
     def __init__(self, signed: SignedCorpus, roots: Numbers) -> None:
@@ -150,13 +149,13 @@ class ReservedClusters:
         self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
 
     def rows_in(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
-        """Return the rows of those documents that are in a unit, and the ids of the reserved ones."""
+        """Return the rows of the removed documents in a unit, and the ids of the reserved ones."""
         inside = slice(*np.searchsorted(self.numbers_T, [unit.numbers.start, unit.numbers.stop]))
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
 
 
 def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: ReservedClusters) -> pa.Table:
-    """Return the documents of a unit that have copies, lose paragraphs or copy a reserved one, in their order."""
+    """Return the documents of a unit that have duplicates, lose paragraphs or copy a reserved one, in order."""
     members = clusters.numbers_in(unit)
     known = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
@@ -190,21 +189,20 @@ def run(
     pairs: list[Path],
     duplicates: Path,
 ) -> dict[str, Any]:
-    """Write of each document that has copies why it goes, which one is kept and how alike they are, and what is cut.
+    """Write, for each document with duplicates, the removal reason, the kept document, their similarity, and cuts.
 
-    The reason is null for a document that is kept. A document in a cluster with a reserved one goes as `opt_out`, with
-    the id of the reserved one; those clusters are gone, and the others are what they are without reserved documents.
-    Each unit has its file, also where it has no row: the bytes depend on the clusters of its own documents alone, so
-    that what follows can tell which units have changed.
+    The reason of a kept document is null. A document in a cluster with a reserved one gets the reason `opt_out` and the
+    id of the reserved one. Reserved documents do not change other clusters. Each unit has a file, even without rows.
+    Its bytes depend only on the clusters of its own documents, so later steps see which units changed.
 
     Args:
-        documents: the files whose signatures are given, in their order; what MinHash joins is read again.
-        reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
-        pairs: which documents the shares of all keys join, as `corpus.equal_keys` says; none: the keys are read here.
+        documents: the files of the signed documents, in the order of `signatures`; candidates are read again.
+        reserved: signatures of documents on opt-out lists, which are not part of the corpus.
+        pairs: results of `corpus.equal_keys` for all shares; if empty, the keys are compared here.
 
     Raises:
-        InputError: the signatures were made with other settings or of other documents, the pairs are of other
-            signatures, or there is too little memory.
+        InputError: the signatures were made with other settings or of other documents, the pairs belong to other
+            signatures, or memory_bytes is too small.
     """
     section = settings.deduplication
     signed = SignedCorpus(signatures, reserved, section, section.prefer)

@@ -1,4 +1,4 @@
-"""Finds the documents of a corpus that hold evaluation items: by n-grams that few of its documents have."""
+"""Finds the documents of a corpus that contain evaluation items, by n-grams that few documents have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _pairs(table: pa.Table) -> Any:
 def run(
     settings: ContaminationThresholds, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path
 ) -> dict[str, Any]:
-    """Write the items in each unit's documents, and what was found of each task; return documents by task.
+    """Write the items found in each unit's documents, and a summary by task; return documents by task.
 
     Memory is bounded by the n-grams and the matches of one unit.
     """

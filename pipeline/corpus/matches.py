@@ -1,4 +1,4 @@
-"""Searches the documents of one unit for the n-grams of evaluation items: what is found is judged with all units."""
+"""Searches the documents of one unit for n-grams of evaluation items; corpus.find_items evaluates all units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), la
 
 
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
-    """Write a row for each document that stays and n-gram that it holds, in their order; return their numbers."""
+    """Write a row for each n-gram in each deduplicated document, in order; return their counts."""
     search = ItemSearch(pq.read_table(ngrams))
     known = read_metadata(deduplicated)
     unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}

@@ -1,4 +1,4 @@
-"""Hashes the n-grams of evaluation items, so that the corpus can be searched for them."""
+"""Hashes the n-grams of evaluation items for the search in the corpus."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipeline.corpus.items.settings import NgramsSettings
 
 
 def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[str, Any]:
-    """Write the n-grams of all items, sorted by hash; return how many items each task has, and how many are searched.
+    """Write the n-grams of all items, sorted by hash; return the numbers of items and searched items by task.
 
     Raises:
-        InputError: a file of items cannot be read, or lacks a field that is to count.
+        InputError: a file of items cannot be read, or lacks a searched field.
     """
     table = hash_items(settings, settings.items, files)
     pq.write_table(table, ngrams, compression="zstd")

@@ -1,4 +1,4 @@
-"""Computes how much a model of the run is surprised by each document of one unit."""
+"""Computes the perplexity of each document of one unit under a model of the run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import write_scores
 from pipeline.corpus.settings import PerplexitySettings
 
-MAXIMUM_LOGITS = 1 << 24  # that are computed at a time: 64 MB
+MAXIMUM_LOGITS = 1 << 24  # computed at a time: 64 MB
 
 
 class PerplexityModel:
-    """A model with its tokenizer, as `pretrain.export` writes them, which reads in fp32 on the processor."""
+    """A model with its tokenizer, as written by `pretrain.export`, in fp32 on the CPU."""
 
     def __init__(self, folder: Path, tokens: int) -> None:
         try:
@@ -32,14 +32,14 @@ class PerplexityModel:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the libraries raise many kinds, and a bare Exception for a broken tokenizer
             raise InputError(f"{folder} is no whole model ({error}): export it again") from None
-        self._tokenizer.encode_special_tokens = True  # the name of one that stands in a text is text
+        self._tokenizer.encode_special_tokens = True  # the name of a special token in a text is text
         self._tokens = tokens
         self._rows = max(1, MAXIMUM_LOGITS // self._model.config.vocab_size)
 
     def compute(self, texts: list[str]) -> npt.NDArray[np.float64]:
-        """Return exp of the mean negative log-likelihood of the first tokens of each text, (N,), nan where it has none.
+        """Return exp of the mean negative log-likelihood of the first tokens of each text, (N,); NaN without tokens.
 
-        The model reads begin-of-text first, as in its training.
+        Each text begins with begin-of-text, as in training.
         """
         begin = self._model.config.bos_token_id
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -48,7 +48,7 @@ class PerplexityModel:
         for batch in _length_batches([len(tokens) - 1 for tokens in read], self._rows):
             longest = max(len(read[place]) for place in batch)
             padded = torch.tensor([read[place] + [begin] * (longest - len(read[place])) for place in batch])
-            with torch.inference_mode():  # what stands behind a token is not seen, so that padding changes nothing
+            with torch.inference_mode():  # the model is causal, so padding at the end changes nothing
                 logits = self._model(padded[:, :-1], use_cache=False).logits
                 losses = cross_entropy(logits.transpose(1, 2), padded[:, 1:], reduction="none").double()
             for row, place in enumerate(batch):
@@ -57,7 +57,7 @@ class PerplexityModel:
 
 
 def _length_batches(lengths: list[int], most: int) -> Iterator[list[int]]:
-    """Yield the places of texts of like length, together of at most so many tokens with padding; none of empty ones."""
+    """Yield indices of texts of similar length, each batch of at most `most` padded tokens; skip empty texts."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
         if lengths[place] == 0:
@@ -71,13 +71,13 @@ def _length_batches(lengths: list[int], most: int) -> Iterator[list[int]]:
 
 
 def run(settings: PerplexitySettings, *, documents: Path, final: Path, perplexity: Path) -> dict[str, Any]:
-    """Write a row for each document, in their order, without its text; return how many there are.
+    """Write the perplexity of each document, in order; return the number of documents.
 
     Args:
-        final: the model, as `pretrain.export` writes it.
+        final: the folder of the model, as written by `pretrain.export`.
 
     Raises:
-        InputError: the model is not whole.
+        InputError: the model is incomplete.
     """
     surprise = PerplexityModel(final, settings.tokens)
 

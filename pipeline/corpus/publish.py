@@ -1,8 +1,8 @@
-"""The step `corpus publish`: the corpus as a data set, with a card, Croissant metadata, statistics and a page of plots.
+"""Publishes the corpus as a data set: a card, Croissant metadata, statistics and a page of plots.
 
-The documents stay where they are, in `final/`; the card, which lies beside that folder, names its files, and so the
-folder of the corpus is what `datasets.load_dataset` opens and what can be given to others. Licences and rights of the
-sources stand in a table of their own, `sources.parquet`, so that an edit of one changes no file of documents.
+The documents stay in `final/`; the card next to that folder lists its files. `datasets.load_dataset` opens the folder
+of the corpus. Licenses and rights of the sources have their own table, `sources.parquet`, so that editing them changes
+no file of documents.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZE_CATEGORIES = (
     *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
     *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
 )
-# The hub's names of licences where they are not the SPDX identifier in small letters; what it does not know is `other`.
+# The hub's names of licenses that are not the SPDX identifier in lower case; unknown licenses are `other`.
 HUB_LICENSES = {"ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl", "ODbL-1.0": "odbl", "etalab-2.0": "etalab-2.0"}
 LOWERCASED_LICENSES = re.compile(
     r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2\.0|MIT|ISC|Unlicense|BSD-[23]-Clause"
@@ -55,7 +55,7 @@ def _environment(*, html: bool) -> jinja2.Environment:
 
 
 def _front_matter(data: dict[str, Any]) -> str:
-    """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
+    """Return the YAML front matter of the card; it lists each file, so that files of an earlier run are not loaded."""
     paths = [file["path"] for file in data["files"]]
     documents = data["totals"]["documents_out"]
     same = {license: license.lower() for license in data["licenses"] if LOWERCASED_LICENSES.fullmatch(license)}
@@ -74,7 +74,7 @@ def _front_matter(data: dict[str, Any]) -> str:
 
 
 def _write_sources(settings: PublishSettings, path: Path) -> None:
-    """Write a row for each source: the licence of those of its documents that state none, and its rights."""
+    """Write a row for each source: the license of its documents without their own license, and its rights."""
     rows = [
         source.model_dump(mode="json") | source.rights.model_dump(mode="json") | {"source": source.name}
         for source in sorted(settings.sources, key=lambda source: source.name)
@@ -84,7 +84,7 @@ def _write_sources(settings: PublishSettings, path: Path) -> None:
 
 
 def _funnel_steps(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
-    """Return each step with its reasons, the largest first: reason, documents before it, documents removed."""
+    """Return each step with its removal reasons, the largest first: reason, documents before, documents removed."""
     steps = []
     for step in data["totals"]["stages"]:
         left, reasons = step["in"], []
@@ -96,7 +96,7 @@ def _funnel_steps(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple
 
 
 def _duplicate_matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[tuple[int, int]]]]]:
-    """Return the columns and the rows of the duplicates: number and heat, 1 to 4 by its logarithm, of each cell."""
+    """Return columns and rows of the matrix of duplicates; a cell is a count and its heat, 1 to 4, logarithmic."""
     numbers = {(pair["removed"], pair["kept"]): pair["documents"] for pair in data["duplicates"]}
     columns = sorted({kept for _, kept in numbers})
     most = max(numbers.values(), default=1).bit_length()
@@ -119,10 +119,10 @@ def run(
     dataset: Path,
     page: Path,
 ) -> dict[str, Any]:
-    """Write the table of sources, the card, the metadata, the counts and the page; return how much they describe.
+    """Write the table of sources, the card, the metadata, the counts and the page; return counts of the data set.
 
     Raises:
-        InputError: the statistics are not those of the files.
+        InputError: the statistics belong to other files.
     """
     data = describe_data_set(settings, statistics, removed, final)
     dataset.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Trains the classifiers of a corpus, one for each language that has seeds, and measures them on texts held out."""
+"""Trains the quality classifiers of a corpus, one per language, and evaluates them on held-out texts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pipeline.corpus.settings import QualitySettings
 
 
 def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation: Path) -> dict[str, Any]:
-    """Write the classifiers and what they are worth; return how many texts they were trained and measured on.
+    """Write the classifiers and their evaluation; return the numbers of texts for training and calibration.
 
     Args:
-        files: the seeds, in the order of `settings.languages`.
+        files: the seed files, in the order of `settings.languages`.
 
     Raises:
-        InputError: a file has no text, a text is good and bad, or a class has too few texts.
+        InputError: a file has no text, a text is both good and bad, or a class has too few texts.
     """
     classifiers: dict[str, LinearClassifier] = {}
     content: dict[str, Any] = {}
@@ -59,7 +59,9 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     save_classifiers(classifiers, model)
     written = {"threshold": THRESHOLD, "languages": content}
     evaluation.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {language: {part: told[part] for part in ("training", "calibration")} for language, told in content.items()}
+    return {
+        language: {part: counts[part] for part in ("training", "calibration")} for language, counts in content.items()
+    }
 
 
 def _mean_weights_of(texts: SeedTexts, places: Places, weights: Any) -> Floats:
@@ -74,10 +76,10 @@ def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:
 def _evaluate(
     texts: SeedTexts, parts: TextSplits, places: Places, classifier: LinearClassifier
 ) -> dict[str, Any] | None:
-    """Return the figures of the classifier on some texts, beside those of what is trivial; none where there are none.
+    """Return the metrics of the classifier and of baselines on some texts; None without texts.
 
-    Trivial are the more frequent class of the training, and a logistic function of the length, and of the share of stop
-    words, of the texts that were trained on.
+    The baselines are the majority class of the training texts, and logistic regressions on text length and on the
+    share of stop words.
     """
     if len(places) == 0:
         return None
@@ -93,5 +95,5 @@ def _evaluate(
             scores[name] = one.probabilities(values[places])
     return {
         **_count_labels(texts, places),
-        "methods": {name: classification_figures(told, good) for name, told in scores.items()},
+        "methods": {name: classification_figures(values, good) for name, values in scores.items()},
     }

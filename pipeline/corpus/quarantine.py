@@ -1,4 +1,4 @@
-"""Damaged raw files: which of a unit are left out, and whether a source loses more by them than it may."""
+"""Skips damaged raw files of a unit, and checks that a source does not lose too much by them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RawFiles:
-    """The raw files of a unit, name and path, or the part that it is, and how they are read.
+    """The raw files of a unit, name and path, or its part of a larger file, and how to read them.
 
     Attributes:
-        document_bytes: the largest record that is read; a larger one is set aside as `too_large`.
-        broken_share: the largest share of records that may be broken.
-        is_part: whether the files are parts, which `pipeline.sources.units` wrote, of the files that have the names.
+        document_bytes: the largest record to read; a larger one is removed as `too_large`.
+        broken_share: the largest allowed share of broken records.
+        is_part: whether the paths are parts of the named files, written by `pipeline.sources.units`.
     """
 
     source: str
@@ -41,10 +41,10 @@ class RawFiles:
         """Return the files of a unit.
 
         Args:
-            unit: what the unit's file of the manifest says.
+            unit: the unit's entry of the manifest.
 
         Raises:
-            InputError: a file has other bytes than the manifest describes.
+            InputError: the bytes of a file differ from the manifest.
         """
         check_unit_files(unit, paths)
         files = list(zip([entry["name"] for entry in unit["files"]], paths, strict=True))
@@ -52,10 +52,10 @@ class RawFiles:
         return cls(settings.source, files, settings.field_names(), *shares, unit["is_part"])
 
     def read_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
-        """Yield the documents of a file, the unreadable ones among them.
+        """Yield the documents of a file, including unreadable ones.
 
         Raises:
-            DamagedFile: the file cannot be read whole.
+            DamagedFile: the file is truncated or damaged.
         """
         if self.is_part:
             yield from read_part(path)
@@ -67,13 +67,13 @@ class RawFiles:
     def run_without_damaged(
         self, work: Callable[[RawFiles], T], *, quarantine: bool
     ) -> tuple[T, list[QuarantinedFile]]:
-        """Return what `work` makes of the files, and those that were left out for their damage.
+        """Return the result of `work` on the undamaged files, and the damaged ones.
 
-        The files are looked at only where the work stops at one of them; then it begins anew with the others, so that
-        nothing of a damaged file is used, and the result does not depend on where it was met.
+        If the work stops at a damaged file, all files are checked and the work restarts with the undamaged ones. So
+        nothing of a damaged file is used, and the result does not depend on the position of the damage.
 
         Raises:
-            DamagedFile: there is one, and nothing may be left out.
+            DamagedFile: a file is damaged, and `quarantine` is False.
         """
         try:
             return work(self), []
@@ -85,7 +85,7 @@ class RawFiles:
         return work(replace(self, files=[(name, path) for name, path in self.files if name not in names])), found
 
     def report(self, quarantined: list[QuarantinedFile]) -> dict[str, Any]:
-        """Return what the unit says of its raw files: bytes on disk, those that were read, and what was left out."""
+        """Return the counts of the raw files: bytes on disk, bytes read, and the quarantined files."""
         damaged = {one.file for one in quarantined}
         return {
             "raw_bytes": sum(self._size_on_disk(path) for _, path in self.files),
@@ -97,9 +97,9 @@ class RawFiles:
         return count_raw_bytes(path) if self.is_part else path.stat().st_size
 
     def _find_damaged_files(self) -> list[QuarantinedFile]:
-        """Return the files that cannot be read whole, and, where all others have too many, those with broken records.
+        """Return truncated and damaged files, and, if the others have too many broken records, those with too many.
 
-        Of files that together have few broken records, one may have any share of them.
+        If the files together have few broken records, a single file may have any share of them.
         """
         found: dict[str, QuarantinedFile] = {}
         records: dict[str, tuple[int, int, str]] = {}
@@ -118,7 +118,7 @@ class RawFiles:
         return [found[name] for name in sorted(found)]
 
     def _count_records(self, name: str, path: Path) -> tuple[int, int, str]:
-        """Return records and broken records of a file, and the first of these."""
+        """Return the numbers of records and of broken records of a file, and the first broken record."""
         number = bad = 0
         first = ""
         for document in self.read_documents(name, path):
@@ -130,7 +130,7 @@ class RawFiles:
 
 
 def sum_unit_reports(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sum of what units of one source say: bytes on disk, read, and in damaged files, and these by name."""
+    """Return the sums over units of one source: bytes on disk, read and in damaged files, and the damaged files."""
     totals: Counter[str] = Counter(raw_bytes=0, read_bytes=0)
     listed: dict[tuple[str, str, str | None], int] = Counter()
     for unit in units:
@@ -145,16 +145,16 @@ def sum_unit_reports(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def check_damaged_share(source: str, found: dict[str, Any], share: float) -> None:
-    """Raise InputError where the damaged files of a source are more than a share of its bytes.
+    """Raise InputError if more than a share of the bytes of a source is in damaged files.
 
     Args:
-        found: what `joined` says of its units.
+        found: the result of `sum_unit_reports` for its units.
     """
     rows, size = found["quarantined"], found["raw_bytes"]
     if found["quarantined_bytes"] > share * size:
-        told = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN_FILES])
+        listed = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN_FILES])
         more = f" and {len(rows) - SHOWN_FILES} more" if len(rows) > SHOWN_FILES else ""
         raise InputError(
             f"source {source}: {found['quarantined_bytes'] / size:.2%} of its {size} bytes are in damaged files, "
-            f"{told}{more}: fetch or repair the files, or raise damaged_share of the source above {share}"
+            f"{listed}{more}: fetch or repair the files, or raise damaged_share of the source above {share}"
         )

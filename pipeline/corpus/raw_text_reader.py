@@ -15,10 +15,10 @@ from pipeline.sources.raw_documents import BROKEN_REASONS, WITHHELD_ID, RawDocum
 
 
 class RawTextReader(PipelineStep):  # type: ignore[misc]
-    """Reads raw files; their formats are told by their names, and `raw_documents` says which ids documents get.
+    """Reads raw files in the formats that their names indicate; `make_raw_documents` assigns the ids.
 
     Raises:
-        DamagedFile: a file cannot be read whole, or more than `broken_share` of all records are broken.
+        DamagedFile: a file is truncated or damaged, or more than `broken_share` of all records are broken.
     """
 
     type = "📖 - READER"
@@ -31,7 +31,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
         self.records_in = self.bytes_in = self.broken = 0
         self.first_broken = ""
         self.encodings: Counter[str] = Counter()
-        """How the encodings of web pages were known, and `errors`: characters that were in none of these."""
+        """Counts of how the encodings of web pages were detected, and of undecodable characters as `errors`."""
 
     def run(self, data: Iterator[Document] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Yield the documents of every `world_size`-th file."""

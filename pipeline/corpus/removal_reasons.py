@@ -1,6 +1,6 @@
-"""Every reason that a document is removed for, and the sentence about it: the value, the threshold, where that is from.
+"""Explains why a document was removed, in one sentence: its value, the threshold, and the origin of the threshold.
 
-No step imports this module, so that other words change no code version.
+No step imports this module, so editing a sentence changes no code version.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 
 
 class RemovalReason(NamedTuple):
-    """What `corpus why` says of the value, which `{value}` stands for, and of the thresholds, which `side` leads.
+    """The explanation of a removal reason: a sentence with `{value}`, and words before the thresholds, `side`.
 
-    `keys` say where the thresholds stand in the settings of the job: `{language}` is that of the document, `{n}` the
-    number in the reason, `{flag}` the list or classifier that the value begins with.
+    `keys` locate the thresholds in the settings of the job: `{language}` is the language of the document, `{n}` the
+    number in the reason, `{flag}` the list or classifier at the start of the value.
     """
 
     says: str
@@ -32,13 +32,13 @@ _MINIMUM, _MAXIMUM, _RULE, _COMPARED_BY = "the least is", "the largest is", "the
 
 
 def _rule_reason(section: str, rule: FilterRule) -> RemovalReason:
-    """Return what is said of a rule: what the docstring of its measure says that it returns."""
+    """Return the explanation of a rule, from the first line of its measure's docstring."""
     measured = (rule.measure.__doc__ or "").splitlines()[0].removeprefix("Return ").removesuffix(".")
     key = f"languages.{{language}}.{section}.{rule.least or rule.most}{'.{n}' if '{n}' in rule.reason else ''}"
     return RemovalReason(f"{measured} is {{value}}", _MINIMUM if rule.least else _MAXIMUM, (key,))
 
 
-# By the step that removes and by the reason; {n} stands for the length of an n-gram.
+# By step and reason; {n} is the length of an n-gram.
 REASONS: dict[str, dict[str, RemovalReason]] = {
     "filter": {
         "broken_json": RemovalReason("it is no valid JSON, {value}"),
@@ -54,7 +54,7 @@ REASONS: dict[str, dict[str, RemovalReason]] = {
         documents.LICENSE_NOT_STATED: RemovalReason(
             "it has no licence of its own where its source says that it stands"
         ),
-        documents.LICENSE_NOT_UNDERSTOOD: RemovalReason("which licence is meant cannot be told of {value}"),
+        documents.LICENSE_NOT_UNDERSTOOD: RemovalReason("its license is not understood: {value}"),
         documents.LICENSE_NOT_ALLOWED: RemovalReason("its own licence, which the run does not allow, is {value}"),
         documents.LICENSE_DIFFERS: RemovalReason("its source has another licence than it names itself, {value}"),
         documents.LANGUAGE: RemovalReason(
@@ -112,7 +112,7 @@ REASONS: dict[str, dict[str, RemovalReason]] = {
 
 
 def _get_nested(settings: Any, path: Sequence[str]) -> Any:
-    """Return what stands at a path of nested settings, None where nothing does; entries of a list go by their names."""
+    """Return the value at a path of nested settings, or None; list entries are found by their names."""
     for part in path:
         if isinstance(settings, list):
             settings = {entry["name"]: entry for entry in settings}
@@ -121,9 +121,9 @@ def _get_nested(settings: Any, path: Sequence[str]) -> Any:
 
 
 def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: str, source: str) -> str:
-    """Return where a threshold comes from, by the configuration that the run was started with."""
+    """Return the origin of a threshold: the configuration of the run, a preset, known scores or a default."""
     if configuration is None:
-        return "as the job was told"
+        return "from the settings of the job"
     section, own = (
         _get_nested(configuration, ["corpus", corpus]) or {},
         _get_nested(configuration, ["sources", source]) or {},
@@ -149,7 +149,7 @@ def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: s
 def _deciding_thresholds(
     reason: RemovalReason, row: dict[str, Any], settings: dict[str, Any]
 ) -> Iterator[tuple[list[str], Any]]:
-    """Yield where the thresholds stand that decided, and the thresholds; of a language that is not wanted, all."""
+    """Yield paths and values of the thresholds that applied; for a language outside the corpus, those of all."""
     languages, language = settings.get("languages") or {}, row.get("language")
     number = re.search(r"\d+", row["reason"])
     for key in reason.keys:
@@ -164,14 +164,15 @@ def _deciding_thresholds(
 def explain_removal(
     step: str, row: dict[str, Any], settings: dict[str, Any], configuration: Any, corpus: str, source: str
 ) -> str | None:
-    """Return what is to be said of a removed document: its value, the thresholds, and where they come from.
-
-    None for a reason that this version does not know.
+    """Return why a document was removed: its value, the thresholds, and their origin.
 
     Args:
-        row: of the columns of REMOVED_SCHEMA at least `reason` and `value`.
-        settings: of the job that decided; empty where its record is not there.
-        configuration: that of the run when the job was planned; None where that is not known.
+        row: at least the columns `reason` and `value` of REMOVED_SCHEMA.
+        settings: the settings of the job; empty if its record is missing.
+        configuration: the configuration of the run when the job was planned; None if unknown.
+
+    Returns:
+        The sentence, or None for a reason that this version does not know.
     """
     known = REASONS[step]
     reason = known.get(row["reason"]) or known.get(re.sub(r"\d+", "{n}", row["reason"]))

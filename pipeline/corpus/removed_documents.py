@@ -1,4 +1,4 @@
-"""The texts of removed documents, where a run asks for them: masked, in a private file, and samples of each reason."""
+"""Collects removed documents and, if a run keeps them, their masked texts in a private file and samples by reason."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingSte
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
 from pipeline.sources.spdx_licenses import is_allowed
 
-REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, HARMFUL)  # the reasons for which no text is kept
+REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, HARMFUL)  # reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
 
 
 class RemovedTexts:
-    """Writes removed documents with their masked text to a private file, and holds samples of each reason.
+    """Writes removed documents with their masked texts to a private file, and keeps samples of each reason.
 
-    All kinds of personal data are masked, whatever the corpus masks. Samples are those whose ids have the least hashes,
-    so that they do not depend on the order of files. Folders are made with mode 0700, files with 0600.
+    All kinds of personal data are masked, regardless of the corpus settings. Samples have the smallest hashes of their
+    ids, so they do not depend on the order of files. Folders get mode 0700, files 0600.
 
     Args:
         path: the private file; None writes no file.
-        samples: whether the licence of the source allows samples to be shown.
-        licenses: under which documents of their own licence may be shown; None where the source has decided.
+        samples: whether the license of the source permits samples.
+        licenses: own licenses of documents that permit samples; None if `samples` decides alone.
     """
 
     def __init__(self, path: Path | None, *, samples: bool, licenses: list[str] | None = None) -> None:
@@ -46,7 +46,7 @@ class RemovedTexts:
         self._writer: pq.ParquetWriter | None = None  # opened late: datatrove's executor copies what it runs
 
     def add(self, row: dict[str, Any], document: Document) -> None:
-        """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
+        """Add a removed document: its columns of REMOVED_SCHEMA, and the document itself."""
         text = None
         if document.text and not document.metadata.get("flags") and row["reason"] not in REASONS_WITHOUT_TEXT:
             license = document.metadata.get("license")
@@ -85,7 +85,7 @@ class RemovedTexts:
             for folder in reversed(self._path.parents):
                 if not folder.exists():
                     folder.mkdir(mode=0o700, exist_ok=True)
-            for left in self._path.parent.glob(f".partial-*-{self._path.name}"):  # by a start that was killed
+            for left in self._path.parent.glob(f".partial-*-{self._path.name}"):  # of a killed invocation
                 left.unlink(missing_ok=True)
             self._partial.touch(mode=0o600)
             self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
@@ -94,7 +94,7 @@ class RemovedTexts:
         self._rows = []
 
     def close(self) -> dict[str, Any]:
-        """Finish the private file; return its rows and sha256, nothing where no file is written."""
+        """Finish the private file; return its number of rows and sha256, or nothing without a file."""
         if self._path is None or self._partial is None:
             return {}
         self._flush()
@@ -104,12 +104,12 @@ class RemovedTexts:
         return {"rows": self._written, "sha256": hash_file(self._path)}
 
     def samples(self) -> list[dict[str, Any]]:
-        """Return the samples, in the order of their reasons."""
+        """Return the samples, sorted by reason."""
         return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
 
 
 def open_removed_texts(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
-    """Return where removed texts go; where none are to be kept, delete those of an earlier run and return None."""
+    """Return a writer of removed texts; if the run keeps none, delete those of an earlier run and return None."""
     if settings.keep_removed:
         return RemovedTexts(private, samples=settings.samples, licenses=settings.own_sample_licenses)
     if private is not None:
@@ -118,10 +118,9 @@ def open_removed_texts(settings: DeduplicateSettings, private: Path | None) -> R
 
 
 class RemovedDocuments:
-    """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters.
+    """Collects removed documents without their texts; an `exclusion_writer` for datatrove's filters.
 
-    Their ids, and the values that decided, are without personal data, as `fields` replaces it. Their texts go to
-    `texts`, where the run asks for them.
+    `fields` masks personal data in their ids and values. `texts` collects the texts, if the run keeps them.
     """
 
     def __init__(self, source: str, step: str, fields: MetadataMasker, texts: RemovedTexts | None = None) -> None:
@@ -138,7 +137,7 @@ class RemovedDocuments:
         pass
 
     def write(self, document: Document, rank: int = 0) -> None:
-        """Add one document, whose metadata holds `filter_reason` and may hold `filter_value` and `bytes`."""
+        """Add one document; its metadata has `filter_reason` and may have `filter_value` and `bytes`."""
         self.rows.append(
             {
                 "id": self._fields.mask_id(document),

@@ -25,18 +25,17 @@ from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
 
 SHOWN_CHARACTERS = 200
-CACHED_LICENSES = 10_000  # what so many different words mean is remembered
+CACHED_LICENSES = 10_000  # different license texts
 
 
 class LicenseFilter(BaseFilter):  # type: ignore[misc]
-    """Gives each document its own licence where its source names the field for it, and removes what is not allowed.
+    """Assigns documents their own licenses if the source names a field for them, and removes documents not allowed.
 
-    A licence that is not there, or that cannot be told, is allowed by nobody. Where the source names no field, a
-    document has the licence of its source, unless it names another one itself: it is removed rather than given a
-    licence that it does not have. What stood there is the value that decided.
+    A missing or unknown license is not allowed. If the source names no field, a document has the license of its source.
+    It is removed if it states another license. The value of a removed document is the license as written.
 
     Args:
-        license: that of the source, where documents name their own.
+        license: the license of the source, if documents state their own.
     """
 
     name = "Own licence"
@@ -71,11 +70,11 @@ class LicenseFilter(BaseFilter):  # type: ignore[misc]
 def check_license_differences(
     settings: FilterSettings, license: str | None, removed: list[dict[str, Any]], documents_in: int
 ) -> None:
-    """Raise InputError where more than `broken_share` of the documents of a unit name another licence than the source.
+    """Raise InputError if more than `broken_share` of the documents of a unit state another license than the source.
 
     Args:
-        license: that of the source.
-        removed: the removed documents, mappings of the columns of REMOVED_SCHEMA.
+        license: the license of the source.
+        removed: the removed documents, with the columns of REMOVED_SCHEMA.
     """
     differing = [row for row in removed if row["reason"] == LICENSE_DIFFERS]
     if len(differing) > settings.broken_share * documents_in:
@@ -87,17 +86,16 @@ def check_license_differences(
 
 
 def _listed_values(listed: set[str], *values: str | None) -> Iterator[str]:
-    """Yield which of the values are on a list, as the list writes them, a value once."""
+    """Yield the values that are on a list, in the spelling of the list, each once."""
     compared = dict.fromkeys(normalize_nfc(value) for value in values if value is not None)
     yield from (value for value in compared if value in listed)
 
 
 class OptOutFilter(BaseFilter):  # type: ignore[misc]
-    """Removes documents on an opt-out list under the reason `opt_out`, with the entry that decided as the value.
+    """Removes documents on an opt-out list with the reason `opt_out`; the value is the matching entry.
 
-    A domain stands for all its subdomains. An id is that of the document, the original one behind SOURCE/FILE/, or the
-    one that it has instead where that holds personal data. A holder is that which a document names itself, or that of
-    its source.
+    A domain matches all its subdomains. An id matches the id of a document, its original id after SOURCE/FILE/, or the
+    replacement of an id with personal data. A holder matches the holder of the document or of its source.
     """
 
     name = "Opt-out"
@@ -113,11 +111,11 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
 
     @classmethod
     def from_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
-        """Return the block for what of a unit is reserved, as its file of the manifest says."""
+        """Return the filter for the opt-outs in a unit's entry of the manifest."""
         return cls(OptOut(**{kind: listed[kind] for kind in OPT_OUT_KINDS}), listed["holder"], exclusion_writer)
 
     def matching_entries(self, document: Document) -> Iterator[str]:
-        """Yield the entries that a document falls under, the one that decides first."""
+        """Yield the entries of the list that match a document, the deciding one first."""
         known = document.metadata
         ids = document.id, known.get("original_id"), known.get("withheld_id")
         yield from (f"id {candidate}" for candidate in _listed_values(self.ids, *ids))

@@ -1,4 +1,4 @@
-"""Scores the documents of one unit: how likely each is of good quality."""
+"""Scores the quality of the documents of one unit with the trained classifiers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.corpus.document_streams import write_scores
 
 
 def run(settings: Settings, *, documents: Path, model: Path, scores: Path) -> dict[str, Any]:
-    """Write a row for each document, in their order, without its text; return how many there are and have a score.
+    """Write the quality of each document, in order; return the numbers of documents and of scored ones.
 
-    A document has no `quality` where its language has no classifier.
+    `quality` is null if the language of a document has no classifier.
     """
     classifiers, scored = load_classifiers(model), 0
 

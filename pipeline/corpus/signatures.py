@@ -1,4 +1,4 @@
-"""Computes what the deduplication compares: of each document of a unit its hash and the keys of its MinHash bands."""
+"""Computes the signatures of one unit for deduplication: the hash and the MinHash band keys of each document."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from pipeline.corpus.settings import SignatureSettings
 
 
 def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSettings, unit: dict[str, Any]) -> None:
-    """Write id, length, hash and keys of each document, id and text, as one file.
+    """Write the id, length, hash and band keys of documents to a file.
 
     Args:
-        unit: which one it is: `source` and `unit`.
+        documents: pairs of id and text.
+        unit: the `source` and `unit` of the documents.
     """
     writer = SignatureWriter(path, settings, unit)
     minhash, columns = MinhashSigner(settings), band_columns(settings)
@@ -40,7 +41,7 @@ def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSe
 
 
 def run(settings: SignatureSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
-    """Write one row for each of the documents, in their order."""
+    """Write one row per document, in order; return the number of documents."""
     known = read_metadata(documents)
     texts = ((row["id"], row["text"]) for row in read_documents([documents], columns=["id", "text"]))
     sign(texts, signatures, settings, known)

@@ -1,4 +1,4 @@
-"""Counts what a corpus holds and what was removed from it, and stops where a document was lost on the way."""
+"""Counts kept and removed documents of a corpus, and checks that no step lost or added a document."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from pipeline.corpus.documents import LICENSE_REASONS, MIXED_LANGUAGE, SOURCE_LI
 from pipeline.corpus.quarantine import check_damaged_share, sum_unit_reports
 from pipeline.corpus.settings import StatisticsSettings
 
-# The steps that remove documents, in their order.
 REFUSED_SHOWN = 20
-STEPS = ("filter", "deduplicate", "decontaminate")
+STEPS = ("filter", "deduplicate", "decontaminate")  # that remove documents, in order
 NO_FILES: list[Path] = []
 Unit = tuple[str, int]
 
@@ -39,10 +38,10 @@ def _read_unit_files(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]
 def _check_step_counts(
     kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the counts of one step of one unit after checking that nothing was lost or added.
+    """Return the counts of one step of one unit after checking that no document was lost or added.
 
     Args:
-        before: the file of the step before, which this one has to have begun with.
+        before: the metadata of the kept documents of the previous step.
     """
     table = pq.read_table(removed["path"], columns=["reason", "bytes"])
     name = f"{kept['source']}.{kept['unit']}"
@@ -77,7 +76,7 @@ def _add_counts(total: dict[str, Any], part: dict[str, Any]) -> None:
 
 
 def _most_frequent(counted: Counter[str]) -> list[list[Any]]:
-    """Return [what stood there, documents] of the most frequent, and of all others together under null."""
+    """Return [value, documents] of the most frequent values, and the sum of all others with the value null."""
     ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     others = sum(number for _, number in ranked[REFUSED_SHOWN:])
     return [[value, number] for value, number in ranked[:REFUSED_SHOWN]] + ([[None, others]] if others else [])
@@ -97,9 +96,9 @@ def _empty_counts() -> dict[str, Any]:
 
 
 def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Counter[str]]]:
-    """Yield, by language, the documents and bytes of a unit that were told to be in it: all, and the mixed ones.
+    """Yield documents and bytes of a unit by identified language, and the documents of mixed language.
 
-    A document that was removed before its language was told is in none.
+    Documents that were removed before language identification are not counted.
     """
     for language, sizes in kept["languages"].items():
         yield language, Counter(sizes, mixed_documents=0)
@@ -110,7 +109,7 @@ def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple
 
 
 def _score_quartiles(final: list[Path]) -> dict[str, Any]:
-    """Return, of each score that any of the documents have, of how many it is and its quartiles."""
+    """Return the number of documents and the quartiles of each score that any document has."""
     found = {}
     for name in SCORES:
         columns = [pq.read_table(path, columns=[name])[name] for path in final]
@@ -131,20 +130,21 @@ def run(
     statistics: Path,
     quality: list[Path] = NO_FILES,
 ) -> dict[str, Any]:
-    """Write the counts of every source, of all together, of each language that was told and that is left, of each
-    licence, of masked personal data, of flags, and of the evaluation items found, task by task; which raw files
-    were left out for their damage; and how the documents are scored, where they are.
+    """Write the statistics of a corpus.
+
+    They count documents by source, identified and final language, and license; masked personal data, flags, damaged
+    raw files, quality scores, and evaluation items by task.
 
     Args:
-        quality: what the classifiers of the corpus are worth, where it has some.
+        quality: the evaluation of the corpus's classifiers, if it has any.
 
     Raises:
-        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
-            more in damaged files than it may.
+        InputError: a step lost or added documents of a unit, a file is missing, a source is empty, or a source has
+            more than `damaged_share` in damaged files.
     """
     kept = _read_unit_files(filtered) | _read_unit_files(deduplicated) | _read_unit_files(final)
-    gone = _read_unit_files(removed)
-    units = sorted({unit for unit, _ in kept.keys() | gone.keys()})
+    removed_files = _read_unit_files(removed)
+    units = sorted({unit for unit, _ in kept.keys() | removed_files.keys()})
     described = {source.name: source for source in settings.sources}
     sources = {
         name: {"license": source.license, "language": source.language, **_empty_counts()}
@@ -152,7 +152,7 @@ def run(
     }
     languages, flags, identified = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
     licenses: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    refused = defaultdict[str, Counter[str]](Counter)  # by source and what stood for a licence
+    refused = defaultdict[str, Counter[str]](Counter)  # by source and license as written
     read_from = defaultdict[str, list[dict[str, Any]]](list)
     personal_data: Counter[str] = Counter()
     for unit in units:
@@ -160,7 +160,7 @@ def run(
         if source not in sources:
             raise InputError(f"unit {source}.{number} is of no source of corpus {settings.corpus}: leave out its files")
         for step in STEPS:
-            if (unit, step) not in kept or (unit, step) not in gone:
+            if (unit, step) not in kept or (unit, step) not in removed_files:
                 raise InputError(f"unit {source}.{number} lacks a file of step {step}: run that step again")
         described_steps = [kept[unit, step] for step in STEPS]
         first, last = described_steps[0], described_steps[-1]
@@ -168,7 +168,7 @@ def run(
             "documents_in": first["documents_in"],
             "bytes_in": first["bytes_in"],
             "stages": [
-                _check_step_counts(entry, gone[unit, step], step, before)
+                _check_step_counts(entry, removed_files[unit, step], step, before)
                 for step, entry, before in zip(STEPS, described_steps, [None, *described_steps], strict=False)
             ],
             "documents_out": last["rows"],
@@ -178,16 +178,18 @@ def run(
         personal_data.update(first["personal_data"])
         for flag, counted in first.get("flagged", {}).items():
             flags[flag].update(counted | {"kept": last["flags"].get(flag, 0)})
-        for language, told in _identified_languages(first, gone[unit, "filter"]["path"]):
-            identified[language].update(told)
+        for language, sizes in _identified_languages(first, removed_files[unit, "filter"]["path"]):
+            identified[language].update(sizes)
         for language, sizes in last["languages"].items():
             languages[language].update(sizes)
         for license, sizes in last["licenses"].items():
             named = described[source].license if license == SOURCE_LICENSE else license
             licenses[source][named].update(sizes)
-        read_from[source].append(gone[unit, "filter"])
-        removed_for_it = [("reason", "in", LICENSE_REASONS)]
-        stated = pq.read_table(gone[unit, "filter"]["path"], columns=["value"], filters=removed_for_it)["value"]
+        read_from[source].append(removed_files[unit, "filter"])
+        license_filter = [("reason", "in", LICENSE_REASONS)]
+        stated = pq.read_table(removed_files[unit, "filter"]["path"], columns=["value"], filters=license_filter)[
+            "value"
+        ]
         refused[source].update(pc.fill_null(stated, "").to_pylist())
     totals = _empty_counts()
     for name, source_counts in sources.items():

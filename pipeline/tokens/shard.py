@@ -57,12 +57,12 @@ def run(
             for writer in (train_writer, validation_writer):
                 writer.start(group)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            where, told_by = (
+            where, filter_columns = (
                 group_condition(group, settings.strata, settings.licenses),
                 stratum_columns(settings.strata),
             )
             for texts in _batch_by_characters(
-                merge_documents(paths, ["text", "license", "cluster"], hash_range, where, told_by)
+                merge_documents(paths, ["text", "license", "cluster"], hash_range, where, filter_columns)
             ):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
