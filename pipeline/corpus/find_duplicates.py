@@ -3,9 +3,9 @@
 Two documents are joined if their texts have the same hash, or if all hashes of one MinHash band agree. Connected
 documents form a cluster. Its documents are ranked by preferred source, then length without repeated white space, then
 id. The best one is kept. Each next document is removed if it is similar to a kept one, and kept otherwise: the ends
-of a chain of revisions can differ. The result has, for each document of a cluster, the kept document that represents it,
-their similarity, and the number of documents represented. On request it also lists paragraphs that occurred before, in
-the order of preferred sources, source, unit and row. A cluster with a reserved document is removed completely.
+of a chain of revisions can differ. The result has, for each document of a cluster, the kept document that represents
+it, their similarity, and the number of documents represented. On request it also lists repeated paragraphs, in the
+order of preferred sources, source, unit and row. A cluster with a reserved document is removed completely.
 """
 
 from __future__ import annotations

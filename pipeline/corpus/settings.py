@@ -1,4 +1,4 @@
-"""What a run says about a corpus, with defaults for Dutch and English, and what its steps are told of that."""
+"""Settings of the stage `corpus`, with defaults for Dutch and English, and the settings of its steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SeedSet(Settings):
     """A file of texts of one class."""
 
     path: str = Field(min_length=1, description="in a format of the sources; `{data}` stands for the run's data folder")
-    license: str = Field(min_length=1, description="SPDX, of the texts; it has to be one of allowed_licenses")
+    license: str = Field(min_length=1, description="SPDX license of the texts; one of allowed_licenses")
     text_key: str = Field(default="text", min_length=1)
     held_out: bool = Field(default=False, description="not trained on: measures the classifier on texts of other kinds")
 
@@ -39,7 +39,7 @@ class SeedSet(Settings):
 
 
 class QualitySeeds(Settings):
-    """What a language's classifier is trained on: it tells the good texts from the bad ones."""
+    """The seed texts of a language's quality classifier, which separates good from bad texts."""
 
     good: list[SeedSet] = Field(min_length=1)
     bad: list[SeedSet] = Field(min_length=1)
@@ -48,14 +48,14 @@ class QualitySeeds(Settings):
     def _both_classes(self) -> QualitySeeds:
         good, bad = ({seed_set.held_out for seed_set in sets} for sets in (self.good, self.bad))
         if False not in good & bad:
-            raise ValueError("good and bad each need a file without held_out, to be trained on")
+            raise ValueError("good and bad each need a file without held_out for training")
         if good != bad:
             raise ValueError("held_out needs good files and bad ones: add it to a file of the other class, or leave it")
         return self
 
 
 class SeedFile(Settings):
-    """A file of seeds as the step gets it: by its name and content, for where it lies decides nothing."""
+    """A file of seed texts, identified by name and content; its folder does not matter."""
 
     name: str
     sha256: str
@@ -66,24 +66,24 @@ class SeedFile(Settings):
 
 
 class Perplexity(Settings):
-    """How much a model of the run is surprised by each document."""
+    """Settings for the perplexity of documents under a model of the run."""
 
-    model: str = Field(description="one whose tokens are of another corpus")
+    model: str = Field(description="a model with tokens of another corpus")
     tokens: int = Field(default=512, ge=1, description="from a document's beginning; at most its sequence_length")
 
 
 class PerplexitySettings(Settings):
-    """How many tokens are read of each document; the model is an input."""
+    """The number of tokens to read of each document; the model is an input."""
 
     tokens: int
 
 
 DISCLOSURE_KEYS = ("data_selection", "intended_use", "limitations", "removal")
-"""What Croissant's vocabulary for responsible AI asks that only the provider knows: keys of `disclosure`."""
+"""Keys of `disclosure` for fields of Croissant's responsible AI vocabulary that only the provider knows."""
 
 
 class PublishedSource(Settings):
-    """A source as the data set names it."""
+    """A source as listed in the data set."""
 
     name: str
     language: str
@@ -94,9 +94,10 @@ class PublishedSource(Settings):
 
 
 class PublishSettings(Settings):
-    """One corpus; `filters` are the settings by which it was filtered and deduplicated.
+    """Settings of corpus.publish.
 
-    `stated` is what the provider says of it in the section `disclosure`, by its key.
+    `filters` are the settings of filtering and deduplication, `stated` the provider's statements by key of
+    `disclosure`.
     """
 
     run: str
@@ -110,10 +111,10 @@ class PublishSettings(Settings):
 
 
 class Normalization(Settings):
-    """How characters are written. Mojibake is repaired, and Unicode is NFC, in any case."""
+    """How characters are normalized. Mojibake is always repaired, and Unicode is always NFC."""
 
     punctuation: bool = Field(
-        default=False, description="typographic quotation marks, dashes and ellipses become those of ASCII"
+        default=False, description="replace typographic quotation marks, dashes and ellipses by ASCII"
     )
     white_space: Literal["keep", "tidy", "collapse"] = Field(
         default="tidy",
@@ -126,14 +127,16 @@ class LanguageModel(Settings):
     """A fastText model for the identification of languages, such as lid.176.bin or GlotLID's model.bin."""
 
     path: str = Field(min_length=1, description="the model's file")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of that file: another model is another result")
+    sha256: str = Field(
+        pattern=r"^[0-9a-f]{64}$", description="sha256 of that file, because another model gives another result"
+    )
     known_scores: Literal["glotlid"] | None = Field(
         default=None, description="which model it is: languages without a minimum_score get the one known for it"
     )
 
 
 class PersonalData(Settings):
-    """Which personal data is replaced, and by what: a marker such as <EMAIL>, or a value that belongs to nobody."""
+    """Which personal data is replaced: by a marker such as <EMAIL>, or by a synthetic value that belongs to nobody."""
 
     email: bool = True
     ip: bool = True
@@ -161,7 +164,7 @@ class PersonalData(Settings):
     )
 
     def markers(self) -> list[str]:
-        """Return what stands in a text for what was replaced, a marker for each kind; none where values stand there."""
+        """Return the markers that replace personal data in texts, one per kind; none with synthetic values."""
         if self.replacement != "marker":
             return []
         switches = (key for key, field in type(self).model_fields.items() if field.annotation is bool)
@@ -170,42 +173,42 @@ class PersonalData(Settings):
 
 
 class SignatureSettings(Settings):
-    """What is computed of a document to find its copies.
+    """Settings of document signatures for deduplication.
 
-    Two texts are near duplicates from a similarity of about (1/bands)^(1/rows).
+    Texts become candidates from a Jaccard similarity of about (1/bands)^(1/rows).
     """
 
     minhash: bool = True
     ngram: int = Field(default=5, ge=1)
-    bands: int = Field(default=14, ge=1, description="of MinHash values; texts that agree in one of them are compared")
-    rows: int = Field(default=8, ge=1, description="MinHash values of a band")
+    bands: int = Field(default=14, ge=1, description="bands of MinHash values; texts equal in one band are compared")
+    rows: int = Field(default=8, ge=1, description="MinHash values per band")
     seed: int = Field(default=1, ge=0, lt=2**32)
     paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
 
 
 class KeyComparison(SignatureSettings):
-    """How keys are compared."""
+    """Settings for comparing keys: content hashes and MinHash bands."""
 
     exact: bool = True
-    memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
+    memory_bytes: int = Field(default=4_000_000_000, ge=1, description="memory for finding duplicates in a corpus")
 
 
 class DuplicateSelection(KeyComparison):
-    """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
+    """How duplicates are found, and which is kept: by preferred source, then length, then id."""
 
     minimum_jaccard: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="share of the different n-grams of either text that a near copy has in common with the kept one; "
-        "none: (1/bands)^(1/rows); 0: not looked at",
+        description="least Jaccard similarity of the n-grams of a removed near duplicate and the kept text; "
+        "none: (1/bands)^(1/rows); 0: not checked",
     )
-    prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")
+    prefer: list[str] = Field(default=[], description="sources to keep duplicates of, the best first; others follow")
 
     @property
     def minimum_similarity(self) -> float:
-        """Return how alike a near copy and the kept document are at least."""
+        """Return the minimum Jaccard similarity of a removed near duplicate and the kept document."""
         usual = (1 / self.bands) ** (1 / self.rows)
         return usual if self.minimum_jaccard is None else self.minimum_jaccard
 
@@ -214,17 +217,19 @@ class DuplicateSelection(KeyComparison):
     def _once(cls, prefer: list[str]) -> list[str]:
         for source in prefer:
             if prefer.count(source) > 1:
-                raise ValueError(f"{source} stands twice: write it once")
+                raise ValueError(f"{source} is listed twice: write it once")
         return prefer
 
 
 class Deduplication(DuplicateSelection):
-    """What a configuration says of the copies in a corpus."""
+    """The section `deduplication` of a corpus."""
 
-    jobs: int = Field(default=1, ge=1, description="that share the keys; 1: they are compared where copies are found")
+    jobs: int = Field(
+        default=1, ge=1, description="jobs that compare the keys; 1: find_duplicates compares them itself"
+    )
 
 
-# Licences that permit anyone to pass on an extract that names its source.
+# Licenses that permit anyone to share an extract with attribution.
 SAMPLE_LICENSES = [
     *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unlicense"),
     *("CC0-1.0", "CC-PDDC", "PDDL-1.0", "ODC-By-1.0", "ODbL-1.0", "OGL-UK-3.0", "EUPL-1.2", "etalab-2.0"),
@@ -233,40 +238,40 @@ SAMPLE_LICENSES = [
 
 
 class Corpus(Settings):
-    """One corpus: from which sources, in which languages, cleaned how."""
+    """One corpus: its sources, languages and cleaning."""
 
-    preset: Preset = Field(default="standard", description="the rules that `languages` changes")
+    preset: Preset = Field(default="standard", description="filter rules, which `languages` modifies")
     languages: dict[str, LanguageRules] = Field(default=PRESETS["standard"], min_length=1)
     genres: dict[Genre, dict[str, LanguageRules]] = Field(
-        default={}, description="with the preset `genre`: what is changed for the sources of a genre, by language"
+        default={}, description="with the preset `genre`: changes for the sources of a genre, by language"
     )
     normalization: Normalization = Normalization()
-    language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
+    language_model: LanguageModel | None = Field(default=None, description="fastText model instead of py3langid")
     harmful: Harmful = Harmful()
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
     decontamination: Decontamination = Decontamination()
     quality: dict[str, QualitySeeds] = Field(
-        default={}, description="by language, the texts by which its documents get a score; none: they get none"
+        default={}, description="by language, seed texts of the quality classifier; none: no quality score"
     )
-    perplexity: Perplexity | None = Field(default=None, description="documents get that under a model of the run")
+    perplexity: Perplexity | None = Field(default=None, description="compute perplexities under a model of the run")
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="largest share of records that may be unreadable, or name another licence than their source",
+        description="largest share of records that may be unreadable, or state another license than their source",
     )
-    keep_removed: bool = Field(default=False, description="keep the masked texts of removed documents, privately")
+    keep_removed: bool = Field(default=False, description="keep the masked texts of removed documents in private files")
     sample_licenses: list[str] = Field(
         default=SAMPLE_LICENSES,
-        description="licences under which samples of removed documents may be shown; public domain always may",
+        description="licenses that permit samples of removed documents; public domain always does",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, written: Any) -> Any:
-        """Complete what is written about Dutch and English with the rules of the preset, or of each genre."""
+        """Complete the given rules for Dutch and English with the rules of the preset, or of each genre."""
         if not isinstance(written, Mapping) or not {"preset", "languages"} & written.keys():
             return written
         preset = written.get("preset", "standard")
@@ -280,7 +285,7 @@ class Corpus(Settings):
     @model_validator(mode="after")
     def _known_languages(self) -> Corpus:
         if self.genres and self.preset != "genre":
-            raise ValueError("genres: these are rules of the preset genre: write preset: genre, or leave them out")
+            raise ValueError("genres needs the preset genre: write preset: genre, or remove genres")
         for genre, languages in self.genres.items():
             if unknown := sorted(languages.keys() - self.languages.keys()):
                 raise ValueError(f"genres.{genre}: the corpus has no language {unknown[0]!r}: add it to languages")
@@ -289,10 +294,10 @@ class Corpus(Settings):
         return self
 
     def rules_for(self, source: Source) -> dict[str, LanguageRules]:
-        """Return the rules by which the documents of a source are judged, by language.
+        """Return the filter rules for the documents of a source, by language.
 
         Raises:
-            ValueError: the source has no genre, and that decides; or it changes what the corpus does not have.
+            ValueError: the preset is `genre` and the source has none, or it changes a language outside the corpus.
         """
         if self.preset == "genre" and source.genre is None:
             raise ValueError(f"the preset is genre, and the source has none: write one of {', '.join(self.genres)}")
@@ -301,25 +306,25 @@ class Corpus(Settings):
 
 
 class UnitSettings(ReadSettings):
-    """How the raw files of a unit are read, and when they are too much damaged."""
+    """How the raw files of a unit are read, and how much damage is allowed."""
 
     broken_share: float
-    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
+    quarantine: bool = Field(default=False, description="skip a damaged file instead of stopping")
 
 
 class DeduplicateSettings(Settings):
-    """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
+    """Whether texts and samples of removed documents are kept."""
 
     keep_removed: bool = False
     samples: bool = False
-    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
+    own_sample_licenses: list[str] | None = Field(default=None, description="if documents have their own licenses")
 
 
 class FilterSettings(UnitSettings, DeduplicateSettings):
-    """How a source is read and filtered, and what is kept of removed documents."""
+    """Settings of corpus.filter: how a source is read and filtered, and what is kept of removed documents."""
 
     license_names: dict[str, str] = {}
-    allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")
+    allowed_licenses: list[str] = Field(default=[], description="for documents with their own licenses")
     languages: dict[str, LanguageRules]
     normalization: Normalization = Normalization()
     language_model_sha256: str | None = None
@@ -337,27 +342,27 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
 
 
 class QualitySettings(Settings):
-    """What the classifiers of a corpus are trained on, by language, and how it is written."""
+    """Settings of corpus.quality: the seed files by language, and how texts are normalized."""
 
     normalization: Normalization
     languages: dict[str, list[SeedFile]]
 
 
 class EqualKeysSettings(KeyComparison):
-    """Which share of all keys is compared: the one with the number `share` of so many `shares`, from 0 on."""
+    """Settings of corpus.equal_keys: the number of this `share`, from 0, of all `shares` of the keys."""
 
     share: int = Field(ge=0)
     shares: int = Field(ge=1)
 
 
 class FindDuplicatesSettings(Settings):
-    """How documents with equal signatures are grouped."""
+    """Settings of corpus.find_duplicates."""
 
     deduplication: DuplicateSelection
 
 
 class DescribedSource(Settings):
-    """What the statistics say about a source besides its counts."""
+    """A source as listed in the statistics."""
 
     name: str
     license: str
@@ -366,7 +371,7 @@ class DescribedSource(Settings):
 
 
 class StatisticsSettings(Settings):
-    """The corpus, the sources that it is made from, and by which model and scores its languages were told."""
+    """Settings of corpus.statistics: the corpus, its sources, the language model and its minimum scores."""
 
     corpus: str
     language_model: str | None = None

@@ -162,7 +162,7 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
             {"sources": [{"name": "s", "filters": {"nl": {"quality": {"minimum_words": 50}}}}]},
             "written in the configuration for s",
         ),
-        (None, "as the job was told"),
+        (None, "from the settings of the job"),
         (
             {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s", "genre": "prose"}]},
             "from the preset prose",

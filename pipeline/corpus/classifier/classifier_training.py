@@ -1,4 +1,4 @@
-"""Trains a logistic regression on the shares that n-grams have in texts, and measures it with intervals."""
+"""Trains a logistic regression on n-gram frequencies of texts, and evaluates it with confidence intervals."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from pipeline.sources.record_formats import read_records
 Booleans = npt.NDArray[np.bool_]
 
 REGULARIZATION = 1e-5
-MAXIMUM_GAP = 1e-3  # nats of a text
+MAXIMUM_GAP = 1e-3  # nats per text
 MAXIMUM_ROUNDS = 200
-THRESHOLD = 0.5  # of the score from which on a text is told to be good
+THRESHOLD = 0.5  # a text with at least this score is classified as good
 
 
 class NgramShares(NamedTuple):
-    """Of each text which share of its n-grams is in which bucket: N texts, M shares that are not 0.
+    """The relative frequency of each hash bucket among the n-grams of N texts: M nonzero values, as in a CSR matrix.
 
     Attributes:
         buckets_M: the buckets of the first text in order, then of the second, ….
-        bounds: where each text's begin and the last one's end, shape (N + 1,).
+        bounds: the start of each text and the end of the last one, shape (N + 1,).
     """
 
     buckets_M: npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class NgramShares(NamedTuple):
     bounds: npt.NDArray[np.int64]
 
     def select(self, texts: npt.NDArray[np.int64]) -> NgramShares:
-        """Return the shares of some of the texts, which are given by their places."""
+        """Return the shares of the texts with these indices."""
         sizes = np.diff(self.bounds)[texts]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         places = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][texts] - bounds[:-1], sizes)
@@ -56,7 +56,7 @@ class NgramShares(NamedTuple):
 
 
 def ngram_shares(texts: Iterable[str]) -> NgramShares:
-    """Return the shares of the n-grams of texts, none of which is held."""
+    """Return the n-gram shares of texts; texts are not kept in memory."""
     found, parts, sizes = [], [], [0]
     for text in texts:
         all_of_text = ngram_buckets(text)
@@ -72,7 +72,7 @@ def ngram_shares(texts: Iterable[str]) -> NgramShares:
 
 
 def class_weights(good: Booleans) -> Floats:
-    """Return the weight of each text, (N,): good ones and bad ones together weigh half each."""
+    """Return the weight of each text, (N,); both classes sum to one half."""
     return np.asarray(np.where(good, 0.5 / max(good.sum(), 1), 0.5 / max((~good).sum(), 1)))
 
 
@@ -87,7 +87,7 @@ def _update_duals(
     duals_N: Floats,
     model_B: Floats,
 ) -> None:
-    """Move the dual of each text, in this order, towards what the loss asks for, and the model with it."""
+    """Update the dual variable of each text, in this order, and the model, in place: one epoch of coordinate ascent."""
     for text in order_N:
         value = norm = 0.0
         for place in range(bounds[text], bounds[text + 1]):
@@ -108,7 +108,7 @@ def mean_weights(
     bounds: npt.NDArray[np.int64],
     model_B: npt.NDArray[np.floating],
 ) -> Floats:
-    """Return of each text the mean of the model over its n-grams, shape (N,)."""
+    """Return the mean model weight of each text over its n-grams, shape (N,)."""
     values = np.zeros(len(bounds) - 1)
     for text in range(len(values)):
         for place in range(bounds[text], bounds[text + 1]):
@@ -122,15 +122,15 @@ def _entropy(duals: Floats) -> Floats:
 
 
 def train(seeds: NgramShares, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
-    """Return the weight of each bucket, (BUCKETS,), by which a text's mean weight tells whether it is good.
+    """Train a logistic regression on the mean weight of a text's n-grams.
 
-    Least is the mean of log(1 + exp(-mean weight)) of good texts, with + of bad ones, both classes weighing half, plus
-    REGULARISATION / 2 times the sum of squares. It is found by stochastic dual coordinate ascent (Shalev-Shwartz and
-    Zhang, J. Mach. Learn. Res. 14, 2013, section 6.2), one text after another in an order of a fixed seed: the same
-    numbers whatever the number of threads. The constant of the regression is in the weights, for shares add up to 1.
+    Minimizes the mean of log(1 + exp(-mean weight)) over good texts, with + over bad texts, both classes weighted by
+    one half, plus REGULARIZATION / 2 times the sum of squares. The method is stochastic dual coordinate ascent
+    (Shalev-Shwartz and Zhang, J. Mach. Learn. Res. 14, 2013, section 6.2). The order of texts has a fixed seed, so the
+    result does not depend on the number of threads. Shares add up to 1, so the weights include the intercept.
 
     Returns:
-        The weights, and by how much the sum can still be above the least one: the gap between primal and dual.
+        The weight of each bucket, (BUCKETS,), and the duality gap, an upper bound of the suboptimality.
     """
     signs, weights = np.where(good, 1.0, -1.0), class_weights(good)
     duals, model = np.zeros(len(good)), np.zeros(BUCKETS)
@@ -146,35 +146,35 @@ def train(seeds: NgramShares, good: Booleans) -> tuple[npt.NDArray[np.float32], 
 
 
 def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
-    """Return slope and constant by which a logistic function of the values tells the probability of a good text.
+    """Return slope and intercept of a logistic function from values to the probability of a good text.
 
-    Both classes weigh half. Each label counts as a little less than sure (Platt 1999), so that the slope is finite
-    where the values part the classes; Newton's method.
+    Both classes weigh one half. Labels are smoothed (Platt 1999), so that the slope is finite for separable classes.
+    Fitted with Newton's method.
     """
     number_good, number_bad = int(good.sum()), int((~good).sum())
     wanted = np.where(good, (number_good + 1) / (number_good + 2), 1 / (number_bad + 2))
     weights = class_weights(good)
-    centre, scale = float(values.mean()), float(values.std()) or 1.0
-    rows = np.stack([(values - centre) / scale, np.ones(len(values))])
+    center, scale = float(values.mean()), float(values.std()) or 1.0
+    rows = np.stack([(values - center) / scale, np.ones(len(values))])
     found = np.zeros(2)
     for _ in range(50):
-        told = 1 / (1 + np.exp(-np.clip(found @ rows, -500, 500)))
-        gradient = (rows * (weights * (told - wanted))).sum(axis=1)
-        curvature = weights * told * (1 - told)
+        predicted = 1 / (1 + np.exp(-np.clip(found @ rows, -500, 500)))
+        gradient = (rows * (weights * (predicted - wanted))).sum(axis=1)
+        curvature = weights * predicted * (1 - predicted)
         hessian = np.array([[(curvature * a * b).sum() for a in rows] for b in rows]) + 1e-9 * np.eye(2)
         change = np.linalg.solve(hessian, gradient)
         found -= change * min(1.0, 4.0 / float(np.abs(change).max() or 1.0))
         if np.abs(change).max() < 1e-10:
             break
     slope = float(found[0]) / scale
-    return slope, float(found[1]) - slope * centre
+    return slope, float(found[1]) - slope * center
 
 
 def area_under_curve(scores: Floats, good: Booleans) -> ConfidenceInterval:
-    """Return the probability that a good text has a higher score than a bad one (equal ones count half).
+    """Return the area under the ROC curve: the probability that a good text scores above a bad one (ties count half).
 
-    Its 95 % interval has the values from which it is not further than their standard error allows (Hanley and McNeil,
-    Radiology 143, 1982), as Wilson's of a share; so it has a width where no pair is wrong, too.
+    The 95 % interval inverts the test with the standard error of Hanley and McNeil (Radiology 143, 1982), as Wilson's
+    interval does for a proportion. So it has a positive width even without a wrong pair.
     """
     ordered, above = np.sort(scores[~good]), scores[good]
     below = np.searchsorted(ordered, above, "left") + np.searchsorted(ordered, above, "right")
@@ -199,16 +199,16 @@ def _share_with_interval(hits: Booleans) -> dict[str, Any] | None:
 
 
 def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
-    """Return precision and recall of the good texts, F1 and area, each with its interval; none where nothing is told.
+    """Return precision and recall of good texts, F1 and AUC, each with its interval; None where undefined.
 
-    A text is told to be good from THRESHOLD on.
+    A text is classified as good from THRESHOLD on.
     """
-    told = scores >= THRESHOLD
-    either = told | good
-    overlap = proportion_interval((told & good)[either], np.ones(int(either.sum())))
+    is_positive = scores >= THRESHOLD
+    either = is_positive | good
+    overlap = proportion_interval((is_positive & good)[either], np.ones(int(either.sum())))
     return {
-        "precision": _share_with_interval(good[told]),
-        "recall": _share_with_interval(told[good]),
+        "precision": _share_with_interval(good[is_positive]),
+        "recall": _share_with_interval(is_positive[good]),
         "f1": overlap.of(lambda shared: 2 * shared / (1 + shared))._asdict(),
         "auc": area_under_curve(scores, good)._asdict(),
     }
@@ -222,11 +222,11 @@ Places = npt.NDArray[np.int64]
 
 
 class SeedTexts(NamedTuple):
-    """What is kept of N texts, no two of which are near copies, in the order of their hashes.
+    """Features of N texts without near duplicates, in the order of their hashes.
 
     Attributes:
-        sets_N: the number of the file that each is from.
-        stop_words_N: the share of stop words; all 0 where none are known for the language.
+        sets_N: the number of the file of each text.
+        stop_words_N: the share of stop words; 0 if none are known for the language.
     """
 
     shares: NgramShares
@@ -238,7 +238,7 @@ class SeedTexts(NamedTuple):
 
 
 class TextSplits(NamedTuple):
-    """The places of the texts that are trained on, calibrated with, held out of the same files, and of other files."""
+    """Indices of texts for training, for calibration, held out of the same files, and of held-out files."""
 
     training: Places
     calibration: Places
@@ -246,26 +246,26 @@ class TextSplits(NamedTuple):
     other_files: Places
 
 
-def _read_texts(seeds: SeedFile, path: Path, normalise: TextNormalizer) -> Iterator[str]:
-    """Yield the texts of a file as documents are written; records without one are left out."""
-    keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # they are not read
+def _read_texts(seeds: SeedFile, path: Path, normalizer: TextNormalizer) -> Iterator[str]:
+    """Yield the normalized texts of a file; records without text are skipped."""
+    keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # empty names are not read
     for found, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
-        if found.text is not None and (text := normalise.format(found.text)):
+        if found.text is not None and (text := normalizer.format(found.text)):
             yield text
 
 
 def read_seed_texts(
     language: str, sets: Sequence[SeedFile], files: Sequence[Path], normalization: Normalization
 ) -> SeedTexts:
-    """Return what the texts of some files are known by; near copies are one text.
+    """Return the features of the texts of some files, without near duplicates.
 
-    Of near copies the one with the least hash stays, but one of a file with `held_out` before all others, so that
-    nothing like it is trained on.
+    Of near duplicates, the one with the smallest hash is kept. One of a `held_out` file has priority, so that no
+    similar text is trained on.
 
     Raises:
-        InputError: a file has no text, a text is good and bad, or a class has too few different texts.
+        InputError: a file has no text, a text is both good and bad, or a class has too few different texts.
     """
-    normalise, stop_words = TextNormalizer(normalization), hash_texts(FUNCTION_WORDS.get(language, []))[0]
+    normalizer, stop_words = TextNormalizer(normalization), hash_texts(FUNCTION_WORDS.get(language, []))[0]
     seen: dict[bytes, int] = {}
     signatures: list[list[int]] = []
     numbers: list[int] = []
@@ -276,7 +276,7 @@ def read_seed_texts(
         minhash = MinhashSigner(SignatureSettings())
         for number, (seeds, path) in enumerate(zip(sets, files, strict=True)):
             is_empty = True
-            for text in _read_texts(seeds, path, normalise):
+            for text in _read_texts(seeds, path, normalizer):
                 is_empty = False
                 place = seen.setdefault(hashlib.sha256(text.encode()).digest(), len(numbers))
                 if place < len(numbers):
@@ -330,7 +330,7 @@ def read_seed_texts(
 
 
 def _cluster_near_duplicates(keys_NB: npt.NDArray[np.uint64]) -> Places:
-    """Return for each text the number of its cluster: texts that agree in a band are in one, as in deduplication."""
+    """Return the cluster of each text: texts that agree in a MinHash band share one, as in deduplication."""
     pairs = [np.empty((0, 2), dtype=np.int64)]
     for keys in keys_NB.T:
         order = np.argsort(keys, kind="stable")
@@ -342,7 +342,7 @@ def _cluster_near_duplicates(keys_NB: npt.NDArray[np.uint64]) -> Places:
 
 
 def split_texts(texts: SeedTexts) -> TextSplits:
-    """Return which texts are for what: of each class those of least hash are held out, the next ones calibrate."""
+    """Split the texts: in each class, those with the smallest hashes are held out, and the next ones calibrate."""
     parts: tuple[list[Places], list[Places], list[Places]] = ([], [], [])
     for wanted in (texts.good_N, ~texts.good_N):
         places = np.flatnonzero(wanted & ~texts.held_out_N)

@@ -1,8 +1,7 @@
-"""A linear classifier over hashed words and marks: what it sees of a text, its scores, and its file.
+"""A linear classifier of texts over hashed unigrams and bigrams of words and marks, and its file.
 
-A word is a run of letters and digits without its case (of ASCII and Latin-1), each digit written 0. Each other
-character that is no blank is a mark, and so is the end of a line: menus, tables and code are told by these. A text
-stands for its words and marks and for each two of them in a row.
+A word is a run of letters and digits, case-folded in ASCII and Latin-1, with each digit as 0. Each other character
+except blanks is a mark, and so is the end of a line: marks identify menus, tables and code.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ def _bucket(value: np.uint64) -> np.uint64:
 
 @cached_njit
 def _byte_kind(data: Bytes, place: int) -> int:
-    """Return 0 for a blank, 1 for a byte of a word, else how many bytes of a mark begin here, negative.
+    """Return 0 for a blank, 1 for a byte of a word, else the negative length of the mark that begins here, in bytes.
 
-    In UTF-8, C2 begins the signs of Latin-1, E2 with less than B0 after it the marks and symbols from U+2000 to U+2BFF,
-    and F0 to F4 what is beyond U+FFFF, such as emoji.
+    In UTF-8, C2 begins the signs of Latin-1; E2 followed by less than B0 begins the marks and symbols from U+2000 to
+    U+2BFF; F0 to F4 begin characters beyond U+FFFF, such as emoji.
     """
     byte = data[place]
     if byte < 0x80:
@@ -57,14 +56,14 @@ def _byte_kind(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _ends_latin1_letter(data: Bytes, place: int) -> bool:
-    """Return whether the byte ends a letter of Latin-1."""
+    """Return whether the byte is the second one of a Latin-1 letter."""
     return place > 0 and data[place - 1] == 0xC3
 
 
 @cached_njit
 def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
-    """Return the hash of each word and mark, in their order."""
-    hashes = np.empty(len(data), dtype=np.uint64)  # only what is written of it takes memory
+    """Return the hash of each word and mark, in order."""
+    hashes = np.empty(len(data), dtype=np.uint64)  # only written pages take memory
     found = place = 0
     value, inside = _START, False
     while place <= len(data):
@@ -107,7 +106,7 @@ def _ngram_buckets(data: Bytes) -> Buckets:
 
 
 def ngram_buckets(text: str) -> Buckets:
-    """Return the bucket, below BUCKETS, of each word and mark of a text and then of each two in a row."""
+    """Return the hash bucket, below BUCKETS, of each word and mark of a text, then of each bigram."""
     return _ngram_buckets(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
@@ -121,19 +120,19 @@ def _mean_weight(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> floa
 
 @dataclass(frozen=True)
 class LinearClassifier:
-    """The weight of each bucket of n-grams, (BUCKETS,), and what makes a probability of a text's mean weight."""
+    """The weight of each bucket of n-grams, (BUCKETS,), and the calibration of mean weights to probabilities."""
 
     weights_B: npt.NDArray[np.float32]
     slope: float
     constant: float
 
     def probabilities(self, means_N: Floats) -> Floats:
-        """Return the scores, from 0 to 1, of texts with these mean weights."""
+        """Return the scores, 0 to 1, of texts with these mean weights."""
         exponents = np.clip(self.slope * means_N + self.constant, -700, 700)
         return np.asarray(1 / (1 + np.exp(-exponents)))
 
     def scores(self, texts: Iterable[str]) -> Floats:
-        """Return how likely each text is a good one, if good and bad ones are equally frequent, shape (N,)."""
+        """Return the probability that each text is good, (N,), for equally frequent classes."""
         return self.probabilities(
             np.array([_mean_weight(ngram_buckets(text), self.weights_B) for text in texts], dtype=np.float64)
         )

@@ -1,4 +1,4 @@
-"""The metadata of a data set in the format Croissant 1.1, made and validated with the library mlcroissant."""
+"""Metadata of a data set in the format Croissant 1.1, created and validated with mlcroissant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.corpus.settings import PublishSettings
 VERSION = "http://mlcommons.org/croissant/1.1"
 PARQUET = "application/x-parquet"
 RECORDS, FILES, SOURCES = "documents", "parquet", "sources"
-SOURCES_FILE = "sources.parquet"  # its name in the data set; the step writes it under another one until it is complete
+SOURCES_FILE = "sources.parquet"  # name in the data set; the step writes it under a temporary name
 COLUMNS = {
     "id": "SOURCE/FILE/ORIGINAL ID of the document, the same at every stage",
     "text": "the text, normalised and with personal data replaced by markers",
@@ -48,7 +48,7 @@ SOURCE_COLUMNS = {
 
 
 def license_url(license: str) -> str:
-    """Return the page of an SPDX identifier; what is none, such as LicenseRef-NAME or an address, as it is."""
+    """Return the URL of an SPDX identifier; anything else, such as LicenseRef-NAME or a URL, is returned unchanged."""
     plain = re.fullmatch(r"[A-Za-z0-9.-]+", license) and not license.startswith("LicenseRef-")
     return f"https://spdx.org/licenses/{license}" if plain else license
 
@@ -105,12 +105,12 @@ def croissant_metadata(
     """Return the metadata as JSON-LD; `contentUrl` is relative to the folder of the corpus.
 
     Args:
-        dataset: what `dataset.describe` returns.
-        first: a file of documents, whose columns all of them have.
+        dataset: the result of `describe_data_set`.
+        first: a file of documents; all files have the same columns.
         sources: the table of the sources.
 
     Raises:
-        mlcroissant.ValidationError: the metadata break a rule of Croissant.
+        mlcroissant.ValidationError: the metadata is invalid Croissant.
     """
     context = mlcroissant.Context(conforms_to=VERSION)
     files = [_make_file(context, file["path"], file["bytes"], file["sha256"]) for file in dataset["files"]]
@@ -124,7 +124,7 @@ def croissant_metadata(
     )
     fields = [_make_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
     records = _make_record_set(context, RECORDS, "one record for each document", "id", fields)
-    # They give documents the licence that these do not state.
+    # Documents without their own license have the license in this table.
     table = _make_file(context, SOURCES_FILE, sources.stat().st_size, hash_file(sources))
     columns = pq.read_schema(sources)
     fields = [_make_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]

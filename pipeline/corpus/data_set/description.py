@@ -1,6 +1,6 @@
-"""What the documents of a corpus are: how many per source, language, licence and year, how long, how sure, how alike.
+"""Describes the documents of a corpus: counts by source, language, license and year, lengths, scores and duplicates.
 
-Everything is counted from the files in one pass, a batch of rows at a time, and does not depend on their order.
+All counts come from one pass over the files, a batch of rows at a time, and do not depend on their order.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
-LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
-SCORE_BINS = 50  # bins of the probability of the language, from 0 to 1
+LENGTHS_PER_DOUBLING = 2  # bins of document lengths, on a logarithmic scale
+SCORE_BINS = 50  # bins of language scores, from 0 to 1
 NO_YEAR = "not stated"
 LARGEST_DOMAINS = 0.10
-"""The part of the domains of a source, the largest by bytes, that is named: the summary of training content asks it."""
+"""The share of the domains of a source, the largest by bytes, that the EU summary of training content lists."""
 
 
 def _years(batch: pa.RecordBatch) -> pa.Array:
-    """Return the first four digits of the dates, shape (rows,), where the documents have a column of that name."""
+    """Return the years of the documents, shape (rows,)."""
     if "date" not in batch.schema.names:
         return pa.repeat(NO_YEAR, batch.num_rows)
     starts = pc.utf8_slice_codeunits(pc.cast(batch.column("date"), pa.string()), 0, 4)
@@ -43,10 +43,10 @@ def _years(batch: pa.RecordBatch) -> pa.Array:
 
 
 class DocumentCounts:
-    """Documents and bytes by source, language, licence, year and domain; lengths and scores by language.
+    """Documents and bytes by source, language, license, year and domain; lengths and scores by language.
 
     Args:
-        licenses: of the sources, which those of their documents have that state none of their own.
+        licenses: licenses of the sources, for documents without their own.
     """
 
     def __init__(self, licenses: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ class DocumentCounts:
         self.scores: dict[str, Counter[int]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count rows with columns as documents have; date and url need not be there."""
+        """Count a batch of documents; the columns `date` and `url` are optional."""
         columns = {"language": batch.column("language"), "year": _years(batch), "source": batch.column("source")}
         columns |= {"license": resolve_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
         _add_group_counts(self.groups, pa.table(columns), [*GROUPS.values()])
@@ -80,7 +80,7 @@ class DocumentCounts:
         _add_group_counts(self.domains, table.filter(pc.is_valid(found)), ["source", "domain"])
 
     def largest_domains(self) -> dict[str, dict[str, Any]]:
-        """Return by source how many domains its documents are of, and the largest: name, documents, bytes."""
+        """Return by source the number of domains, and the largest ones: name, documents, bytes."""
         found: dict[str, list[tuple[str, int, int]]] = {}
         for (source, domain), part in self.domains.items():
             found.setdefault(source, []).append((domain, part["documents"], part["bytes"]))
@@ -93,20 +93,20 @@ class DocumentCounts:
         }
 
     def counts_by(self, name: str) -> dict[str, dict[str, int]]:
-        """Return documents and bytes by one of the properties, in order."""
+        """Return documents and bytes by one of the GROUPS, sorted."""
         place = list(GROUPS).index(name)
         return _sum_by_name((group[place], part) for group, part in self.groups.items())
 
 
 def _add_group_counts(counts: dict[Any, Counter[str]], table: pa.Table, names: list[str]) -> None:
-    """Add the documents of a table, and their `bytes`, to the counts of those with equal values in some columns."""
+    """Add the documents and `bytes` of a table to the counts, grouped by some columns."""
     for row in table.group_by(names).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
         part = counts.setdefault(tuple(row[name] for name in names), Counter())
         part.update(documents=row["count_all"], bytes=row["bytes_sum"])
 
 
 def _sum_by_name(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
-    """Return the sums of documents and bytes by name, in order."""
+    """Return the sums of documents and bytes by name, sorted."""
     found: dict[str, Counter[str]] = {}
     for name, part in parts:
         found.setdefault(name, Counter()).update(documents=part["documents"], bytes=part["bytes"])
@@ -114,7 +114,7 @@ def _sum_by_name(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, di
 
 
 def _histogram(counts: Counter[int]) -> list[list[int]]:
-    """Return [bin, documents] from the first bin that is not empty to the last one."""
+    """Return [bin, documents] from the first nonempty bin to the last one."""
     return [[number, counts[number]] for number in range(min(counts), max(counts) + 1)]
 
 
@@ -130,9 +130,9 @@ def _read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _count_duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
-    """Return how many documents of a source were removed as a copy of a document of a source.
+    """Return the number of removed duplicates by the sources of the removed and of the kept document.
 
-    The value of a duplicate is the id of the kept document, and an id begins with the name of its source.
+    The value of a duplicate is the id of the kept document, which begins with the name of its source.
     """
     pairs: Counter[tuple[str, str]] = Counter()
     for path in removed:
@@ -146,10 +146,10 @@ def _count_duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, 
 
 
 def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the samples that the files hold, of each step and reason those whose ids have the least hashes.
+    """Return samples of removed documents: by step and reason, those with the smallest hashes of their ids.
 
     Args:
-        licenses: of the sources, for samples of documents that state none of their own.
+        licenses: licenses of the sources, for documents without their own.
     """
     best: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for path in removed:
@@ -168,10 +168,10 @@ def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[st
 def describe_data_set(
     settings: PublishSettings, statistics: Path, removed: list[Path], final: list[Path]
 ) -> dict[str, Any]:
-    """Return what the data set is, as it is written to dataset.json.
+    """Return the content of dataset.json.
 
     Raises:
-        InputError: the statistics are not those of the files.
+        InputError: the statistics belong to other files.
     """
     counted = json.loads(statistics.read_text(encoding="utf-8"))
     licenses = {source.name: source.license for source in settings.sources}

@@ -1,4 +1,4 @@
-"""Charts of a data set as inline SVG, without script, font or colour of their own: the page's style sheet decides."""
+"""Charts of a data set as inline SVG without scripts, fonts or colors: the style sheet of the page sets them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def histogram(
     """Return a histogram with its title as caption.
 
     Args:
-        bars: number of a bin and how many documents it has; a bin is one wide and no bin between them is missing.
-        ticks: place on the axis of the bins, and the label there; those outside the bars are left out.
-        logarithmic: whether heights show the logarithm, so that small bins are seen beside large ones.
+        bars: pairs of bin number and documents, for consecutive bins.
+        ticks: pairs of position on the axis and label; those outside the bars are skipped.
+        logarithmic: whether heights are logarithmic, so that small bins are visible.
     """
     start, end, most = bars[0][0], bars[-1][0] + 1, max(number for _, number in bars)
     scale = math.log10(most) + 0.5 if logarithmic else most * 1.05
@@ -68,7 +68,7 @@ def histogram(
 
 
 def length_histogram(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
-    """Return how long the documents of a language are; bins are on a logarithmic scale, `per_doubling` for each 2 ×."""
+    """Return a histogram of document lengths; `per_doubling` logarithmic bins cover a factor of 2."""
     decades = [(10**power, f"{10**power:,}") for power in range(8)]
     if (bins[-1][0] - bins[0][0]) / per_doubling < 7:  # less than two decades and more: finer labels
         decades = [(factor * size, f"{factor * size:,}") for size, _ in decades for factor in (1, 2, 5)]
@@ -77,7 +77,7 @@ def length_histogram(language: str, bins: list[list[int]], per_doubling: int) ->
 
 
 def score_histogram(language: str, bins: list[list[int]], whole: int) -> Markup:
-    """Return how sure the language of the documents is; `whole` bins go from 0 to 1."""
+    """Return a histogram of language scores; `whole` bins cover 0 to 1."""
     numbers = {place: number for place, number in bins}
     first = min([*numbers, whole - 10])
     bars = [(place, numbers.get(place, 0)) for place in range(first, whole)]
@@ -101,11 +101,11 @@ def _bar(title: str, widths: list[tuple[str, float]]) -> Markup:
 
 
 def funnel_bar(before: int, removed: int, start: int) -> Markup:
-    """Return one step of a funnel: what is left of `start` in one colour, and in another what this step removes."""
+    """Return one step of a funnel as a bar: the remaining and the removed share of `start`."""
     left, gone = (100 * value / start if start else 0.0 for value in (before - removed, removed))
     return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", gone)])
 
 
 def share_bar(number: int, whole: int) -> Markup:
-    """Return a bar of `number` out of `whole`."""
+    """Return a bar for `number` out of `whole`."""
     return _bar(f"{number:,} of {whole:,}", [("kept", 100 * number / whole if whole else 0.0)])

@@ -1,1 +1,1 @@
-"""Copies: MinHash signatures, groups of near-duplicates, repeated paragraphs."""
+"""Duplicates: MinHash signatures, documents with equal keys, similarity of texts, repeated paragraphs."""

@@ -1,4 +1,4 @@
-"""Groups documents that have an equal key, and finds paragraphs that occurred before, within a bound of memory."""
+"""Groups documents that have an equal key, and finds repeated paragraphs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, S
 from pipeline.corpus.settings import KeyComparison
 from pipeline.corpus.text.numba_cache import cached_njit
 
-RECORD_BYTES = 80  # keys of 16 bytes and a number, twice, and where all keys are equal the pairs, twice
-ALL_KEYS = 2**32  # numbers that the upper half of a key can be
-BUCKET_RECORDS = 8192  # about as many fit into the cache of a core, with the table of their keys
-MAXIMUM_BUCKETS = 4096  # with more, writing into all of them in turn is slow
+RECORD_BYTES = 80  # keys of 16 bytes and a number, twice; if all keys are equal, also the pairs, twice
+ALL_KEYS = 2**32  # values of the upper half of a key
+BUCKET_RECORDS = 8192  # about the cache of a core, with the table of their keys
+MAXIMUM_BUCKETS = 4096  # more buckets make scattered writes slow
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @cached_njit
 def _union(parents: Numbers, ones: Numbers, others: Numbers) -> None:
-    """Join the sets of `ones[i]` and `others[i]`: the larger root is hung below the smaller, so no circle arises."""
+    """Join the sets of `ones[i]` and `others[i]`; the smaller root becomes the parent, which avoids cycles."""
     for place in range(len(ones)):
         one, other = ones[place], others[place]
         while parents[one] != one:
@@ -44,30 +44,30 @@ def _union(parents: Numbers, ones: Numbers, others: Numbers) -> None:
 
 @cached_njit
 def _compress_paths(parents: Numbers) -> None:
-    """Hang every member below its root: a parent is smaller, so that its own is the root already."""
+    """Set each parent to the root, in ascending order: a parent is smaller, so it already has its root."""
     for member in range(len(parents)):
         parents[member] = parents[parents[member]]
 
 
 class DisjointSets:
-    """Disjoint sets of the numbers 0 … size - 1; the smallest number of a set stands for it."""
+    """Disjoint sets (union-find) of the numbers 0 … size - 1; the root of a set is its smallest number."""
 
     def __init__(self, size: int) -> None:
         self._parents: Numbers = np.arange(size)
 
     def join(self, ones: Numbers, others: Numbers) -> None:
-        """Make one set of the sets of `ones[i]` and `others[i]`, for each i."""
+        """Join the sets of `ones[i]` and `others[i]`, for each i."""
         _union(self._parents, ones, others)
 
     def roots(self) -> Numbers:
-        """Return the number that stands for the set of each member; it is no copy."""
+        """Return the root of each member; the array is not a copy."""
         _compress_paths(self._parents)
         return self._parents
 
 
 @cached_njit
 def _count_buckets(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
-    """Add to `counts` how many keys are in each bucket: 2^shift of the upper halves of keys, from `low` on."""
+    """Add to `counts` the keys per bucket; a bucket has 2^shift values of the upper half of a key, from `low`."""
     for record in range(keys.shape[1]):
         counts[(np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift] += 1
 
@@ -76,7 +76,7 @@ def _count_buckets(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
 def _sort_into_buckets(
     keys: Keys, numbers: Numbers, low: int, shift: int, ends: Numbers, into: Keys, numbered: Numbers
 ) -> None:
-    """Write each record behind the others of its bucket, which end at `ends`."""
+    """Append each record to its bucket; `ends` are the current ends of the buckets."""
     for record in range(keys.shape[1]):
         bucket = (np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift
         place = ends[bucket]
@@ -96,7 +96,7 @@ def _keys_equal(keys: Keys, one: int, other: int) -> bool:
 
 @cached_njit
 def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the pairs of some buckets, of which each begins where the one before it ends."""
+    """Return the pairs of equal keys in consecutive buckets."""
     ones, others = np.empty(starts[-1] - starts[0], np.int64), np.empty(starts[-1] - starts[0], np.int64)
     pairs, bits = 0, 10
     table = np.empty(1 << bits, np.int64)
@@ -113,7 +113,7 @@ def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Number
             elif 2 * held < len(table):
                 table[place] = record
                 held += 1
-            else:  # this bucket again, with a larger table
+            else:  # repeat this bucket with a larger table
                 bits += 1
                 table = np.full(1 << bits, -1, np.int64)
                 record, held, pairs = starts[bucket], 0, pairs_before
@@ -129,16 +129,16 @@ def pair_equal_keys(
     memory_bytes: int,
     span: tuple[int, int] = (0, ALL_KEYS),
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield arrays of pairs, shape (pairs,) each: the first record with a key, and another that has it as well.
+    """Yield arrays of pairs, shape (pairs,) each: the first record with a key, and another record with that key.
 
-    Where not all records fit, the units are read several times, each time for other keys: the keys are hashes, so the
-    parts are about equal. The records of a part are divided again, into buckets in which equal keys are looked up fast.
+    If not all records fit into memory, the units are read several times, each time for another range of keys. Keys are
+    hashes, so the ranges have about equal sizes. The records of a range go into buckets that fit into the cache.
 
     Args:
-        read: returns the keys of a unit, shape (columns, records), and the growing numbers of the records; a record
-            whose first key is 0 has none.
-        records: how many there are at most in all units.
-        span: which keys are asked for, by the upper 32 bits of the first: from one number on to below the other.
+        read: returns the keys of a unit, shape (columns, records), and the ascending numbers of its records. A record
+            with 0 as its first key has no key.
+        records: the maximum number of records in all units.
+        span: the range of keys by the upper 32 bits of the first column: start, and end (exclusive).
     """
     expected = records * max(span[1] - span[0], 0) // ALL_KEYS
     parts = max(1, -(-expected * RECORD_BYTES // memory_bytes))
@@ -171,11 +171,11 @@ def pair_equal_keys(
 
 
 DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
-KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
+KEY_BYTES = 16  # minimum memory per document for keys, so that the units are read a few times at most
 
 
 def memory_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
-    """Return the bytes of memory that are left to compare keys.
+    """Return the memory left for comparing keys, in bytes.
 
     Raises:
         InputError: the documents need more than the configuration allows.
@@ -190,10 +190,10 @@ def memory_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) 
 
 
 class SignedCorpus:
-    """The signatures of the documents of a corpus, and of reserved ones, whose numbers follow.
+    """The signatures of the documents of a corpus, followed by those of reserved documents.
 
     Args:
-        prefer: the sources whose copies are preferred, the best first.
+        prefer: sources to keep duplicates of, the best first.
 
     Raises:
         InputError: a file has other columns, or two files are the same unit.
@@ -211,10 +211,10 @@ class SignedCorpus:
         self._kinds = [CONTENT] * with_content + [[name] for name in band_columns(settings)]
 
     def group_equal_keys(self, memory_bytes: int, share: int = 0, shares: int = 1) -> DisjointSets:
-        """Return which documents have an equal key, of one of so many equal shares of all keys.
+        """Return the sets of documents with an equal key, for one of several equal shares of all keys.
 
-        The shares are cut from a line on which each kind of key, the content and the bands, follows the one before it.
-        What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
+        All kinds of keys, content hashes and then bands, form one sequence that the shares divide. A document with the
+        same text as a reserved one is joined to it, even if the corpus keeps exact duplicates.
         """
 
         def read(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
@@ -232,12 +232,12 @@ class SignedCorpus:
         return groups
 
     def _sha256(self) -> str:
-        """Return a hash of what the numbers of the documents and the shares of the keys depend on."""
+        """Return a hash of everything that determines the document numbers and the shares of keys."""
         units = [[(unit.source, unit.unit, unit.rows) for unit in some] for some in (self.units, self.reserved)]
         return hashlib.sha256(json.dumps([units, self._kinds, self._exact]).encode()).hexdigest()
 
     def write_pairs(self, path: Path, groups: DisjointSets, share: int, shares: int) -> int:
-        """Write each document that is joined to one with a smaller number, and that; return how many there are."""
+        """Write pairs of a document and the smallest number in its set; return the number of pairs."""
         roots = groups.roots()
         documents = np.flatnonzero(roots != np.arange(len(roots)))
         known = {"share": share, "shares": shares, "of": self._sha256()}
@@ -248,10 +248,10 @@ class SignedCorpus:
         return len(pairs)
 
     def read_pairs(self, paths: list[Path]) -> DisjointSets:
-        """Return which documents are joined by all shares, each of which was written to one of the files.
+        """Return the sets of documents joined by all shares, read from one file per share.
 
         Raises:
-            InputError: a file is of other documents or of another division, or one is missing.
+            InputError: a file belongs to other documents or other shares, or one is missing.
         """
         groups = DisjointSets(self.total)
         sha256 = self._sha256()
@@ -269,7 +269,7 @@ Bits = npt.NDArray[np.bool_]
 
 
 def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
-    """Return the keys of the paragraphs of a unit, 0 in documents that are removed, and their numbers."""
+    """Return the keys of the paragraphs of a unit, 0 in removed documents, and the numbers of the paragraphs."""
     lists = unit.read(["paragraphs"])["paragraphs"]
     keys = pc.list_flatten(lists).to_numpy()
     gone = np.repeat(removed[unit.numbers], pc.list_value_length(lists).to_numpy())
@@ -278,7 +278,7 @@ def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
 
 
 def find_repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:
-    """Return for each paragraph of the units whether it occurred before, in documents that are not removed."""
+    """Return for each paragraph of the units whether it occurred before in a kept document."""
     removed = np.zeros(sum(unit.rows for unit in units), dtype=bool)
     removed[removed_documents] = True
     repeated = np.zeros(sum(unit.paragraphs for unit in units), dtype=bool)
@@ -291,7 +291,7 @@ def find_repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers
 
 
 def locate_repeated_paragraphs(unit: SignedUnit, repeated: Bits) -> tuple[Numbers, Numbers]:
-    """Return the rows of a unit's documents that lose paragraphs, once for each, and the place of each in its text."""
+    """Return the document row of each repeated paragraph of a unit, and its index in the document."""
     places = np.flatnonzero(repeated[unit.first_paragraph : unit.first_paragraph + unit.paragraphs])
     if len(places) == 0:
         return places, places

@@ -1,12 +1,12 @@
-"""How similar texts are: MinHash as datatrove does it, with this package's words, and the Jaccard similarity.
+"""MinHash signatures as computed by datatrove, and the Jaccard similarity of candidate texts.
 
-Hashed are the n-grams of datatrove, of its simplified text and this package's words. What datatrove simplifies, and
-what a word is, is the same for a pretoken by itself as within its text. So each different pretoken is simplified once;
-the n-grams of a text are then read from what its pretokens became. The numbers are datatrove's, sooner, in bounded
+The n-grams are those of datatrove's simplified text, with the words of this package. Simplification and word splitting
+give the same result for a pretoken alone as within its text. So each different pretoken is simplified once, and the
+n-grams of a text are assembled from its simplified pretokens. The hashes equal datatrove's, faster and in bounded
 memory.
 
-Of the texts that MinHash joins one goes where it is like one that is kept, and stays where not. The share of the
-different n-grams of either text that both have decides, for which the texts are read again, unit by unit.
+Of the texts that MinHash joins, a text is removed if its Jaccard similarity to a kept one is high enough. For this the
+texts are read again, unit by unit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.corpus.text.words import word_tokenize
 Hashes = npt.NDArray[np.uint64]
 
 _SPACE = re.compile(rf"[\s{re.escape(PUNCTUATION)}]+")
-_BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]+")  # no mark that combines is below
+_BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]+")  # contains all combining marks
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f]")
 _PRETOKENS_KEPT = 2**18
 _PRIME = (1 << 61) - 1
@@ -42,7 +42,7 @@ _FOUR, _FIVE = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 def simplify(text: str) -> str:
-    """Return what datatrove's `simplify_text` returns: lower case, numbers 0, no punctuation, no diacritics."""
+    """Return a text in lower case, with 0 for numbers, without punctuation and diacritics, as datatrove does."""
     simple = NUMBERS_PATTERN.sub("0", text.lower())
     if simple.isascii():
         return " ".join(simple.translate(PUNCTUATION_TRANS).split())
@@ -55,12 +55,12 @@ def _remove_combining_marks(match: re.Match[str]) -> str:
 
 
 def _simplify_pretokens(pretokens: str) -> str:
-    """Return the simplified words, spaces between them, of pretokens, each with a line feed behind it."""
+    """Return the simplified words, separated by spaces, of pretokens that are separated by line feeds."""
     every = pretokens.split("\n")
-    # One character beyond ASCII makes the translation of all of them slow.
+    # `translate` is slow for a string with any character beyond ASCII.
     plain = "\n".join(pretoken if pretoken.isascii() else "" for pretoken in every)
     lines = NUMBERS_PATTERN.sub("0", plain.lower()).translate(PUNCTUATION_TRANS).split("\n")
-    # What is left of printable ASCII is letters, digits and spaces: the words are seen as it is.
+    # Of printable ASCII only letters, digits and spaces remain, so the words are already separated.
     control = _CONTROL.search(pretokens) is not None
     for place, pretoken in enumerate(every):
         if control or not pretoken.isascii():
@@ -70,7 +70,7 @@ def _simplify_pretokens(pretokens: str) -> str:
 
 @cached_njit
 def _read_integer(data: Bytes, place: int, size: int) -> np.uint64:
-    """Return the little-endian number of so many bytes."""
+    """Return a little-endian integer of `size` bytes."""
     number = np.uint64(0)
     for step in range(size):
         number |= np.uint64(data[place + step]) << np.uint64(8 * step)
@@ -89,7 +89,7 @@ def _xxhash_round(lane: np.uint64, number: np.uint64) -> np.uint64:
 
 @cached_njit
 def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
-    """Return XXH64 (Collet 2012) of `data[place:end]` with the seed 0."""
+    """Return XXH64 (Collet 2012) of `data[place:end]` with seed 0."""
     size = np.uint64(end - place)
     value = _FIVE
     if end - place >= 32:
@@ -124,14 +124,14 @@ def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
 
 @cached_njit
 def _hash_ngrams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int) -> Hashes:
-    """Return the hash of each run of `length` words with a space between them.
+    """Return the hash of each n-gram of `length` words, separated by single spaces.
 
-    What pretoken i became is `simple[ends[i]:ends[i + 1] - 1]`: words with a space or several between them.
+    The simplified form of pretoken i is `simple[ends[i]:ends[i + 1] - 1]`: words separated by one or more spaces.
     """
-    room = 0
+    capacity = 0
     for pretoken in numbers_P:
-        room += ends[pretoken + 1] - ends[pretoken]
-    data, starts = np.empty(room + 1, dtype=np.uint8), np.empty(room + 2, dtype=np.int64)
+        capacity += ends[pretoken + 1] - ends[pretoken]
+    data, starts = np.empty(capacity + 1, dtype=np.uint8), np.empty(capacity + 2, dtype=np.int64)
     size = words = 0
     for pretoken in numbers_P:
         begins = True
@@ -157,7 +157,7 @@ def _hash_ngrams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int)
 
 @cached_njit
 def _minhash(shingles: Hashes, factors: Hashes, terms: Hashes) -> Hashes:
-    """Return the smallest value of each hash of shingles s: factor · s + term mod 2^64, modulo _PRIME."""
+    """Return the smallest value of each hash function over shingles s: (factor · s + term mod 2^64) mod _PRIME."""
     prime, bits = np.uint64(_PRIME), np.uint64(61)
     smallest_H = np.full(len(factors), prime)
     for shingle in shingles:
@@ -193,7 +193,7 @@ class ShingleHasher:
 
 
 class MinhashSigner:
-    """Computes what datatrove's `MinhashDedupSignature` does, whose permutations it draws."""
+    """Computes the signatures of datatrove's `MinhashDedupSignature`, with the same permutations."""
 
     def __init__(self, settings: SignatureSettings) -> None:
         self.shingles = ShingleHasher(settings.ngram)
@@ -203,13 +203,13 @@ class MinhashSigner:
         self._terms_H = random.randint(0, _PRIME, dtype=np.uint64, size=hashes)
 
     def minhash(self, shingles: Hashes) -> Hashes:
-        """Return the smallest value of each hash of shingles, shape (bands, rows)."""
+        """Return the smallest value of each hash function over the shingles, shape (bands, rows)."""
         return _minhash(shingles, self._factors_H, self._terms_H).reshape(self._bands, -1)
 
     def band_keys(self, text: str) -> tuple[int, list[int]]:
-        """Return the number of n-grams, and one for each band, 64 bits and not 0, equal where all its hashes are.
+        """Return the number of n-grams and the key of each band: 64 bits, nonzero, equal if all hashes of the band are.
 
-        Of a text that is shorter than one n-gram all are 0.
+        For a text shorter than one n-gram, all keys are 0.
         """
         shingles = self.shingles.hash_text(text)
         if len(shingles) == 0:
@@ -221,12 +221,12 @@ class MinhashSigner:
 Similarities = npt.NDArray[np.float64]
 HASH_BYTES = 8
 MAXIMUM_COMPARED = 100
-"""Of the kept texts of a cluster, the first ones that others are compared with: so a cluster is never quadratic."""
+"""Kept texts per cluster that others are compared with, which keeps the time per cluster linear."""
 
 
 @cached_njit
 def _count_shared(hashes: Hashes, one: int, one_end: int, other: int, other_end: int) -> int:
-    """Return how many hashes two sorted sets have in common: those from `one` on, and those from `other` on."""
+    """Return the number of common hashes of two sorted sets, `hashes[one:one_end]` and `hashes[other:other_end]`."""
     found = 0
     while one < one_end and other < other_end:
         if hashes[one] == hashes[other]:
@@ -242,11 +242,12 @@ def _count_shared(hashes: Hashes, one: int, one_end: int, other: int, other_end:
 def assign_kept_texts(
     hashes: Hashes, starts_T: Numbers, sizes_T: Numbers, clusters_T: Numbers, least: float
 ) -> tuple[Numbers, Similarities]:
-    """Return for each of T texts the first kept one of its cluster that it is like, itself if kept, and how alike.
+    """Return for each of T texts the first similar kept text of its cluster, itself if kept, and their similarity.
 
     Args:
-        hashes: the sorted sets of all texts, that of text t from `starts_T[t]` on.
-        clusters_T: which follow each other; the best text of each comes first.
+        hashes: the sorted sets of all texts; the set of text t starts at `starts_T[t]`.
+        clusters_T: ascending cluster numbers; the best text of a cluster comes first.
+        least: the minimum Jaccard similarity.
     """
     kept_T, similarity_T = np.arange(len(starts_T)), np.ones(len(starts_T))
     compared = np.empty(MAXIMUM_COMPARED, dtype=np.int64)
@@ -278,27 +279,27 @@ def find_similar(
     least: float,
     memory_bytes: int,
 ) -> tuple[Numbers, Similarities]:
-    """Return for each of D texts the first kept one of its cluster that it is like, and how alike they are.
+    """Return for each of D texts the first similar kept text of its cluster, and their similarity.
 
-    The texts are read in parts, each of what fits into half of the memory: the other half is for the kept ones of a
-    cluster that is cut.
+    The texts are read in parts that fit into half of the memory. The other half is for the kept texts of a cluster that
+    extends over several parts.
 
     Args:
-        clusters_D: which follow each other; the best text of each comes first.
-        ngrams_D: of each text, those that stand in it twice counted twice.
-        read: writes the sorted sets of some texts into an array, each from a given place on, and returns their sizes.
-        least: the similarity from which on two texts are alike.
+        clusters_D: ascending cluster numbers; the best text of a cluster comes first.
+        ngrams_D: the number of n-grams of each text, counted with repetition.
+        read: writes the sorted sets of some texts into an array, each at a given start, and returns their sizes.
+        least: the minimum Jaccard similarity.
 
     Raises:
-        InputError: there is too little memory for one text and those that it is compared with.
+        InputError: the memory is too small for one text and the texts that it is compared with.
     """
     kept_D, similarity_D = np.arange(len(clusters_D)), np.ones(len(clusters_D))
     before, ends = np.empty(0, dtype=np.int64), np.cumsum(ngrams_D)
     held: list[Hashes] = []
     first = 0
     while first < len(clusters_D):
-        room = memory_bytes // HASH_BYTES // 2
-        last = max(int(np.searchsorted(ends, ends[first] - ngrams_D[first] + room, side="right")), first + 1)
+        capacity = memory_bytes // HASH_BYTES // 2
+        last = max(int(np.searchsorted(ends, ends[first] - ngrams_D[first] + capacity, side="right")), first + 1)
         texts = np.concatenate([before, np.arange(first, last)])
         starts = np.cumsum(ngrams_D[texts]) - ngrams_D[texts]
         needed_bytes = int(ngrams_D[texts].sum()) * HASH_BYTES
@@ -327,12 +328,12 @@ ROWS_AT_ONCE = 100
 
 
 class NgramSetReader:
-    """Reads the n-grams of documents by their numbers.
+    """Reads the sets of n-grams of documents by document number.
 
     Args:
-        units: in the order of their numbers.
-        documents: by the signatures of a unit the file of its documents.
-        length: of an n-gram, in words.
+        units: sorted by document numbers.
+        documents: the file of documents by the file of signatures of a unit.
+        length: words of an n-gram.
     """
 
     def __init__(self, units: list[SignedUnit], documents: Mapping[Path, Path], length: int) -> None:
@@ -341,10 +342,10 @@ class NgramSetReader:
         self._shingles = ShingleHasher(length)
 
     def read_sets(self, numbers_P: Numbers, ngrams_P: Numbers, hashes: Hashes, starts_P: Numbers) -> Numbers:
-        """Write the sets of the documents of these numbers into an array, each from its place on; return their sizes.
+        """Write the sorted sets of documents into an array, each at its start; return the sizes.
 
         Raises:
-            InputError: a text has not as many n-grams as its signature says.
+            InputError: the number of n-grams of a text differs from its signature.
         """
         sizes_P = np.zeros(len(numbers_P), dtype=np.int64)
         order = np.argsort(numbers_P)
@@ -362,7 +363,7 @@ class NgramSetReader:
         return sizes_P
 
     def _texts(self, unit: SignedUnit, rows: Numbers) -> Iterator[str]:
-        """Yield the texts of some rows of a unit, which ascend."""
+        """Yield the texts of ascending rows of a unit."""
         if len(rows) == 0:
             return
         with pq.ParquetFile(self._documents[unit.path]) as file:

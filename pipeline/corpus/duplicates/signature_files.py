@@ -1,10 +1,9 @@
-"""What the deduplication compares: one Parquet file for each unit, one row for each document, in their order.
+"""Reads and writes signatures for deduplication: one Parquet file per unit, one row per document, in order.
 
-`characters` is the length of a document in which case and repeated white space make no difference, `content_0` and
-`content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share
-when all hashes of that MinHash band agree, and 0 where a document is too short for a signature; `ngrams` counts what
-these are made from, an n-gram that stands in the text twice as two; `paragraphs` has one number for each paragraph, 0
-where it is too short to be removed.
+Columns: `characters` is the length of the document without case and repeated white space. `content_0` and `content_1`
+are the first 128 bits of the sha256 of that text. `bucket_…` is a 64-bit number, equal for two documents if all hashes
+of that MinHash band agree, and 0 for a document too short for a signature. `ngrams` is the number of n-grams, counted
+with repetition. `paragraphs` has one number per paragraph, 0 if it is too short to be removed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def band_columns(settings: SignatureSettings) -> list[str]:
-    """Return the names of the columns of the MinHash bands, which datatrove calls buckets."""
+    """Return the names of the columns of MinHash bands; datatrove calls bands buckets."""
     return [f"bucket_{number:03d}" for number in range(settings.bands)] if settings.minhash else []
 
 
@@ -48,8 +47,8 @@ def signature_schema(settings: SignatureSettings) -> pa.Schema:
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
-    """Return characters and sha256 of a text in which case and white space make no difference."""
-    # What compares hashes makes none, and does not load a compiler.
+    """Return the number of characters and the sha256 of a text without case and repeated white space."""
+    # Imported here, because steps that only compare hashes need no compiler.
     from pipeline.corpus.text.pretokens import join_pretokens
 
     plain, characters = join_pretokens(text.casefold())
@@ -57,7 +56,7 @@ def content_hash(text: str) -> tuple[int, bytes]:
 
 
 def paragraph_keys(text: str, least_characters: int) -> list[int]:
-    """Return for each paragraph, which an empty line ends, the first 64 bits of its hash; 0 where it is too short."""
+    """Return the first 64 bits of the hash of each paragraph, 0 if it is too short; empty lines end paragraphs."""
     keys = []
     for paragraph in PARAGRAPH_BREAK.split(text)[::2]:
         characters, sha256 = content_hash(paragraph)
@@ -88,7 +87,7 @@ class SignatureWriter:
         self._rows = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows of the columns of the schema."""
+        """Write rows with the columns of the schema."""
         self._batches.append(rows)
         if sum(map(len, self._batches)) >= ROWS_PER_GROUP:
             self._write_group()
@@ -100,7 +99,7 @@ class SignatureWriter:
         self._batches = []
 
     def close(self) -> None:
-        """Write what was added, and what the file says about itself."""
+        """Write the remaining rows and the metadata."""
         self._flush()
         self._write_group()
         self._writer.add_key_value_metadata(parquet_metadata(self.metadata))
@@ -109,9 +108,9 @@ class SignatureWriter:
 
 @dataclass(frozen=True)
 class SignedUnit:
-    """The signatures of one unit, whose documents and paragraphs are numbered through all units.
+    """The signatures of one unit; documents and paragraphs are numbered consecutively through all units.
 
-    `rank` is the place of its source among the preferred ones, and `id_bytes` is what its ids take.
+    `rank` is the position of its source among the preferred ones, and `id_bytes` the size of its ids.
     """
 
     path: Path
@@ -143,9 +142,12 @@ class SignedUnit:
 def open_units(
     paths: Iterable[Path], settings: SignatureSettings, prefer: Sequence[str], first: int = 0
 ) -> list[SignedUnit]:
-    """Return the units in the order of source and unit, in which their documents have numbers; `first` is the first.
+    """Return the units sorted by source and unit.
 
-    Their paragraphs have numbers in the order of the preferred sources, then of source and unit.
+    Documents are numbered in this order. Paragraphs are numbered by preferred source, then source and unit.
+
+    Args:
+        first: the number of the first document.
 
     Raises:
         InputError: a file has other columns, or two files are the same unit.

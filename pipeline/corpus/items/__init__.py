@@ -1,1 +1,1 @@
-"""Evaluation items: their texts, the n-grams of these, and where these stand in documents."""
+"""Evaluation items: their texts, the n-grams of these, and the search for them in documents."""

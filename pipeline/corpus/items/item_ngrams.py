@@ -1,9 +1,9 @@
 """Reads the texts of evaluation items, and hashes their n-grams.
 
-The table has hashes and no words, so that no result publishes a benchmark. A long text has many n-grams, a shorter one
-is one n-gram as a whole. Where that is shorter than `alone_words`, it is a phrase that many write: it counts only near
-another text of its item, as the answer stands near its question. What more than half of the items of a task have, such
-as an instruction, is the wording of the task and no item.
+The table contains hashes and no words, so that no result publishes a benchmark. A long text has many n-grams; a short
+text is one n-gram. One shorter than `alone_words` is a common phrase: it counts only near another text of its item, as
+an answer near its question. N-grams of more than half of the items of a task, such as an instruction, are the wording
+of the task and are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_t
 
 @dataclass(frozen=True)
 class EvaluationItem:
-    """One item: its task, its name there, and its different texts, sorted."""
+    """One evaluation item: its task, its name in the task, and its different texts, sorted."""
 
     task: str
     name: str
@@ -39,7 +39,7 @@ class EvaluationItem:
 
 
 def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
-    """Yield the items of a file: JSON lines or one JSON array, CSV or TSV, each also with .gz, or Parquet."""
+    """Yield the rows of a file: JSON lines, a JSON array, CSV or TSV, each also with .gz, or Parquet."""
     if entry.name.endswith(".parquet"):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(1000):
@@ -54,7 +54,7 @@ def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
             return
         names = next(rows, [])
         if twice := [name for name in entry.fields if names.count(name) > 1]:
-            raise ValueError(f"it has two columns {twice[0]}; give one of them another name")
+            raise ValueError(f"it has two columns {twice[0]}; rename one of them")
         yield from (dict(zip(names, row, strict=False)) for row in rows if row)
     elif text.lstrip().startswith("["):
         yield from parse_unique_json(text, str(path))
@@ -64,7 +64,7 @@ def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, whatever it is nested in."""
+    """Yield every text in a nested value."""
     if isinstance(value, str):
         yield normalize_nfc(value)
     elif isinstance(value, dict | list):
@@ -73,7 +73,7 @@ def _iterate_texts(value: Any) -> Iterator[str]:
 
 
 def _item_texts(row: Any, entry: TaskItemsFile, missing: set[str]) -> list[str]:
-    """Return the different texts of a row, and note which of the fields that count it has not."""
+    """Return the different texts of a row, and remove its fields from `missing`."""
     if entry.fields is None:
         return sorted(set(_iterate_texts(row)))
     fields = row if isinstance(row, dict) else {}
@@ -82,10 +82,10 @@ def _item_texts(row: Any, entry: TaskItemsFile, missing: set[str]) -> list[str]:
 
 
 def read_items(entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> Iterator[EvaluationItem]:
-    """Yield the items of the files, in their order: named by their number, after their file where a task has several.
+    """Yield the items of the files, in order, named by number, and by file if a task has several files.
 
     Raises:
-        InputError: a file of items cannot be read, or none of its items has a field that is to count.
+        InputError: a file of items cannot be read, or none of its items has a searched field.
     """
     several = [entry.task for entry in entries]
     for entry, path in zip(entries, files, strict=True):
@@ -104,7 +104,7 @@ def read_items(entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> Itera
             )
 
 
-# `context`: one of these n-grams, the item's other short texts, has to stand near. Empty where it counts alone.
+# `context`: one of these n-grams, the other texts of the item, must be near. Empty if the n-gram counts alone.
 NGRAM_SCHEMA = pa.schema(
     [
         *required_fields(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
@@ -115,7 +115,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def _extract_ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashes, Places]:
-    """Return the text, hash and place of all n-grams of texts; a text of fewer than `longest` words is one n-gram."""
+    """Return text, hash and position of all n-grams; a text of fewer than `longest` words is one n-gram."""
     lengths = np.diff(bounds)
     found = []
     for length in range(1, longest + 1):
@@ -132,7 +132,7 @@ def _extract_ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Number
 
 
 def _is_task_wording(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDArray[np.bool_]:
-    """Return which n-grams stand in more than half of the items of their task, and in two at least.
+    """Return whether each n-gram is in more than half of the items of its task, and in at least two.
 
     Args:
         items: the number of the item of each n-gram.
@@ -151,7 +151,7 @@ def _is_task_wording(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDAr
 
 
 def _contexts(text: Numbers, hashes: Hashes, items: Numbers, short: set[int]) -> dict[int, list[int]]:
-    """Return for each of the `short` texts the hashes of its item's other texts, sorted, all of them whole."""
+    """Return for each of the `short` texts the sorted hashes of the other short texts of its item."""
     of_item: dict[int, set[int]] = {}
     for value, item in zip(hashes.tolist(), items[text].tolist(), strict=True):
         of_item.setdefault(item, set()).add(value)
@@ -160,12 +160,12 @@ def _contexts(text: Numbers, hashes: Hashes, items: Numbers, short: set[int]) ->
 
 
 def hash_items(settings: NgramSelection, entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> pa.Table:
-    """Return the n-grams of all items, sorted by hash; in its metadata how many items each task has and are searched.
+    """Return the n-grams of all items, sorted by hash; the metadata has the counts of items by task.
 
-    An item of which no text is looked for is one of those not searched.
+    An item without a searched n-gram counts as `not_searched`.
 
     Raises:
-        InputError: a file of items cannot be read, or lacks a field that is to count.
+        InputError: a file of items cannot be read, or lacks a searched field.
     """
     read: list[EvaluationItem] = list(read_items(entries, files))
     names = sorted({entry.task for entry in entries})

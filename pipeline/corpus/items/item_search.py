@@ -1,7 +1,7 @@
-"""Finds the n-grams of evaluation items in texts, and decides which documents hold an item.
+"""Finds the n-grams of evaluation items in texts, and decides which documents contain an item.
 
-An n-gram that stands in many documents is a phrase, as in GPT-3's own decontamination (Brown et al. 2020, appendix C:
-those in more than 10 documents do not count). What is found in sources that cannot hold the items is chance.
+An n-gram in many documents is a common n-gram and does not count, as in GPT-3's decontamination (Brown et al. 2020,
+appendix C: more than 10 documents). Matches in sources that cannot contain items estimate the rate of chance matches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pipeline.corpus.items.item_ngrams import Numbers
 from pipeline.corpus.items.settings import ContaminationThresholds
 from pipeline.corpus.text.word_hashes import Hashes, Places, extend_ngrams, hash_ngrams, hash_texts
 
-_FILTER_SLOTS_PER_PREFIX = 16  # slots of the sieve for each n-gram: one in 16 other runs of words passes it
-CONTEXT_WORDS = 50  # before and behind a short text, in which another text of its item has to stand
+_FILTER_SLOTS_PER_PREFIX = 16  # hash table slots per n-gram: one in 16 other word sequences passes
+CONTEXT_WORDS = 50  # before and after a short text, to search for another text of its item
 
 
 class ItemSearch:
-    """The n-grams of evaluation items, to be found in texts: a table as `hash_items` makes it."""
+    """Searches texts for n-grams of evaluation items, given as a table of `hash_items`."""
 
     def __init__(self, table: pa.Table) -> None:
         described = json.loads(table.schema.metadata[b"polder"])
@@ -41,9 +41,9 @@ class ItemSearch:
         self._sieve[self._prefixes & self._mask] = True
 
     def _find_ngrams(self, words: Hashes, bounds: Places) -> Iterator[Numbers]:
-        """Yield (document, row, place) of all n-grams that documents contain, shape (found, 3).
+        """Yield (document, row, position) of all n-grams in documents, shape (found, 3).
 
-        Where the first words of no n-gram stand, none begins; the others grow word by word to every length.
+        Positions are filtered by the hash of the shortest n-gram; the hash then grows word by word to each length.
         """
         shortest = self._lengths[0]
         hashes = hash_ngrams(words, shortest)
@@ -80,7 +80,7 @@ class ItemSearch:
         return near
 
     def find_matches(self, texts: list[str]) -> Numbers:
-        """Return (number of the text, row of the n-gram) of all n-grams that texts hold, sorted, shape (matches, 2)."""
+        """Return (index of the text, row of the n-gram) of all n-grams in texts, sorted, shape (matches, 2)."""
         if not len(self._hashes):
             return np.empty((0, 2), dtype=np.int64)
         words, bounds = hash_texts(texts)
@@ -95,7 +95,7 @@ ItemHit = tuple[int, str, str, int, int]
 
 
 class ContaminationDecision:
-    """Which items stand in which documents: first all matches are counted, then those of each unit are judged."""
+    """Decides which documents contain items: first count the matches of all units, then decide on each unit."""
 
     def __init__(self, table: pa.Table, settings: ContaminationThresholds) -> None:
         described = json.loads(table.schema.metadata[b"polder"])
@@ -113,7 +113,7 @@ class ContaminationDecision:
         self._bytes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
 
     def count_documents(self, matches: Numbers) -> None:
-        """Count in how many documents each n-gram stands; every document comes once.
+        """Count the documents of each n-gram; each document must be given once.
 
         Args:
             matches: (document, row of the n-gram), each pair once, shape (matches, 2).
@@ -121,20 +121,20 @@ class ContaminationDecision:
         self._documents += np.bincount(matches[:, 1], minlength=len(self._documents))
 
     def note_items(self, source: str, matches: Numbers) -> None:
-        """Note the items that documents of a source which can hold items have n-grams of, phrases included.
+        """Note the items with n-grams in a source that can contain items, including common n-grams.
 
-        `judge` does so of the matches that it gets; who gives it no phrases calls this before.
+        `find_contaminated` notes the matches that it gets; callers that drop common n-grams call this before.
         """
         if source not in self._settings.cannot_hold_items:
             for _, task, item in self._best_texts(matches):
                 self._phrases[task].add(item)
 
     def is_common_ngram(self, rows: Numbers) -> Any:
-        """Return which n-grams were counted in too many documents to mark one, shape (rows,)."""
+        """Return whether each n-gram is in more than `maximum_documents` documents, shape (rows,)."""
         return self._documents[rows] > self._settings.maximum_documents
 
     def _best_texts(self, matches: Numbers) -> dict[tuple[int, str, str], tuple[int, int]]:
-        """Return (n-grams found, n-grams) by document, task and item: of that text of which most were found."""
+        """Return (n-grams found, n-grams) by document, task and item, for the best matching text of the item."""
         keys, first, found = np.unique(
             np.stack([matches[:, 0], self._texts[matches[:, 1]]], axis=1), axis=0, return_index=True, return_counts=True
         )
@@ -156,13 +156,15 @@ class ContaminationDecision:
     def find_contaminated(
         self, source: str, sizes: dict[str, int], languages: list[str], matches: Numbers
     ) -> list[ItemHit]:
-        """Return (document, task, item, n-grams found, n-grams) of the items in a unit, sorted, after all are counted.
+        """Return (document, task, item, n-grams found, n-grams) of the items in a unit, sorted.
+
+        Call `count_documents` for all units before.
 
         Args:
-            source: of the unit; where it cannot hold items there are none.
-            sizes: the bytes of the unit's documents by language.
-            languages: of the document of each match.
-            matches: as `count` takes them.
+            source: the source of the unit; sources that cannot contain items have no hits.
+            sizes: bytes of the unit's documents by language.
+            languages: the language of the document of each match.
+            matches: as for `count_documents`.
         """
         is_chance = source in self._settings.cannot_hold_items
         self._bytes[is_chance].update(sizes)
@@ -182,9 +184,9 @@ class ContaminationDecision:
         return hits
 
     def _estimate_chance(self, task: str, searched: int) -> dict[str, Any] | None:
-        """Return what was found by chance, and how many of the items found elsewhere are chance at the same rate.
+        """Return the items found by chance, and the expected number of chance matches in other sources at this rate.
 
-        Only languages in which there is text that cannot hold items tell something: `bytes_told` is what is in these.
+        The rate is known for languages with text that cannot contain items; `bytes_told` counts the text in these.
         """
         if not self._settings.cannot_hold_items:
             return None
@@ -200,10 +202,10 @@ class ContaminationDecision:
         }
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Return for each task: its items, those searched for, those found, and the documents that they stand in.
+        """Return for each task the numbers of items, searched items, found items, and documents with items.
 
-        `found_items` are the names of those found, in the order of their numbers; of `phrases`, too many documents hold
-        what was found; `by_chance` is None where no source is known to hold no items.
+        `found_items` are the names of the found items, by number. `phrases` counts items with common n-grams only.
+        `by_chance` is None if no source is in `cannot_hold_items`.
         """
         return {
             task: {

@@ -1,4 +1,4 @@
-"""What a run says about evaluation items in a corpus."""
+"""Settings for evaluation items in a corpus."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pipeline.core.settings import Settings
 
 
 class NgramSelection(Settings):
-    """Which runs of equal words of an item are looked for. Words are compared without case and punctuation."""
+    """Which n-grams of an item are searched. Words are compared without case and punctuation."""
 
-    ngram: int = Field(default=13, ge=1, description="words of an n-gram; a shorter text is looked for as a whole")
+    ngram: int = Field(default=13, ge=1, description="words of an n-gram; a shorter text is one n-gram")
     alone_words: int = Field(
-        default=8, ge=1, description="a text with fewer words is found only beside another text of its item"
+        default=8, ge=1, description="a text with fewer words counts only near another text of its item"
     )
-    minimum_words: int = Field(default=4, ge=1, description="a text with fewer words is only looked for beside others")
+    minimum_words: int = Field(default=4, ge=1, description="a text with fewer words only supports other texts")
 
     @model_validator(mode="after")
     def _short_enough(self) -> NgramSelection:
@@ -24,42 +24,42 @@ class NgramSelection(Settings):
 
 
 class ContaminationThresholds(Settings):
-    """Which n-grams of an item mark a document."""
+    """Which n-grams of an item mark a document as contaminated."""
 
     minimum_overlap: float = Field(
-        default=0.0, ge=0, le=1, description="least share of a text's n-grams in a document; one is always needed"
+        default=0.0, ge=0, le=1, description="minimum share of a text's n-grams in a document; at least one is needed"
     )
     maximum_documents: int = Field(
-        default=10, ge=1, description="an n-gram that stands in more documents of the corpus is a phrase and marks none"
+        default=10, ge=1, description="an n-gram in more documents of the corpus is common and marks none"
     )
     cannot_hold_items: list[str] = Field(
         default=[],
-        description="sources, such as old books, whose text cannot hold items: what is found there is chance, stays, "
-        "and tells how much elsewhere may be chance",
+        description="sources, such as old books, that cannot contain items: matches there are chance, are kept, "
+        "and estimate the chance matches in other sources",
     )
 
 
 class Decontamination(NgramSelection, ContaminationThresholds):
-    """How documents that contain evaluation items are found: by runs of equal words, the n-grams.
+    """How documents that contain evaluation items are found, by n-grams.
 
-    An item of which no text is looked for is counted as `not_searched`.
+    An item without a searched n-gram counts as `not_searched`.
     """
 
     enabled: bool = True
     suites: list[str] | None = Field(
         default=None,
-        description="whose items leave the corpus; items of suites that are added to evaluation.suites later are only "
-        "counted. None: all suites of the evaluation",
+        description="evaluation suites to remove from the corpus; items of other suites are only counted. None: all "
+        "suites of the evaluation",
     )
     fields: dict[str, list[str]] = Field(
-        default={}, description="by task, the fields of an item that are looked for, instead of those of the task file"
+        default={}, description="by task, the fields of an item to search for, instead of those of the task file"
     )
 
 
 class TaskItemsFile(Settings):
-    """A file of items, the evaluation task that they belong to, and which of their fields count; None: all.
+    """A file of items, its evaluation task, and the fields to search; None: all.
 
-    Where the fields were named, each has to be in an item.
+    If the fields are `named` by a user, each must be in an item.
     """
 
     task: str
@@ -69,12 +69,12 @@ class TaskItemsFile(Settings):
 
 
 class NgramsSettings(NgramSelection):
-    """The files of items in the order in which they are given, and how long an n-gram is."""
+    """Settings of corpus.ngrams: the files of items, in order, and the length of n-grams."""
 
     items: list[TaskItemsFile]
 
 
 class CountItemsSettings(NgramsSettings, ContaminationThresholds):
-    """What the decontamination is told, of the suites that are not its own."""
+    """Settings of corpus.count_items: those of the decontamination, for other suites."""
 
     corpus: str

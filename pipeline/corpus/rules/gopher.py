@@ -1,4 +1,4 @@
-"""The datatrove blocks with Gopher's rules: on quality (Rae et al. 2021, A.1.1) and on repetition (table A1)."""
+"""Datatrove blocks with Gopher's rules on quality (Rae et al. 2021, A.1.1) and repetition (table A1)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pipeline.corpus.text.words import LETTER, MARKS
 
 
 class ProseMeasures(DocumentMeasures[Quality]):
-    """What Gopher's quality rules measure; a word is one of all words where it is not said that marks are none."""
+    """Measures of Gopher's quality rules; words include punctuation unless stated otherwise."""
 
     @cached_property
     def is_word_W(self) -> npt.NDArray[np.bool_]:
-        """Whether each word is more than punctuation."""
+        """Whether each word is not only punctuation."""
         return np.asarray(self.words.kinds_W & MARKS == 0)
 
     @cached_property
     def size(self) -> int:
-        """The number of words, punctuation included; 1 where there are none."""
+        """The number of words, including punctuation; at least 1."""
         return max(1, len(self.words.kinds_W))
 
     @cached_property
@@ -68,7 +68,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
         return sum(map(self.text.count, "{}<>;")) / max(1, len(self.text) - blank)
 
     def _share_of_lines(self, marks: int, largest: float | None, has_mark: Callable[[str], bool]) -> float:
-        """Return the share of lines that have a mark; that of the marks, which is no less, where it is small enough."""
+        """Return the share of lines with a mark, or its upper bound, marks per line, if that is below the threshold."""
         share = marks / len(self.lines)
         if largest is not None and share <= largest:
             return share
@@ -101,9 +101,9 @@ class ProseMeasures(DocumentMeasures[Quality]):
 
 
 class GopherQuality(MeasureBlock[Quality]):
-    """Removes a document that is not ordinary prose.
+    """Removes documents that are not ordinary prose.
 
-    Decides as datatrove's GopherQualityFilter does at the same thresholds and words.
+    Equals datatrove's GopherQualityFilter for the same thresholds and words.
     """
 
     name = "Gopher quality"
@@ -126,14 +126,14 @@ class GopherQuality(MeasureBlock[Quality]):
 
 
 def split_at_breaks(text: str, breaks: str) -> list[str]:
-    """Return the parts of a text between stretches of at least so many line feeds, as a regular expression would."""
+    """Return the parts of a text between runs of line feeds at least as long as `breaks`."""
     if f"{breaks}\n" in text:
         return re.split(rf"{breaks}\n*", text)
     return text.split(breaks)
 
 
 def count_duplicates(parts: list[str]) -> tuple[int, int]:
-    """Return how many parts occurred before, and their characters."""
+    """Return the number of parts that occurred before, and their characters."""
     if len(set(parts)) == len(parts):
         return 0, 0
     seen: set[str] = set()
@@ -149,10 +149,10 @@ def count_duplicates(parts: list[str]) -> tuple[int, int]:
 
 @cached_njit
 def _find_repeated_pairs(numbers_W: Integers, places: Integers, first_W: Integers, counts_W: Integers) -> int:
-    """Find the places, of those given in order, at which the same pair of numbers stands that stood before.
+    """Find positions with a pair of numbers that also occurs at another position.
 
-    Sets for each place the first one with its pair, and for each such first place how many have that pair; returns how
-    many places have a pair that stands at another one as well, and moves these to the front of `places`.
+    Sets in `first_W` the first position with the pair of each position, and in `counts_W` the occurrences of the pair
+    at that first position. Moves the positions with a repeated pair to the front of `places`, and returns their number.
     """
     size = 1
     while size < 2 * len(places):
@@ -181,22 +181,22 @@ def _find_repeated_pairs(numbers_W: Integers, places: Integers, first_W: Integer
 def measure_repeated_ngrams(
     numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int
 ) -> tuple[Numbers, Numbers]:
-    """Return the characters of the commonest n-gram and of the n-grams that occurred before, for n up to `largest`.
+    """Return the characters of the most common n-gram and of repeated n-grams, for n from 2 to `largest`.
 
-    The first counts all occurrences of the commonest, the first among equals, spaces included. The second counts the
-    n-grams that began at most `within` words before as well, read from left to right without overlap. Both have n = 2
-    at index 2; for n above the number of words they are 0. An n-gram that occurs twice has within it two shorter ones
-    that do, so that ever fewer places are looked at.
+    The first array counts all occurrences of the most common n-gram, the first among equals, including spaces. The
+    second counts n-grams that also began at most `within` words before, from left to right without overlap. Index n of
+    an array is the length n; values for n above the number of words are 0. A repeated n-gram contains two repeated
+    shorter ones, so each length checks fewer positions.
     """
     size = len(numbers_W)
     top, repeated = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1, dtype=np.int64)
     ends = np.zeros(size + 1, dtype=np.int64)
     for word in range(size):
         ends[word + 1] = ends[word] + lengths_W[word]
-    shorter = numbers_W.astype(np.int32)  # the first place of the n-gram one shorter at each place
+    shorter = numbers_W.astype(np.int32)  # the first position of the (n-1)-gram at each position
     first_W, counts_W = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
     places = np.arange(max(0, size - 1)).astype(np.int32)
-    # The place at which the n-gram that stands here first was read last, and n times the size of the text.
+    # At the first position of an n-gram, the last position where it was read, plus n times the size of the text.
     read_W = np.zeros(size, dtype=np.int64)
     for n in range(2, min(largest, size) + 1):
         kept = _find_repeated_pairs(shorter, places, first_W, counts_W)
@@ -226,7 +226,7 @@ def measure_repeated_ngrams(
 
 
 class RepetitionMeasures(DocumentMeasures[Repetition]):
-    """What Gopher's repetition rules measure: what occurred before in a document, in shares of it."""
+    """Measures of Gopher's repetition rules: shares of a document that occurred before in it."""
 
     @cached_property
     def paragraphs(self) -> tuple[int, int, int]:
@@ -242,7 +242,7 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
 
     @cached_property
     def n_grams(self) -> tuple[Numbers, Numbers]:
-        """The characters of the commonest n-gram and of those that occurred before, for each n that a rule asks of."""
+        """The characters of the most common n-gram and of repeated n-grams, for each n of a rule."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
         within = self.rules.within_words or len(self.words.numbers_W)
         return measure_repeated_ngrams(self.words.numbers_W, self.words.lengths_W, longest, within)
@@ -275,10 +275,10 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
 
 
 class GopherRepetition(MeasureBlock[Repetition]):
-    """Removes a document in which too much is said twice.
+    """Removes documents with too much repetition.
 
-    Decides as datatrove's GopherRepetitionFilter does at the same thresholds and words, except that n-grams are equal
-    only where each of their words is.
+    Equals datatrove's GopherRepetitionFilter for the same thresholds and words, except that n-grams are equal only if
+    all their words are.
     """
 
     name = "Gopher repetition"

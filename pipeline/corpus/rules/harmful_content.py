@@ -1,4 +1,4 @@
-"""The datatrove block that flags documents with harmful content, and removes them where that is asked for."""
+"""Datatrove block that flags documents with harmful content, and removes them if configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _split_words(text: str) -> list[str]:
 
 
 class PhraseList:
-    """The words and phrases of a list: whole ones count, and case and punctuation between words do not."""
+    """A list of words and phrases; it matches whole words, without case and punctuation."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -40,7 +40,7 @@ class PhraseList:
             raise InputError(f"the word list {path} is empty: write a word or phrase a line, or leave the list out")
 
     def count_hits(self, words: list[str]) -> int:
-        """Return at how many places of a text one of the phrases begins."""
+        """Return the number of positions in a text at which a phrase begins."""
         if self._by_first.keys().isdisjoint(words):
             return 0
         return sum(
@@ -63,10 +63,10 @@ def _load_classifier(path: Path, label: str) -> Any:
 
 
 class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
-    """Sets `flags` in the metadata: the names of the lists and classifiers that a document is too much for.
+    """Sets `flags` in the metadata: the names of the lists and classifiers that flag a document.
 
-    Removes a document with a flag that asks for it. `counts` says for each flag how many documents have it, and how
-    many it removed.
+    Removes a document with a flag whose list or classifier has `remove`. `counts` has the flagged and removed documents
+    by flag.
     """
 
     name = "Harmful content"
@@ -81,7 +81,7 @@ class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
         self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.flags_in_order()}
 
     def _find_flags(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
-        """Return every list or classifier that flags the text, with what decided it."""
+        """Return every list or classifier that flags the text, with the deciding value."""
         found: list[tuple[WordList | HarmfulClassifier, str]] = []
         lists = [pair for pair in self.lists if not pair[0].languages or language in pair[0].languages]
         words = _split_words(text) if lists else []

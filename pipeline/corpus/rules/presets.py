@@ -1,18 +1,18 @@
-"""Named sets of rules for Dutch and English, and how what a run says about a language completes them.
+"""Presets of filter rules for Dutch and English, and how a configuration completes them.
 
-`standard` has the thresholds of Gopher (Rae et al. 2021, table A1) for English and those that FineWeb-2 chose for
-Dutch, with words to which their punctuation belongs. `fineweb2` is the recipe of FineWeb-2 for Dutch and of FineWeb for
-English, with the words that their thresholds were made for: configs/nld_Latn.yml of huggingface/fineweb-2 as in its
-paper, and examples/fineweb.py of datatrove, but for the order (see `rule_blocks`). `gptnl` is that of GPT-NL's public
-data-curation pipeline: the defaults of its stage heuristic_filtering and of the filters that it names, with NLTK's
-words as there. `genre` lets the genre of each source choose one of GENRES: what is ordinary in a law or a play is not
-in an article.
+- `standard`: the thresholds of Gopher (Rae et al. 2021, table A1) for English and of FineWeb-2 for Dutch; punctuation
+  belongs to words.
+- `fineweb2`: the recipe of FineWeb-2 for Dutch (configs/nld_Latn.yml of huggingface/fineweb-2) and of FineWeb for
+  English (examples/fineweb.py of datatrove), with their words. Only the order differs (see `RULE_BLOCKS`).
+- `gptnl`: GPT-NL's public data-curation pipeline: the defaults of its stage heuristic_filtering and its filters, with
+  NLTK's words.
+- `genre`: the genre of each source selects one of GENRES, because normal text of a law or a play differs from an
+  article.
 
-The rules of genres begin with Gopher's and differ in four ways. Repetition is looked for within 200 words, because its
-share of a whole document grows with the document's length. Marks that stand alone, as the bars of tables do, are no
-words. A share of function words tells text from menus, tables and lists of names, so that neither bullets nor different
-stop words are counted. A share of brackets and semicolons marks code and mark-up. `benchmarks/genre_presets.py`
-measures what each genre keeps.
+The rules of genres are Gopher's with four differences. Repetition is measured within 200 words, because its share of a
+document grows with the document's length. Single marks, such as the bars of tables, are no words. A share of function
+words separates text from menus, tables and lists of names, instead of counts of bullets and different stop words. A
+share of brackets and semicolons identifies code and markup. `benchmarks/genre_presets.py` measures the kept texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules, NordicPile, Quality, Repetition
 from pipeline.sources.settings import Genre
 
-# The commonest words of NLTK's lists, which have to be downloaded.
+# The most common words of NLTK's lists, which are not in NLTK's package.
 _WORDS = {
     "nl": "de het een en van in is dat op te zijn met voor niet aan die er om bij ook als dan maar of uit naar over "
     "door tot was werd worden wordt hebben heeft had kan zal dit deze wat wie hij zij ze ik je u we men hun zich nog "
@@ -41,7 +41,7 @@ _QUALITY: dict[Genre, dict[str, Any]] = {
     "laws": {"stop_word_share": 0.2, "alphabetic_words": 0.65, "symbol_ratio": None},  # forms have dotted lines
     # Verse of before 1800 spells most function words otherwise.
     "drama": {"stop_word_share": 0.15, "ellipsis_lines": None},
-    # Lists of commands and tables of fields are what manuals are for; a menu is told by its lines, see below.
+    # Manuals contain lists of commands and tables of fields; _MENUS removes menus by their lines.
     "documentation": {
         "stop_word_share": 0.06,
         "alphabetic_words": 0.5,
@@ -53,7 +53,7 @@ _QUALITY: dict[Genre, dict[str, Any]] = {
     "speech": {"stop_word_share": 0.2, "minimum_words": 10, "symbol_ratio": None, "ellipsis_lines": None},
 }
 _LINES: dict[str, Any] = {"duplicate_lines": 0.5, "duplicate_line_characters": 0.3, "duplicate_paragraphs": 0.5}
-# A statute says the same of one thing after another: twice as often as Gopher allows, and a manual three times.
+# Statutes repeat phrases up to twice as often as Gopher allows, and manuals three times.
 _DOUBLE_NGRAM_SHARES = {5: 0.3, 6: 0.28, 7: 0.26, 8: 0.24, 9: 0.22, 10: 0.2}
 _REPETITION: dict[Genre, dict[str, Any]] = {
     "prose": {},
@@ -67,11 +67,11 @@ _REPETITION: dict[Genre, dict[str, Any]] = {
         "duplicate_n_grams": {5: 0.45, 6: 0.42, 7: 0.39, 8: 0.36, 9: 0.33, 10: 0.3},
         "top_n_grams": {},
     },
-    # GPT-NL's; the commonest n-gram of a text of 20 words is always a large share of it.
+    # GPT-NL's thresholds; the most common n-gram of a text of 20 words is always a large share of it.
     "web": _LINES | {"duplicate_n_grams": {5: 0.2, 6: 0.19, 7: 0.18, 8: 0.17, 9: 0.16, 10: 0.15}, "top_n_grams": {}},
     "speech": _LINES | {"duplicate_n_grams": _DOUBLE_NGRAM_SHARES, "top_n_grams": {}},
 }
-# Hardly a line of a menu ends a sentence: at most one in 200 of those that were measured.
+# At most one line in 200 of the measured menus ends a sentence.
 _MENUS = FineWeb(punctuated_lines=0.01, short_lines=None, duplicate_line_characters=None, new_lines=None)
 
 
@@ -131,7 +131,7 @@ _DUTCH_FINEWEB2 = LanguageRules(
     fineweb=FineWeb(punctuated_lines=0.102, short_lines=None, duplicate_line_characters=0.1, new_lines=0.154),
 )
 _ENGLISH_FINEWEB = LanguageRules(words="spacy", c4=C4(terminal_punctuation=False), fineweb=FineWeb())
-# GPT-NL counts each occurrence of a word of NLTK's lists; FUNCTION_WORDS has the commonest of them.
+# GPT-NL counts each occurrence of a word of NLTK's lists; FUNCTION_WORDS has the most common ones.
 _GPTNL = LanguageRules(
     minimum_score=0.65,
     words="nltk",
@@ -155,8 +155,8 @@ _DUTCH_QUALITY = {**dict(_GPTNL.quality or {}), "stop_words": FUNCTION_WORDS["nl
 _DUTCH_GPTNL = _GPTNL.model_copy(update={"quality": Quality.model_validate(_DUTCH_QUALITY)})
 
 Preset = Literal["standard", "gptnl", "fineweb2", "genre", Genre]
-# What a corpus with the preset `genre` writes of a language is merged with the rules of each genre; those of `prose`
-# stand for the corpus where a language alone is asked for.
+# With the preset `genre`, the rules of a language are merged into those of each genre; `prose` represents the corpus
+# where only the language is known.
 PRESETS: dict[str, dict[str, LanguageRules]] = {
     "standard": {"nl": DUTCH, "en": ENGLISH},
     "gptnl": {"nl": _DUTCH_GPTNL, "en": _GPTNL},
@@ -166,13 +166,12 @@ PRESETS: dict[str, dict[str, LanguageRules]] = {
 }
 
 
-# FineWeb-2's `language_score` for the scores of GlotLID, which are no others' (configs/*_Latn.yml of
-# huggingface/fineweb-2); it has none for English.
+# FineWeb-2's `language_score`, valid only for GlotLID (configs/*_Latn.yml of huggingface/fineweb-2); none for English.
 MODEL_SCORES = {"glotlid": {"nl": 0.689, "fy": 0.723, "gos": 0.675, "li": 0.3, "zea": 0.3, "af": 0.3, "sco": 0.3}}
 
 
 def merge_rules(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults with what is given in their place; mappings of settings are merged key by key."""
+    """Return the defaults updated with given values; nested settings are merged key by key."""
     result = dict(defaults)
     for key, value in given.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(key), dict) and not key.endswith("n_grams")
@@ -181,9 +180,9 @@ def merge_rules(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
 
 
 def _merge_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return what is written about languages with the defaults of those that have some, under what is written.
+    """Return the given rules of languages, completed with defaults.
 
-    What is no mapping of rules is left to the validation of the settings.
+    Values of another type are returned unchanged, for the validation of the settings.
     """
     if not isinstance(languages, Mapping):
         return languages
@@ -196,14 +195,14 @@ def _merge_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -
 
 
 def complete_languages(languages: Any, preset: Any) -> Any:
-    """Complete what is written about Dutch or English with that language's rules of the preset."""
+    """Complete the given rules for Dutch or English with the rules of the preset."""
     return _merge_defaults(languages, {code: rules.model_dump() for code, rules in PRESETS.get(preset, {}).items()})
 
 
 def complete_genres(languages: Any, genres: Any) -> Any:
-    """Return for each genre its rules with what is written about a language, and about the genre, in their place.
+    """Return the rules of each genre, updated with the given rules of languages and of the genre.
 
-    What is no mapping is left to the validation of the settings.
+    Values of another type are returned unchanged, for the validation of the settings.
     """
     if not isinstance(languages, Mapping) or not isinstance(genres, Mapping):
         return genres
@@ -215,17 +214,17 @@ def complete_genres(languages: Any, genres: Any) -> Any:
 
 
 def add_known_scores(languages: Any, model: Any) -> Any:
-    """Complete what is written about languages with the least scores that are known for a language model."""
+    """Complete the given rules of languages with the known minimum scores of a language model."""
     name = model.get("known_scores") if isinstance(model, Mapping) else None
     known = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
     return _merge_defaults(languages, {code: {"minimum_score": score} for code, score in known.items()})
 
 
 def rules_for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:
-    """Return the rules of a corpus with what one source says in their place.
+    """Return the rules of a corpus, updated with the changes of one source.
 
     Raises:
-        ValueError: a language that the corpus does not have, or rules that are none.
+        ValueError: the source changes a language outside the corpus, or has invalid rules.
     """
     unknown = sorted(changes.keys() - languages.keys())
     if unknown:

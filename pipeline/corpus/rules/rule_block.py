@@ -1,6 +1,6 @@
-"""What a rule is, a measure of a document and a threshold, and what the datatrove blocks have in common that apply it.
+"""Filter rules, each a measure of a document and a threshold, and the datatrove blocks that apply them.
 
-How a rule is added: docs/howto/add-a-filter.md.
+To add a rule, see docs/howto/add-a-filter.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rules = TypeVar("Rules")
 
 
 class DocumentMeasures(Generic[Rules]):
-    """A document and the rules of its language; what several rules need of a document is a cached property."""
+    """Measures of a document for the rules of its language; values that several rules need are cached properties."""
 
     def __init__(self, text: str, rules: Rules, splitter: Splitter, language: str) -> None:
         self.text = text
@@ -31,7 +31,7 @@ class DocumentMeasures(Generic[Rules]):
 
     @cached_property
     def words(self) -> WordSequence:
-        """The words of the text, split once for all blocks."""
+        """The words of the text, split once and shared by all blocks."""
         return split_words(self.text, self._splitter, self._language)
 
 
@@ -46,11 +46,11 @@ class _AppliedRule(NamedTuple):
 
 @dataclass(frozen=True)
 class FilterRule:
-    """A document goes for `reason` where what `measure` returns of it lies beyond the threshold.
+    """Removes a document with `reason` if the result of `measure` is beyond the threshold.
 
-    `least` or `most` is the key of the threshold in the rules of a language; a threshold of None switches the rule off.
-    Where the key holds a threshold for each length n of n-grams, `{n}` stands for it in the reason, and the measure is
-    told n. `corpus why` says of the value what the docstring of the measure says that it returns.
+    `least` or `most` is the key of the threshold in the rules of a language; a threshold of None disables the rule. If
+    the key has a threshold for each length n of n-grams, `{n}` in the reason is replaced, and the measure gets n.
+    `removal_reasons` explains the value with the first line of the measure's docstring.
     """
 
     reason: str
@@ -69,10 +69,10 @@ class FilterRule:
 
 
 class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
-    """Judges a document by the rules of the language in its metadata.
+    """Applies the rules of the language in a document's metadata.
 
-    `section` is their key in `LanguageRules`. `splitters` says for each language how it is split into words; `plain`
-    where it says nothing.
+    `section` is the key of the rules in `LanguageRules`. `splitters` is the word splitter of each language, `plain` by
+    default.
     """
 
     section: ClassVar[str]
@@ -89,10 +89,10 @@ class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
 
 
 class MeasureBlock(RuleBlock[Rules]):
-    """Removes a document of which a measure lies beyond its threshold; without rules for its language, none.
+    """Removes a document if a measure is beyond its threshold; keeps documents of languages without rules.
 
-    The rules are asked in the order in which they are declared, the cheap ones first. The first that removes the
-    document is the reason; the value of its measure goes to `filter_value` of the metadata.
+    The rules apply in the order of declaration, the cheap ones first. The first failing rule is the reason; the
+    value of its measure is stored as `filter_value` in the metadata.
     """
 
     measures: ClassVar[type[DocumentMeasures[Any]]]
@@ -120,6 +120,6 @@ class MeasureBlock(RuleBlock[Rules]):
 
 
 def record_removal(doc: Document, reason: str, value: Any) -> tuple[bool, str]:
-    """Return that a document is removed, and note the value that decided it."""
+    """Store the value that decided, and return datatrove's result for a removed document."""
     doc.metadata["filter_value"] = f"{value:.4g}" if isinstance(value, float) else str(value)
     return False, reason

@@ -1,6 +1,6 @@
-"""The rules by which documents are removed, each with its thresholds, and what flags harmful content.
+"""Settings of filter rules and of harmful content filters.
 
-A threshold of null switches its rule off.
+A threshold of null disables its rule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.corpus.text.splitters import Splitter
 
 
 class Repetition(Settings):
-    """The largest shares of a document that may be repetition: of its lines, its paragraphs, its characters."""
+    """The largest allowed shares of repetition in a document: of lines, paragraphs and characters."""
 
     duplicate_lines: float | None = 0.3
     duplicate_line_characters: float | None = 0.2
@@ -25,8 +25,8 @@ class Repetition(Settings):
     within_words: int | None = Field(
         default=None,
         ge=1,
-        description="how many words back a duplicate n-gram may lie; in the whole document where null, and then the "
-        "share grows with its length",
+        description="largest distance of a duplicate n-gram in words; null: the whole document, so the share grows "
+        "with its length",
     )
 
     @field_validator("top_n_grams", "duplicate_n_grams")
@@ -38,7 +38,7 @@ class Repetition(Settings):
 
 
 class Quality(Settings):
-    """The bounds of ordinary prose. Words are counted with punctuation, except where a rule says otherwise."""
+    """Bounds of ordinary prose. Words include punctuation unless stated otherwise."""
 
     minimum_words: int | None = Field(default=50, description="words that are not punctuation")
     maximum_words: int | None = Field(default=100_000, description="words that are not punctuation")
@@ -56,8 +56,8 @@ class Quality(Settings):
     stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
     stop_word_share: float | None = Field(
         default=None,
-        description="least share of the words with a letter that are stop words in any case; `stop_words` has to have "
-        "all function words of the language, as the presets of genres do",
+        description="least share of stop words, in any case, among the words with a letter; `stop_words` must contain "
+        "all function words of the language, as in the presets of genres",
     )
 
     @model_validator(mode="after")
@@ -71,9 +71,9 @@ class Quality(Settings):
 
 
 class C4(Settings):
-    """What C4 asks of lines and documents (Raffel et al. 2020, section 2.2), with the thresholds of datatrove.
+    """C4's rules on lines and documents (Raffel et al. 2020, section 2.2), with the thresholds of datatrove.
 
-    A line that fails is dropped from the text where `drop_lines` is true, and only left uncounted where it is not.
+    A line that fails is dropped from the text if `drop_lines` is true, and otherwise only not counted.
     """
 
     drop_lines: bool = Field(default=True, description="whether the lines that fail are dropped from the text")
@@ -98,14 +98,14 @@ class FineWeb(Settings):
     punctuated_lines: float | None = Field(default=0.12, description="least share of lines that end a sentence")
     short_lines: float | None = Field(default=0.67, description="largest share of short lines")
     short_line_length: int = Field(default=30, ge=0, description="characters of a short line, at most")
-    duplicate_line_characters: float | None = Field(default=0.01, description="largest share in lines said before")
+    duplicate_line_characters: float | None = Field(default=0.01, description="largest share in repeated lines")
     new_lines: float | None = Field(default=0.3, description="most line breaks per word")
 
 
 class NordicPile(Settings):
-    """The rules of the Nordic Pile (Öhman et al. 2023) that Gopher's do not have, with GPT-NL's thresholds.
+    """The rules of the Nordic Pile (Öhman et al. 2023) that Gopher's do not include, with GPT-NL's thresholds.
 
-    A line's length is the mean of the mean and the median over the lines that are not blank.
+    Line lengths are the mean of mean and median over the lines that are not blank.
     """
 
     digits: float | None = Field(default=0.2, description="largest share of characters that are digits")
@@ -115,7 +115,7 @@ class NordicPile(Settings):
 
 
 class LanguageRules(Settings):
-    """What a document in one language has to be like; a set of rules that is null is not applied."""
+    """The filter rules of one language; a set of rules that is null is not applied."""
 
     minimum_score: float = Field(default=0.65, ge=0, le=1, description="least probability of the language")
     mixed_language: float | None = Field(
@@ -123,8 +123,8 @@ class LanguageRules(Settings):
     )
     words: Splitter = Field(
         default="plain",
-        description="lexical: no marks alone, such as the bars of tables; spacy, nltk: those of that library, in which "
-        "every mark is a word",
+        description="lexical: without single marks, such as the bars of tables; spacy, nltk: words of that library, in "
+        "which every mark is a word",
     )
     repetition: Repetition | None = Repetition()
     quality: Quality | None = Quality()
@@ -137,13 +137,13 @@ FLAG = r"^[a-z0-9][a-z0-9_-]*$"
 
 
 class WordList(Settings):
-    """A file with a word or phrase on each line, and how many of them flag a document; # begins a comment."""
+    """A file with a word or phrase per line, and the matches that flag a document; # begins a comment."""
 
     name: str = Field(pattern=FLAG, description="the flag")
-    path: str = Field(description="a file on this machine; `{data}` stands for the run's data folder")
+    path: str = Field(description="a file on this machine; `{data}` is the run's data folder")
     languages: list[str] = Field(default=[], description="only documents in these languages; in any where empty")
     minimum_hits: int | None = Field(default=1, ge=1, description="occurrences that flag a document")
-    minimum_share: float | None = Field(default=None, gt=0, le=1, description="share of the words that does so too")
+    minimum_share: float | None = Field(default=None, gt=0, le=1, description="share of words that flags a document")
     remove: bool = Field(default=False, description="remove the documents that it flags")
 
     @model_validator(mode="after")
@@ -154,10 +154,10 @@ class WordList(Settings):
 
 
 class HarmfulClassifier(Settings):
-    """A local fastText model that flags a document from a probability of one of its labels on."""
+    """A local fastText model that flags a document if the probability of a label reaches a threshold."""
 
     name: str = Field(pattern=FLAG, description="the flag")
-    path: str = Field(description="a .bin or .ftz file; `{data}` stands for the run's data folder")
+    path: str = Field(description="a .bin or .ftz file; `{data}` is the run's data folder")
     label: str = Field(description="the label as the model has it, such as __label__toxic")
     languages: list[str] = Field(default=[], description="only documents in these languages; in any where empty")
     threshold: float = Field(default=0.5, ge=0, le=1)
@@ -165,7 +165,7 @@ class HarmfulClassifier(Settings):
 
 
 class Harmful(Settings):
-    """Every list and classifier with its flag. None comes with Polder."""
+    """Word lists and classifiers, each with its flag. Polder includes none."""
 
     word_lists: list[WordList] = Field(default=[])
     classifiers: list[HarmfulClassifier] = Field(default=[])
@@ -174,17 +174,17 @@ class Harmful(Settings):
     def _distinct_names(self) -> Harmful:
         names = [entry.name for entry in self.flags_in_order()]
         if len(set(names)) < len(names):
-            raise ValueError(f"the flag {max(names, key=names.count)!r} stands twice: give each list its own name")
+            raise ValueError(f"the flag {max(names, key=names.count)!r} is used twice: give each list its own name")
         return self
 
     def without_folders(self) -> Harmful:
-        """Return the same with the names of the files: where they lie decides nothing."""
+        """Return the same settings with file names instead of paths: the folder changes no result."""
         content = self.model_dump()
         for entry in [*content["word_lists"], *content["classifiers"]]:
             entry["path"] = entry["path"].rpartition("/")[2]
         return Harmful.model_validate(content)
 
     def flags_in_order(self) -> Iterator[WordList | HarmfulClassifier]:
-        """Yield the lists and then the classifiers, in the order in which their files are given."""
+        """Yield the lists, then the classifiers, in the order of their files."""
         yield from self.word_lists
         yield from self.classifiers

@@ -1,7 +1,7 @@
-"""The datatrove blocks with the rules of C4, FineWeb and the Nordic Pile, which were made for pages of the web.
+"""Datatrove blocks with the rules of C4, FineWeb and the Nordic Pile for web pages.
 
-C4's (Raffel et al. 2020, section 2.2) judge lines, then what is left of them; FineWeb's (Penedo et al. 2024) remove
-lists and remnants of pages; of the Nordic Pile's (Öhman et al. 2023) there are those that Gopher's do not have.
+C4's rules (Raffel et al. 2020, section 2.2) drop lines, then check the remaining text. FineWeb's (Penedo et al. 2024)
+remove lists and fragments of pages. The Nordic Pile's (Öhman et al. 2023) are those that Gopher's do not include.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TERMINAL = (".", "?", "!", '"', "'")
 
 
 def _phrases_in_text(text: str, rules: C4) -> dict[str, list[str]]:
-    """Return the phrases for which lines fail, by reason, of those that the text has at all."""
+    """Return the phrases in the text that make lines fail, by reason."""
     lower = (_CITATION.sub("", text) if rules.citations else text).lower()
     listed = {
         LOREM_IPSUM: ["lorem ipsum"] * rules.lorem_ipsum,
@@ -39,7 +39,7 @@ def _phrases_in_text(text: str, rules: C4) -> dict[str, list[str]]:
 
 
 def _line_failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:
-    """Return why a line fails, the first reason that datatrove would give; None where it does not."""
+    """Return why a line fails, in datatrove's order of reasons; None if it passes."""
     longest = rules.maximum_word_length
     if longest is not None and len(line) > longest and any(len(word) > longest for word in line.split()):
         return "long_word"
@@ -58,10 +58,10 @@ def _line_failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]
 
 
 class C4Quality(RuleBlock[C4]):
-    """Drops the lines of a document that are no sentences, and removes it where too little is left.
+    """Drops lines that are no sentences, and removes documents with too little text left.
 
-    Decides, and edits, as datatrove's C4QualityFilter does at the same thresholds and sentences. What was dropped is
-    counted by reason in `dropped_lines` of the metadata.
+    Equals datatrove's C4QualityFilter for the same thresholds and sentences. `dropped_lines` in the metadata counts the
+    dropped lines by reason.
     """
 
     name = "C4 quality"
@@ -96,13 +96,13 @@ class C4Quality(RuleBlock[C4]):
             kept = [line for line, chosen in zip(lines, kept_L.tolist(), strict=True) if chosen]
             text = "\n".join(kept)
             doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
-            if doc.text == text:  # nothing was cut out of a line, so the words of the lines are still theirs
+            if doc.text == text:  # no line was changed, so the words of the lines are still valid
                 cache_words(text, words.select_lines(kept, kept_L), splitter, language)
         return True
 
 
 class WebPageMeasures(DocumentMeasures[FineWeb]):
-    """What FineWeb's rules measure."""
+    """Measures of FineWeb's rules."""
 
     @cached_property
     def lines(self) -> list[str]:
@@ -132,9 +132,9 @@ class WebPageMeasures(DocumentMeasures[FineWeb]):
 
 
 class FineWebQuality(MeasureBlock[FineWeb]):
-    """Removes a document whose lines are not those of running text.
+    """Removes documents with lines that are not running text.
 
-    Decides as datatrove's FineWebQualityFilter does at the same thresholds and words.
+    Equals datatrove's FineWebQualityFilter for the same thresholds and words.
     """
 
     name = "FineWeb quality"
@@ -153,17 +153,17 @@ class FineWebQuality(MeasureBlock[FineWeb]):
         return super().filter(doc) if doc.text.strip() else (False, EMPTY)
 
 
-# What str.isdigit calls a digit, superscripts among them.
+# Digits of str.isdigit beyond ASCII, such as superscripts.
 _OTHER_DIGITS = re.compile(r"[^\x00-\x7f]")
 
 
 def _mean_of_mean_and_median(values: npt.NDArray[np.int64]) -> float:
-    """Return the mean of mean and median; 0 of nothing."""
+    """Return the mean of mean and median; 0 without values."""
     return float(values.mean() + np.median(values)) / 2 if values.size else 0.0
 
 
 class CharacterMeasures(DocumentMeasures[NordicPile]):
-    """What the rules of the Nordic Pile measure: digits, characters that are not white space, and lines."""
+    """Measures of the Nordic Pile's rules: digits, characters that are not white space, and lines."""
 
     @cached_property
     def characters_L(self) -> npt.NDArray[np.int64]:
@@ -190,7 +190,7 @@ class CharacterMeasures(DocumentMeasures[NordicPile]):
 
 
 class NordicPileQuality(MeasureBlock[NordicPile]):
-    """Removes a document of numbers, of next to nothing, or of lines that are hardly any."""
+    """Removes documents of digits, very short documents, and documents with very short lines."""
 
     name = "Nordic Pile quality"
     section = "nordic_pile"

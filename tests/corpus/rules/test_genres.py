@@ -176,7 +176,7 @@ def test_what_is_written_goes_before_the_genre() -> None:
         (
             ALL_LAWS,
             {"genres": {"laws": {"nl": {}}}},
-            "genres: these are rules of the preset genre: write preset: genre",
+            "genres needs the preset genre: write preset: genre",
         ),
         (ALL_LAWS, {"preset": "genre", "genres": {"law": {}}}, "law"),
         (

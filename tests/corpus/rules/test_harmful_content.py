@@ -153,7 +153,7 @@ def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="'b' stands twice"):
+    with pytest.raises(ValueError, match="'b' is used twice"):
         Harmful.model_validate({"word_lists": [{"name": "b", "path": "x"}, {"name": "b", "path": "y"}]})
     with pytest.raises(ValueError, match="'b' flags nothing"):
         Harmful.model_validate({"word_lists": [{"name": "b", "path": "x", "minimum_hits": None}]})
