@@ -35,9 +35,9 @@ def test_the_copy_reads_as_the_original_and_is_used_again(built: Path, tmp_path:
 def test_processes_that_stage_at_once_copy_each_shard_once(built: Path, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom pipeline.tokens import shard_files\n"
-        "copy = shard_files._copy\n"
+        "copy = shard_files._copy_shard\n"
         "def told(source, path, sha256):\n    print(path.name)\n    copy(source, path, sha256)\n"
-        "shard_files._copy = told\nshard_files.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "shard_files._copy_shard = told\nshard_files.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     words = [sys.executable, "-c", code, str(built), str(tmp_path / "disk")]
     processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Finds personal data of the Netherlands in text and replaces it by markers or by values that belong to nobody."""
+"""Finds personal data of the Netherlands in text, and replaces it by markers or synthetic values."""
 
 from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, MetadataMaskingStep, mask_value
 from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep, find_personal_data, mask_personal_data

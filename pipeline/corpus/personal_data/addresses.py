@@ -29,7 +29,7 @@ _WORD_DOT = r"[ ](?:dot|DOT|punt|PUNT)[ ]"
 _WORDED_DOMAIN = re.compile(
     rf"{_LABEL}(?:\.{_LABEL}){{0,3}}(?:{_WORD_DOT}{_LABEL}){{0,3}}{_WORD_DOT}(?P<top>[A-Za-z]{{2,24}})\b"
 )
-# Without brackets: "jan at voorbeeld dot nl", in which at and dot are English words too, and "jan apenstaartje …".
+# Without brackets: "jan at voorbeeld dot nl", where "at" and "dot" can be English words, and "jan apenstaartje …".
 _AT_WORD = re.compile(r"[ ](?:(?P<at>at|AT)|apen?staart(?:je)?|APEN?STAART(?:JE)?)[ ]")
 _WORDS_BEFORE = re.compile(r"(?<![\w.%+'-])[\w%+-][\w.%+'-]{0,63}(?:[ ](?:dot|DOT|punt|PUNT)[ ][\w%+-]{1,63}){0,3}\Z")
 _TOP_LEVEL = {"nl", "be", "eu", "de", "fr", "uk", "com", "net", "org", "info", "nu", "me", "frl", "amsterdam"}
@@ -44,18 +44,18 @@ _LOCAL_CHARACTERS = 66
 _LOCAL_CHARACTER = re.compile(r"[\w.%+-]")
 
 _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
-# Only 2000::/3 is given to anyone; the path of a module, such as de::fa, is not.
+# Only 2000::/3 is allocated; this excludes module paths such as de::fa.
 _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
-# Python knows the others; this one since 3.12.7.
+# Python's ipaddress has the other ranges, and this one since 3.12.7.
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)")
-# What has the form of a version, as one of fifty addresses has, is an address only right behind such words or a sign:
-# "OpenSSL 3.0.13.101", also where a server runs it, and "Chrome/120.0.0.0".
+# One in fifty addresses has the form of a version ("OpenSSL 3.0.13.101", "Chrome/120.0.0.0"). It counts as an address
+# only directly after such a word or sign.
 _IP_INTRODUCTION = re.compile(
     r"(?:\b(?:ip|ips|ip-?adres|ip-?address|ipv4|adres|address|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|"
     r"client|login|van|vanaf|naar|via|met|is|op|of|en|from|to|at|on|by|and|or)|(?<!\S)-{1,2}[\w-]+|[,;=:|@\[])\s?[(\"'`]?\Z"
 )
-# Right behind one of these it is that number, whatever stands before.
+# Directly after one of these words it is the number of an article or version.
 _ARTICLE_WORD = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z")
 _SENTENCE_END = re.compile(r"\n|[.!?] ")
 _IP_CONTEXT = re.compile(
@@ -86,10 +86,10 @@ def _match_emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str])
 
 
 def _find_worded_emails(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield what is written in words, without brackets.
+    """Yield addresses written in words, without brackets.
 
-    An English "at" counts where nothing else can be meant: before a Dutch domain, behind a mailbox that is no word
-    (j.jansen, jan_3), or with mail named before it.
+    An English "at" counts only if it is unambiguous: before a Dutch domain, after a mailbox that is no word (j.jansen,
+    jan_3), or after a mention of mail.
     """
     for at in match_candidates(_AT_WORD, text, places.at_word):
         local = _WORDS_BEFORE.search(text, max(0, at.start() - _LOCAL_CHARACTERS), at.start())
@@ -117,18 +117,18 @@ def find_emails(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
 
 
 def _is_version(parts: bytes) -> bool:
-    """Return whether four numbers are as those of versions: a small one, then a smaller one or a zero; or two zeros.
+    """Return whether four numbers look like a version: a small one, then a smaller one or zero; or two zeros.
 
-    Behind a second number of two digits the third one has two at most.
+    After a second number of two digits, the third one has at most two.
     """
     first, second, third, _ = parts
     return (first < 40 and (second < 10 or (second < 25 and third < 100) or third == 0)) or second == third == 0
 
 
 def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield public addresses: private and reserved ranges, versions and numbers of articles are not.
+    """Yield public IP addresses, without private and reserved ranges, versions and numbers of articles.
 
-    Reserved are also the addresses for documentation (RFC 5737, 3849, 9637).
+    Reserved ranges include those for documentation (RFC 5737, 3849, 9637).
     """
     for pattern, candidates in ((_IPV4, places.ipv4), (_IPV6, places.ipv6)):
         for match in match_candidates(pattern, text, candidates):
@@ -139,7 +139,7 @@ def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpa
             if not address.is_global or address.is_multicast or address in _DOCUMENTATION:
                 continue
             if address.version == 4:
-                # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
+                # Four small numbers are nearly always the number of an article; 2 % of random addresses have them.
                 ahead = _SENTENCE_END.split(text_before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
                 small = max(address.packed) < 100
                 named = _IP_CONTEXT.search(ahead) and not _ARTICLE_WORD.search(ahead)
@@ -150,7 +150,7 @@ def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpa
             yield PersonalDataSpan(match.start(), match.end(), "ip", address.compressed)
 
 
-# A postcode with the number of a house: together they are one household.
+# A postcode with a house number identifies one household.
 _POSTCODE = re.compile(
     r"[1-9](?:(?<=NL-[1-9])|(?<![\w.+][1-9]))\d{3}(?:[ ]{0,2}[A-Z]{2}|[ ]?[a-z]{2}(?=,?[ ](?:nr\.?|huis\w+)?[ ]?\d))"
     r"(?![\w-])"
@@ -158,15 +158,15 @@ _POSTCODE = re.compile(
 _HOUSE = (
     r"[1-9]\d{0,3}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3})(?!\w)|[ -]\d{1,4}(?!\w))?(?:[ ]?[-/][ ]?\d{1,4})?"
 )
-# The number behind: 1234 AB 12, 1234 AB, nr. 12, 1234AB huisnummer 12-a.
+# House number after the postcode: 1234 AB 12, 1234 AB, nr. 12, 1234AB huisnummer 12-a.
 _NUMBER_WORD = r"(?:(?:en[ ])?(?:het[ ])?huis(?:nummer|nr\.?)|nr\.?|nummer|house number|number|no\.?)"
 _NUMBER_BEHIND = re.compile(
     rf"(?:(?P<word>[ \t]*[,;/|-]?[ \t]*{_NUMBER_WORD}[ :]*)|,?[ ]|[ ]?[-/|][ ]?)"
     rf"(?P<house>{_HOUSE})(?!\w|[.,]\d|[ ]?(?:%|€|euro\b|km\b|kg\b|uur\b|jaar\b|m2\b))",
     re.I,
 )
-# The number in front, with its street: Kerkstraat 12, 1234 AB. Between them stands what lists, tables, forms and
-# lines have there: commas, bullets, bars, slashes, tabs, and the town or the word "postcode".
+# Street and house number before the postcode: Kerkstraat 12, 1234 AB. Between them, as in lists, tables and forms, are
+# commas, bullets, bars, slashes, tabs, the town or the word "postcode".
 _WORD = r"(?:[A-ZÀ-Ý'’][\w'’.-]*|[a-z]+(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|hof|pad|steeg))"
 _PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|in|bij|'t|’t|en|la|du)"
 _MARK = r"[,;:|/•·∙●▪◦‣■»*-]"
@@ -185,7 +185,7 @@ _STREET_IN_FRONT = re.compile(
     rf"{_HOUSE_IN_FRONT.pattern}"
 )
 _FRONT_CHARACTERS = 90
-# A number that is joined to what stands before it, as the end of another one is: 12-1234 AB, 3,1234 AB.
+# A number joined to the text before it is the end of another number: 12-1234 AB, 3,1234 AB.
 _JOINED_NUMBER = re.compile(r"[,/-]\Z")
 _BOX = re.compile(rf"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+(?:{_BETWEEN}|[ ]?\()\Z")
 _NO_STREET = re.compile(
@@ -198,36 +198,36 @@ _NO_STREET = re.compile(
     re.I,
 )
 _ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z")
-# The street behind, after the town: 1234 AB Tiel, Kerkstraat 12.
+# The street after the town: 1234 AB Tiel, Kerkstraat 12.
 _STREET_BEHIND = re.compile(
     rf"[ ]{{1,2}}{_WORD}(?:[ ](?:{_PARTICLE}[ ]){{0,2}}{_WORD}){{0,2}}[ ]?{_MARK}[ ](?:\d{{1,2}}e[ ])?"
     rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{1,4}})(?:19\d\d[ ])?(?P<house>{_HOUSE})(?!\w|[.,]\d)"
 )
-# A year with letters that law and history write behind years.
+# A year followed by letters as in law and history.
 _YEAR = re.compile(r"(?:1\d|20)\d\d[ ]{0,2}(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
 # A year of this age, or a quantity with its unit: "GEB. 1952 TE 5", "3600 GB 12".
 _YEAR_OR_QUANTITY = re.compile(
     r"(?:(?:19[3-9]|20[0-4])\d[ ]{0,2}..|\d{4}[ ]{0,2}(?:[KMGT]B|KG|KM|MM|CM|PK|HD|[KMG]W))\Z"
 )
-# What may be such a thing has a street that is named as streets are, or a town behind it.
+# A possible year or quantity is an address only with a typical street name, or with a town after it.
 _STREET = re.compile(
     r"(?:straat|str\.|weg|laan|ln\.|plein|pln\.|kade|gracht|dijk|singel|hof|pad|steeg|park|wal|markt|dreef|ring|baan|brink|"
     r"plantsoen|burg|haven|meent|veld|akker|einde|boulevard|allee)(?=\Z|[ ])",
     re.I,
 )
 _TOWN = re.compile(r"[\s,;|/•·(-]{1,8}[A-ZÀ-Ý'’][\w'’-]{2,}")
-# A number alone is an address where the postcode begins what it stands in, or a word says where: behind another word it
-# is the number of a thing ("Boeing 7474 XX 12").
+# Postcode and house number without a street are an address only at the start of a phrase or after a preposition; after
+# another word they are the number of an item ("Boeing 7474 XX 12").
 _PHRASE_START = re.compile(r"(?:\A|[\n\t|;,:(\"'•·]|\b(?:op|naar|aan|bij|in|te|van|at|to|of|from))[ ]?\Z", re.I)
 
 
 def _is_street(name: str, counted: bool) -> bool:
-    """Return whether words before a number are a street's; before what may be a year or a quantity, in form too."""
+    """Return whether words before a number can be a street; if `counted`, they need a typical ending of streets."""
     return not _NO_STREET.fullmatch(name.split(" ")[-1]) and (not counted or bool(_STREET.search(name)))
 
 
 def find_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield the street, house number and postcode, or the postcode and house number; a post office box is none."""
+    """Yield addresses: street, house number and postcode, or postcode and house number; no post office boxes."""
     last = 0
     for match in match_candidates(_POSTCODE, text, places.postcode):
         start, end = match.span()

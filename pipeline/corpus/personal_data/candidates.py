@@ -1,6 +1,6 @@
-"""Finds in one pass over a text the places where personal data can begin, so that only these are looked at closely.
+"""Finds the positions in a text where personal data can begin, in one compiled pass; searches check only these.
 
-Each condition is necessary for what the pattern of that kind matches there, and seldom true of ordinary text.
+Each condition is necessary for a match of its kind, and rarely true in normal text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLASSES[[*b" .-/()+"]] |= _GAP
 _CLASSES[[*b"[({<"]] |= _BRACKET
 _SPACE, _COMMA, _HYPHEN, _DOT, _PLUS, _COLON, _SIGN, _SLASH, _OPEN = (np.uint8(ord(mark)) for mark in " ,-.+:@/(")
 _ZERO, _ONE, _TWO, _THREE = (np.uint8(ord(digit)) for digit in "0123")
-# The ends of words behind which a plate may stand, with what may be behind them: kentekenbewijs, license plates.
+# Ends of words before a number plate, with suffixes: kentekenbewijs, license plates.
 _PLATE_WORDS = np.array(
     [
         [*(end + tail).encode()[-6:]]
@@ -43,16 +43,16 @@ _PLATE_WORDS = np.array(
 )
 _PLATE_ENDS = np.zeros(1 << 15, dtype=np.bool_)
 _PLATE_ENDS[(_PLATE_WORDS[:, 3:].astype(np.int64) & 31) @ [1 << 10, 1 << 5, 1]] = True
-_PADDING = 16  # bytes of padding before a text, and half of those behind it: what is looked at around a place
+_PADDING = 16  # bytes of padding before a text, and half of the padding after it, for reading around a position
 _LONGEST_GAP = 20  # bytes between two digits of a telephone number
 
 
 @cached_njit
 def _may_be_unicode_digit(data: Bytes, place: int) -> bool:
-    """Return whether a character that begins with a byte over 0xD8 can be a digit, as 700 of Unicode are."""
+    """Return whether a character that begins with a byte above 0xD8 can be one of Unicode's 700 other digits."""
     byte, second = data[place], data[place + 1]
     if byte == 0xEF:
-        return bool(second == 0xBC)  # wide forms; the selectors and the mark at a file's start are not
+        return bool(second == 0xBC)  # full-width forms; not variation selectors and the byte order mark
     if byte == 0xF0 and second == 0x9F:
         return bool(data[place + 2] == 0xAF)  # segmented digits; emoji are not
     return not 0xE2 <= byte <= 0xE9
@@ -60,7 +60,7 @@ def _may_be_unicode_digit(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _is_postcode(data: Bytes, place: int) -> bool:
-    """Return whether four digits can be followed by the letters of a postcode and, where these are small, a number."""
+    """Return whether four digits and the letters of a postcode begin here; small letters need a number after them."""
     for digit in range(1, 4):
         if not _CLASSES[data[place + digit]] & _DIGIT:
             return False
@@ -78,7 +78,7 @@ def _is_postcode(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _is_iban(data: Bytes, place: int) -> bool:
-    """Return whether a digit behind two letters can be the first of an account number: two digits, eleven signs."""
+    """Return whether an account number can begin at a digit after two letters: two digits, eleven characters."""
     if not _CLASSES[data[place + 1]] & _DIGIT:
         return False
     place += 2
@@ -104,7 +104,7 @@ def _is_bracketed_at(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _is_spelled_at(data: Bytes, place: int) -> bool:
-    """Return whether a space is followed by an at and, a word further, a dot in letters, or by an apenstaart."""
+    """Return whether a space is followed by "at", a word and "dot" or "punt", or by "apenstaart"."""
     second = data[place + 2] & 0xDF
     if data[place + 1] & 0xDF != 0x41 or second not in (0x54, 0x50):
         return False
@@ -122,7 +122,7 @@ def _is_spelled_at(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _is_ipv4(data: Bytes, place: int) -> bool:
-    """Return whether four numbers of at most three digits begin here, with dots between."""
+    """Return whether four numbers of at most three digits, separated by dots, begin here."""
     for part in range(4):
         digits = 0
         while _CLASSES[data[place]] & _DIGIT:
@@ -135,7 +135,7 @@ def _is_ipv4(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _classify_number(data: Bytes, place: int) -> tuple[bool, bool, bool]:
-    """Return whether the digits that begin here, with one space, dot or hyphen between, can be BSN, KvK or a card."""
+    """Return whether the digits here, with single spaces, dots or hyphens, can be a BSN, a KvK number or a card."""
     is_bsn = is_kvk = is_card = hyphen = False
     digits = 0
     while digits < 20:
@@ -157,7 +157,7 @@ def _classify_number(data: Bytes, place: int) -> tuple[bool, bool, bool]:
 
 @cached_njit
 def _count_telephone_digits(data: Bytes, place: int) -> int:
-    """Return the number of digits, at most 8, that follow with what may stand between those of a telephone number."""
+    """Return the number of digits, at most 8, of a possible telephone number with separators."""
     digits = gap = 0
     while digits < 8 and gap <= _LONGEST_GAP:
         kind = _CLASSES[data[place]]
@@ -173,7 +173,7 @@ def _count_telephone_digits(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _is_north_american(data: Bytes, place: int) -> bool:
-    """Return whether two groups of three digits begin here, with a hyphen or dot behind each."""
+    """Return whether two groups of three digits begin here, each followed by a hyphen or dot."""
     for digit in (1, 2, 4, 5, 6):
         if not _CLASSES[data[place + digit]] & _DIGIT:
             return False
@@ -183,7 +183,7 @@ def _is_north_american(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _ends_plate_word(data: Bytes, place: int) -> bool:
-    """Return whether the letters before a place end a word for a plate, in any case: kenteken, nummerbord, …"""
+    """Return whether a word for a number plate ends before a position, in any case: kenteken, nummerbord, …"""
     ends = (
         (np.int64(data[place - 3]) & 31) << 10 | (np.int64(data[place - 2]) & 31) << 5 | np.int64(data[place - 1]) & 31
     )
@@ -199,7 +199,7 @@ def _ends_plate_word(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _kinds_at_digit(data: Bytes, place: int) -> int:
-    """Return a bit for each kind that can begin at the first of some digits."""
+    """Return a bit for each kind that can begin at this first digit of a number."""
     byte, last, two = data[place], data[place - 1], data[place - 2]
     before, found = _CLASSES[last], 0
     if byte == _ZERO and (two if last in (_SPACE, _DOT) else last) & 0xDF == 0x42:  # B01, b 01, B.01
@@ -245,7 +245,7 @@ def _kinds_at_digit(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _kinds_at_sign(data: Bytes, place: int) -> int:
-    """Return a bit for each kind that can begin at what is no letter and no digit."""
+    """Return a bit for each kind that can begin at a character that is no letter and no digit."""
     byte, before, after = data[place], _CLASSES[data[place - 1]], data[place + 1]
     if byte in (_PLUS, _OPEN) and (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD:
         found = int(_count_telephone_digits(data, place) >= 7) << _TELEPHONE
@@ -264,7 +264,7 @@ def _kinds_at_sign(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _find_candidate_codes(data: Bytes) -> Codes:
-    """Return place × kinds + kind, in order, of a padded text; one of -1 where it may have digits beyond ASCII."""
+    """Return position × kinds + kind, in order, for a padded text; [-1] if it may have digits beyond ASCII."""
     codes, number = np.empty(64, dtype=np.int64), 0
     code = 0  # capitals and digits in a row
     character = -_KINDS  # the place in the text, in characters, times the number of kinds
@@ -317,7 +317,7 @@ def _find_candidate_codes(data: Bytes) -> Codes:
 
 
 def find_candidates(text: str) -> Candidates:
-    """Return where in a text personal data can begin."""
+    """Return the positions in a text where personal data can begin, by kind."""
     padded = b"\n" * _PADDING + text.encode("utf-8", "surrogatepass") + b"\n" * 2 * _PADDING
     found = Candidates(*([] for _ in range(_KINDS)))
     for code in _find_candidate_codes(np.frombuffer(padded, dtype=np.uint8)).tolist():

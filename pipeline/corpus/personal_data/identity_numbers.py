@@ -1,4 +1,4 @@
-"""Finds BSNs, and numbers of firms, passports, bank accounts, payment cards and number plates."""
+"""Finds BSNs and numbers of companies, passports, bank accounts, payment cards and number plates."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _BSN_CONTEXT = re.compile(
     r"dutch social security (?:number|no))(?:s|'s|[- ]?nummers?|[- ]?nr)?(?![^\W_])"
 )
 _NOT_DIGIT = re.compile(r"\D")
-# Its word may be a sentence away, if that is not too long.
+# A word for a BSN may be one sentence away.
 _SENTENCE_END = re.compile(r"[.!?][\"')]?\s+(?=[\"'(]?[A-Z])|\n[ \t\r]*\n")
 _SENTENCES_AHEAD, _SENTENCES_BEHIND = 250, 150
 
-# A number for VAT is NL, a fiscal number and B01, or B02 of a second firm; that of a person was the BSN until 2020. A
-# company's begins with 00 or 8. Since 2020 that of a person is no BSN: it has check digits of mod 97, never 01.
+# A VAT number is NL, a fiscal number and B01, or B02 for a second company. For a person the fiscal number was the BSN
+# until 2020. A company's begins with 00 or 8. Since 2020 a person's number has check digits mod 97, never 01.
 _VAT_END = re.compile(r"0(?:(?<=[Bb]0)|(?<=[Bb][ .]0))[1-9](?!\w)")
 _VAT = re.compile(
     r"(?:(?P<country>(?<!\w)NL[ .:-]{0,2})|(?<![\w-]))"
@@ -52,7 +52,7 @@ _KVK = re.compile(
     r"(?![\w/-]|[.,]\d|[ ]\d{4}(?!\d))"
 )
 _DATE_DIGITS = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
-# In the trade register every company has a file.
+# Words for the file of a company in the trade register.
 _REGISTER_WORD = re.compile(r"(?:dossier|registratie|registration|inschrijf)[^\d,;]*\Z")
 _KVK_CONTEXT = re.compile(
     r"\bkvk|k\.v\.k|kamers? van koophandel|handelsregister|chambers? of commerce|"
@@ -69,7 +69,7 @@ _PASSPORT_CONTEXT = re.compile(
 
 
 def _has_bsn_word_nearby(text: str, start: int, end: int) -> bool:
-    """Return whether a word for a BSN is near, or in the sentence of the number, or the one before or behind that."""
+    """Return whether a word for a BSN is within 60 characters, or in the same, previous or next sentence."""
     if _BSN_CONTEXT.search(text_around(text, start, end, 60, 60)):
         return True
     ahead = _SENTENCE_END.split(raw_text_before(text, start, _SENTENCES_AHEAD))[-2:]
@@ -78,9 +78,9 @@ def _has_bsn_word_nearby(text: str, start: int, end: int) -> bool:
 
 
 def find_bsns(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield numbers that pass the eleven-test and have a word such as "burgerservicenummer" near them.
+    """Yield numbers that pass the eleven-test and have a word such as "burgerservicenummer" nearby.
 
-    Those within a number for VAT have none: NL, the BSN, B01.
+    A BSN in a VAT number (NL, the BSN, B01) needs no such word.
     """
     for match in match_candidates(_BSN, text, places.bsn):
         digits, groups = _NOT_DIGIT.sub("", match.group()), match.group().split(".")
@@ -105,10 +105,10 @@ def find_bsns(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
 
 
 def find_kvk_numbers(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield numbers of eight digits with the trade register named near them: they carry no check digit."""
+    """Yield numbers of eight digits near a mention of the trade register; they have no check digit."""
     for match in match_candidates(_KVK, text, places.kvk):
         start = match.start()
-        # What may be a day (20240131) has its word right before it.
+        # A possible date (20240131) needs the word directly before it.
         if _DATE_DIGITS.fullmatch(match.group()):
             near = text_before(text, start, 35).rpartition("\n")[2]
         else:
@@ -120,7 +120,7 @@ def find_kvk_numbers(text: str, places: Candidates) -> Iterator[PersonalDataSpan
 
 
 def find_passports(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield numbers of Dutch passports and identity cards with a word for one near them."""
+    """Yield numbers of Dutch passports and identity cards near a word for one."""
     for match in match_candidates(_PASSPORT, text, places.passport):
         start, end = match.end() - 9, match.end()
         number = text[start:end]
@@ -131,8 +131,7 @@ def find_passports(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
             yield PersonalDataSpan(start, end, "passport", number)
 
 
-# An IBAN in fours, at once, or in any groups: what stands between them is no part of the number, and neither is how
-# many.
+# An IBAN in groups of any size, with any separators.
 _IBAN = re.compile(
     r"[0-9](?:(?<=[A-Za-z]{2}[0-9])(?<!\w[A-Za-z]{2}[0-9])|(?<=[A-Z]{2} [0-9])(?<!\w[A-Z]{2} [0-9]))\d"
     r"(?:[ .-]{0,3}[A-Za-z0-9]){11,30}(?!\w)"
@@ -156,9 +155,9 @@ _MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
 
 
 def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield account numbers with the length of their country and right check digits.
+    """Yield account numbers with the length of their country and correct check digits.
 
-    Of a match the longest valid number counts: the next words may look like more of it, as in NL… 00 EUR.
+    The longest valid prefix of a match counts, because following words may look like part of it: NL… 00 EUR.
     """
     for match in match_candidates(_IBAN, text, places.iban):
         start = match.start() - (3 if text[match.start() - 1] == " " else 2)
@@ -174,7 +173,7 @@ def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
 
 
 def _is_issued_card(digits: str) -> bool:
-    """Return whether an issuer gives out cards with these first digits and this length (ISO/IEC 7812)."""
+    """Return whether an issuer uses these first digits and this length (ISO/IEC 7812)."""
     two, four, length = int(digits[:2]), int(digits[:4]), len(digits)
     return (
         (digits[0] == "4" and length in (13, 16, 19))
@@ -187,10 +186,10 @@ def _is_issued_card(digits: str) -> bool:
 
 
 def find_credit_cards(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield card numbers of a known issuer with a right check digit (Luhn).
+    """Yield card numbers of a known issuer with a correct check digit (Luhn).
 
-    Lengths other than 15 and 16, and Maestro's wide ranges, need a word such as "creditcard" near: a random number of
-    this form passes in one of ten cases.
+    Lengths other than 15 and 16, and Maestro's wide ranges, need a word such as "creditcard" nearby, because one in ten
+    random numbers of this form passes.
     """
     for match in match_candidates(_CARD, text, places.credit_card):
         digits = _NOT_ALPHANUMERIC.sub("", match.group())
@@ -202,15 +201,14 @@ def find_credit_cards(text: str, places: Candidates) -> Iterator[PersonalDataSpa
             yield PersonalDataSpan(match.start(), match.end(), "credit_card", digits)
 
 
-# The sidecodes of number plates: three groups of letters or digits, for which X and 9 are the road authority's own
-# signs, as given out since 1951.
+# The sidecodes of number plates since 1951, in the road authority's notation: groups of letters (X) or digits (9).
 _SIDECODES = {
     *("XX-99-99", "99-99-XX", "99-XX-99", "XX-99-XX", "XX-XX-99", "99-XX-XX"),
     *("99-XXX-9", "9-XXX-99", "XX-999-X", "X-999-XX", "XXX-99-X", "X-99-XXX", "9-XX-999", "999-XX-9"),
 }
 _RECENT_SIDECODES = {code for code in _SIDECODES if "999" in code or "XXX" in code}
-# Since sidecode 4 the road authority (RDW) uses no vowels, except a first O for semi-trailers, nor C and Q, nor these
-# abbreviations: a plate that has them needs a word for a vehicle near.
+# Since sidecode 4 the road authority (RDW) uses no vowels, except a first O for semi-trailers, no C and Q, and none of
+# these abbreviations. A plate with them needs a word for a vehicle nearby.
 _UNISSUED_LETTERS = re.compile(r"[AEIOUCQ]|^(?:GVD|KKK|NSB|PKK|PSV|PVV|SGP|TBS|VVD)$")
 _HYPHENATED_PLATE = re.compile(r"-(?<=[A-Z0-9]-)(?:[A-Z]{1,3}|\d{1,3})-(?:[A-Z]{1,3}|\d{1,3})(?![\w-]|[./]\w)")
 _FIRST_PLATE_GROUP = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
@@ -220,7 +218,7 @@ _PLATE_CONTEXT = re.compile(
     r"car|lorry|truck|motorcycle|vehicle|trailer|taxi|brommer|bromfiets|tractor|driver|bestuurder|chauffeur)s?\b|"
     r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b"
 )
-# Without hyphens a plate looks like any code: only right behind a word for one.
+# Without hyphens a plate looks like any code, so it must directly follow a word for one.
 _PLATE_NOUNS = (
     "[Kk]enteken",
     "KENTEKEN",
@@ -245,9 +243,10 @@ def _sidecode(groups: list[str]) -> str:
 
 
 def find_number_plates(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield plates: with hyphens where a vehicle is named near or the form is one that is only used for plates.
+    """Yield number plates.
 
-    That form is a recent sidecode (a group of three), in the letters that are given out, behind no word such as "type".
+    A plate with hyphens needs a word for a vehicle nearby, or a recent sidecode (a group of three) in issued letters. A
+    plate without hyphens must follow a word for one. Neither may follow a word such as "type".
     """
     for match in match_candidates(_HYPHENATED_PLATE, text, places.number_plate):
         first = _FIRST_PLATE_GROUP.search(text[max(0, match.start() - 4) : match.start()])

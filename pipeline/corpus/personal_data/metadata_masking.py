@@ -33,9 +33,9 @@ _BLANKS = str.maketrans("-.+", "   ")
 
 
 def _decode_path(written: str) -> str:
-    """Return a part of an address or an id as lines of words: a date in a path is no telephone number.
+    """Return a part of a URL or an id as lines of words, percent-decoded, also if it was encoded repeatedly.
 
-    It is without percent-encoding, also where that was encoded again.
+    Slashes become line breaks, so that a date in a path is no telephone number.
     """
     for _ in range(_MAXIMUM_DECODINGS):
         written = unquote(written)
@@ -43,7 +43,7 @@ def _decode_path(written: str) -> str:
 
 
 def _find_in_lines(words: str, kinds: PersonalData) -> list[PersonalDataSpan]:
-    """Return what is found in lines of words; names also where hyphens, dots and plus signs stand for blanks."""
+    """Return the personal data in lines of words; for names, hyphens, dots and plus signs also separate words."""
     found = find_personal_data(words, kinds)
     if kinds.names is not None:
         only_names = kinds.model_copy(update=dict.fromkeys(KINDS, False))
@@ -52,16 +52,16 @@ def _find_in_lines(words: str, kinds: PersonalData) -> list[PersonalDataSpan]:
 
 
 def mask_value(value: str, kinds: PersonalData) -> str:
-    """Return a short value with markers; where a path or percent-encoding hides something, that marker is all."""
+    """Return a short value with markers; if personal data is hidden by a path or encoding, return only its marker."""
     masked, _ = mask_personal_data(value, kinds)
     hidden = _find_in_lines(_decode_path(masked), kinds) if "%" in masked or "/" in masked else []
     return f"<{hidden[0].kind.upper()}>" if hidden else masked
 
 
 class MetadataMasker:
-    """Searches what stands beside a text for the kinds of personal data that are replaced in the text, names too.
+    """Masks the metadata of documents for the same kinds of personal data as the text, including names.
 
-    Where a corpus replaces nothing, everything stays as it is.
+    If the corpus replaces nothing, metadata stays unchanged.
     """
 
     def __init__(self, kinds: PersonalData) -> None:
@@ -69,14 +69,14 @@ class MetadataMasker:
         self._seeks = kinds.names is not None or any(getattr(kinds, kind) for kind in KINDS)
 
     def mask_text(self, text: str | None) -> str | None:
-        """Return a title, or what decided about a document, with markers."""
+        """Return a title, or the value of a removed document, with markers."""
         return text and mask_value(text, self._kinds)
 
     def mask_address(self, url: str | None) -> str | None:
-        """Return scheme, host and path of an address.
+        """Return scheme, host and path of a URL.
 
-        Userinfo, query and fragment are left out, for they tell who asked. A part of the path, or the host, in which
-        something is found is the marker of that.
+        Userinfo, query and fragment are dropped, because they identify the visitor. A host or part of the path with
+        personal data is replaced by its marker.
         """
         if not url or not self._seeks:
             return url
@@ -90,9 +90,9 @@ class MetadataMasker:
         return f"{parts.prefix}{segments[0]}{'/'.join(segments[1:])}"
 
     def mask_id(self, document: Document) -> str:
-        """Return the id of a document, by the number of its record where the id that it came with has something in it.
+        """Return the id of a document, replaced by its record number if the original id has personal data.
 
-        An id that has the form of those is one, so that no two documents share an id.
+        An original id in the form of replacements is also replaced, so that ids stay unique.
         """
         original = document.metadata.get("original_id")
         if original is None:
@@ -103,9 +103,9 @@ class MetadataMasker:
 
 
 class MetadataMaskingStep(PipelineStep):  # type: ignore[misc]
-    """Replaces personal data in id, address and title of documents, and counts the fields in which some was found.
+    """Replaces personal data in id, URL and title of documents, and counts the changed fields.
 
-    It stands behind the opt-out lists, which name documents as their holders know them.
+    It runs after the opt-out filter, because opt-out lists use the original ids and URLs.
     """
 
     type = "🔒 - PERSONAL DATA"
@@ -134,7 +134,7 @@ class MetadataMaskingStep(PipelineStep):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Read pairs of settings and names as JSON, and write for each the first name with markers, or null."""
+    """Read pairs of settings and names as JSON; write for each the first name that masking changes, masked, or null."""
     found = []
     for settings, names in json.load(sys.stdin):
         kinds = PersonalData.model_validate(settings)

@@ -1,4 +1,4 @@
-"""Names of persons, by a spaCy pipeline in a local folder."""
+"""Finds names of persons with a spaCy pipeline in a local folder."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from pipeline.corpus.personal_data.spans import PersonalDataSpan
 
 _LABELS = {"PER", "PERSON"}
 _CHARACTERS = 50_000
-# Pieces of whole lines; a line that is longer is cut, as the model's own memory grows with the length of a text.
+# Pieces of complete lines; a longer line is split, because the model's memory grows with the length of a text.
 _PIECE = re.compile(rf".{{1,{_CHARACTERS}}}(?:\n|\Z)|.{{1,{_CHARACTERS}}}", re.DOTALL)
 
 
 @cache
 def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
-    """Return the pipeline of spaCy in a folder.
+    """Return the spaCy pipeline in a folder.
 
     Raises:
-        InputError: there is none, it recognises no names, or its files are not those of the settings.
+        InputError: the folder has no pipeline, the pipeline finds no names, or its sha256 is not the one of the
+            settings.
     """
     if sha256 is not None and hash_folder(folder, "personal_data.names", "a spaCy pipeline") != sha256:
         raise InputError(
@@ -43,7 +44,7 @@ def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
 
 
 def find_person_names(text: str, model: Any) -> Iterator[PersonalDataSpan]:
-    """Yield the persons that the model finds; a long text is read in pieces of whole lines."""
+    """Yield the names of persons in a text; a long text is processed in pieces of complete lines."""
     pieces = list(_PIECE.finditer(text))
     for piece, read in zip(pieces, model.pipe(piece.group() for piece in pieces), strict=True):
         for entity in read.ents:

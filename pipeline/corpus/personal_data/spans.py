@@ -1,8 +1,4 @@
-"""Spans of text that hold personal data, the places where one can begin, and the words around a number.
-
-A search looks only at the places that the sieve gives it; words nearby are read only where a number of the right form
-was found.
-"""
+"""Spans of personal data in text, the candidate positions for each search, and the words around a number."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import NamedTuple
 
 
 class PersonalDataSpan(NamedTuple):
-    """Personal data at text[start:end]; `value` is its normal form, equal for two ways to write the same thing."""
+    """Personal data at text[start:end]; `value` is its normal form, equal for different spellings."""
 
     start: int
     end: int
@@ -21,9 +17,8 @@ class PersonalDataSpan(NamedTuple):
     value: str
 
 
-# What word processors and PDF write for a hyphen and for a blank: other hyphens, dashes as long as a digit, the minus
-# sign, the hyphen at which a word may be cut, and blanks at which a line is not. One character for one, so that places
-# in the text stay what they are.
+# Hyphens and blanks of word processors and PDF: other hyphens, figure dashes, the minus sign, soft hyphens, and
+# non-breaking blanks. Each is replaced by one character, so that positions stay the same.
 _TYPESET = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u00ad", "-"),
     **dict.fromkeys("\u00a0\u202f\u2007\u2009\u2060", " "),
@@ -31,7 +26,7 @@ _TYPESET = {
 
 
 def normalize_typography(text: str) -> str:
-    """Return a text of the same length with the hyphens and blanks of a keyboard: what all searches read."""
+    """Return a text of the same length with ASCII hyphens and blanks, for the searches."""
     if text.isascii():
         return text
     for character, key in _TYPESET.items():
@@ -39,7 +34,7 @@ def normalize_typography(text: str) -> str:
     return text
 
 
-# A number that stands right behind one of these words is the number of a thing.
+# A number directly after one of these words is the number of an item.
 _ITEM_WORDS = (
     r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|debiteur|"
     r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
@@ -56,7 +51,7 @@ _ITEM_NUMBER = re.compile(
 _ITEM_WORD_CHARACTERS = 48
 
 
-# What was replaced before is no word for a number: <TELEPHONE>, also where the window cuts it.
+# A marker such as <TELEPHONE> is no word for a number, also if the window cuts it.
 _MARKER = re.compile(r"(?:<|\A)[A-Z_]{2,}>|<[A-Z_]+\Z")
 
 
@@ -65,32 +60,32 @@ def _blank_markers(window: str) -> str:
 
 
 def raw_text_before(text: str, start: int, characters: int) -> str:
-    """Return the characters before a place as they are written, with full stops for markers."""
+    """Return the characters before a position, with full stops for markers."""
     return _blank_markers(text[max(0, start - characters) : start])
 
 
 def raw_text_after(text: str, end: int, characters: int) -> str:
-    """Return the characters behind a place as they are written, with full stops for markers."""
+    """Return the characters after a position, with full stops for markers."""
     return _blank_markers(text[end : end + characters])
 
 
 def text_before(text: str, start: int, characters: int) -> str:
-    """Return the characters before a place in small letters: a pattern that ignores case takes three times as long."""
+    """Return the characters before a position in lower case; case-insensitive patterns take three times as long."""
     return raw_text_before(text, start, characters).lower()
 
 
 def text_around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
-    """Return the characters before and after text[start:end] in small letters, with a space in its place."""
+    """Return the characters before and after text[start:end] in lower case, joined by a space."""
     return f"{text_before(text, start, ahead)} {raw_text_after(text, end, behind).lower()}"
 
 
 def is_item_number(text: str, start: int) -> bool:
-    """Return whether the words right before a number say that it is that of an order, a book, an article, …"""
+    """Return whether the words directly before a number name an item: an order, a book, an article, …"""
     return bool(_ITEM_NUMBER.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
 
 
 class Candidates(NamedTuple):
-    """For each pattern the places in a text, in order, where it can match; None for everywhere."""
+    """The sorted positions in a text where each pattern can match; None for all positions."""
 
     at_sign: list[int] | None
     spelled_at_sign: list[int] | None
@@ -113,7 +108,7 @@ ALL_POSITIONS = Candidates(*[None] * len(Candidates._fields))
 
 
 def match_candidates(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
-    """Yield what a pattern finds in a text, of which only these places have to be tried."""
+    """Yield the matches of a pattern at the candidate positions, without overlap."""
     if candidates is None:
         yield from pattern.finditer(text)
         return

@@ -1,24 +1,22 @@
-"""Values of valid form that belong to nobody, to stand in the place of personal data.
+"""Generates synthetic values of valid form that belong to nobody, as replacements of personal data.
 
-Equal values of one document become equal replacements; in another document they become others, so that nobody can be
-followed from one to the next. Faker gives names, streets and mailboxes; the rest is drawn from ranges that are given
-to nobody:
+Equal values in one document get equal replacements. In another document the replacement differs, so that nobody can be
+traced across documents. Faker generates names, streets and mailboxes; other values are from unassigned ranges:
 
 - e-mail: the domain persoon.example (RFC 2606 reserves .example);
 - IP: 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24 (RFC 5737) and 2001:db8::/32 (RFC 3849);
-- telephone: Dutch mobile numbers that begin with 06-00: the Nummerplan telefoon- en ISDN-diensten gives out 061 to 065
-  and 068, and phonenumbers knows no others; for fiction, as other countries do, it reserves none;
-- BSN: 9999…, of which the eleven-test is right: the test persons of the BRP (999990019) and the one on the specimen of
-  the passport (999999990) have such numbers;
-- IBAN: the bank code TEST, which no Dutch bank has, with right check digits (ISO 13616);
-- payment card: 400000…, the numbers of Stripe's test cards (docs.stripe.com/testing), with a right check digit;
-- KvK: 00…, the beginning of no number of the register, which has no check digit (its own test numbers, such as
-  69599068, look like others); passport: SPECI…, as SPECI2014 on the government's specimens;
-- address: a postcode that ends in SS, which are not given out, nor are SD and SA;
-- number plate: the letters AEA, for the road authority (RDW) gives out no vowels since sidecode 4 but AA and a first O.
+- telephone: Dutch mobile numbers with 06-00: the Nummerplan telefoon- en ISDN-diensten assigns 061 to 065 and 068, and
+  phonenumbers knows no others; the plan has no numbers for fiction;
+- BSN: 9999…, passing the eleven-test: test persons of the BRP (999990019) and the specimen passport (999999990) have
+  such numbers;
+- IBAN: the bank code TEST, which no Dutch bank has, with correct check digits (ISO 13616);
+- payment card: 400000…, the numbers of Stripe's test cards (docs.stripe.com/testing), with a correct check digit;
+- KvK: 00…, with which no number of the register begins; its own test numbers, such as 69599068, look like others;
+- passport: SPECI…, as SPECI2014 on the government's specimens;
+- address: a postcode that ends in SS, which is never assigned, like SD and SA;
+- number plate: the letters AEA: the road authority (RDW) uses no vowels since sidecode 4 except AA and a first O.
 
-A value that already is one of these stays, so that what was replaced once is not replaced again; only
-names cannot be told from others.
+A synthetic value is not replaced again; only synthetic names cannot be recognized.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ _SYNTHETIC_RANGES = {
 
 
 def is_synthetic(found: PersonalDataSpan) -> bool:
-    """Return whether a value is of the ranges of this module."""
+    """Return whether a value is in a synthetic range of this module."""
     pattern = _SYNTHETIC_RANGES.get(found.kind)
     return bool(pattern and pattern.fullmatch(found.value))
 
@@ -72,7 +70,7 @@ def _random_ip(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str
 def _random_bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
     while True:
         body = "9999" + _random_digits(draw, 4)
-        # The weight of the last digit is -1; a rest of 10 has no digit.
+        # The weight of the last digit is -1; no digit matches a remainder of 10.
         last = bsn.checksum(body + "0") % 11
         if last < 10:
             return body + str(last)
@@ -107,7 +105,7 @@ _FAKE = Faker("nl_NL")
 
 
 def synthetic_value(found: PersonalDataSpan, seed: bytes) -> str:
-    """Return what stands for a value in the document with that seed; the same bytes every time."""
+    """Return the replacement of a value in the document with this seed; deterministic."""
     drawn = hashlib.sha256(seed + f"{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
     _FAKE.seed_instance(drawn)
     return _GENERATORS[found.kind](random.Random(drawn), _FAKE, found)

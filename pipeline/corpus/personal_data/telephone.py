@@ -1,4 +1,4 @@
-"""Telephone numbers: Dutch ones, those written with a country code, and those of other regions in their own layout."""
+"""Finds telephone numbers: Dutch ones, those with a country code, and those of other regions in national layout."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pipeline.corpus.personal_data.spans import (
 )
 
 _GAP = r"(?:[ ]?[-/][ ]?|[. ])"
-# Ten digits behind a zero are the next number: 035 6123456 / 06 12345678.
+# A zero with nine more digits is the next number: 035 6123456 / 06 12345678.
 _SAME = rf"{_GAP}(?!0(?:{_GAP}?\d){{9}}(?!\d))"
-# All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
+# All alternatives begin with the same few characters, so that the regex engine skips to these.
 _CANDIDATE = re.compile(
     r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
-    # With a country code; the zero that is left out abroad may stand in brackets.
+    # With a country code; the trunk zero may be in brackets.
     rf"(?P<international>(?:(?<=\+)|(?<=\()\+|(?<=0)0)[1-9]\d{{0,2}}\)?{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
-    # In the layout of the country itself.
+    # In national layout.
     rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:(?:{_SAME})?\d){{6,9}})(?!\w)"
     # North America: area code, exchange, line.
     r"|(?P<american>(?:(?<=\()[2-9]\d\d\)[ -]?|(?<=[2-9])\d\d[-.])[2-9]\d\d[-.]\d{4})(?![\w-]|[.,]\d))"
@@ -35,17 +35,17 @@ _CONTEXT = re.compile(
     r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:"
 )
 _TRUNK = re.compile(r"\([ ]?0[ ]?\)")
-# What begins so belongs to a service in the Netherlands, and is not tried as a number of the other regions.
+# Numbers of Dutch services, which are not tried as numbers of other regions.
 _SERVICE = re.compile(r"\(?0(?:800|90[069])")
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
-# Groups of four digits behind another one are a reference, as banks print them.
+# Groups of four digits after another such group are a bank reference.
 _IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
 _FOUR = re.compile(r"\d{4} \Z")
 _NOT_DIGIT = re.compile(r"\D")
 _GROUP = re.compile(r"\d+")
 _LAST_GROUP = re.compile(r"\D+\d+\Z")
-# Nobody in particular answers a number of these kinds: 0800, 0900, 116 and their like.
+# Service numbers, such as 0800, 0900 and 116, which belong to no person.
 _SERVICES = {
     PhoneNumberType.TOLL_FREE,
     PhoneNumberType.PREMIUM_RATE,
@@ -56,7 +56,7 @@ _SERVICES = {
 
 
 def check_regions(regions: Sequence[str]) -> None:
-    """Raise InputError where a region is none that the numbering plans know."""
+    """Raise InputError if a region has no numbering plan."""
     for region in regions:
         if region not in phonenumbers.SUPPORTED_REGIONS:
             raise InputError(
@@ -65,7 +65,7 @@ def check_regions(regions: Sequence[str]) -> None:
 
 
 def _parse(written: str, region: str | None) -> PhoneNumber | None:
-    """Return the number where it is a valid one of a person or an organisation."""
+    """Return the number if it is a valid one of a person or an organization, else None."""
     try:
         number = phonenumbers.parse(written, region)
     except phonenumbers.NumberParseException:
@@ -74,12 +74,12 @@ def _parse(written: str, region: str | None) -> PhoneNumber | None:
 
 
 def _starts_with_area_code(written: str, number: PhoneNumber) -> bool:
-    """Return whether the first group of digits is the area code, as no date or table of figures has it."""
+    """Return whether the first group of digits is an area code, unlike in dates and tables of figures."""
     first = _GROUP.findall(written)[0]
     national = phonenumbers.national_significant_number(number)
     if len(first) > len(national):
         return True
-    # The library takes long to say that a mobile number has no area code.
+    # The library is slow for mobile numbers, which have no area code.
     mobile = phonenumbers.number_type(number) == PhoneNumberType.MOBILE
     area = 0 if mobile else phonenumbers.length_of_geographical_area_code(number)
     if area == 0:
@@ -88,7 +88,7 @@ def _starts_with_area_code(written: str, number: PhoneNumber) -> bool:
 
 
 def _parse_international(written: str) -> tuple[str, PhoneNumber] | None:
-    """Return the longest valid number at the start: figures may follow a number."""
+    """Return the longest valid number at the start, because other figures may follow."""
     while len(_NOT_DIGIT.sub("", written)) >= 8:
         plus = "+" + written[2:] if written.startswith("00") else written
         number = _parse(_TRUNK.sub("", plus), None)
@@ -102,7 +102,7 @@ def _parse_international(written: str) -> tuple[str, PhoneNumber] | None:
 
 
 def _parse_national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
-    """Return the longest number of the first region, or of another where a word says that it is a telephone number."""
+    """Return the longest number of the first region, or of another region after a word for a telephone number."""
     if regions[0] == "NL" and _SERVICE.match(written):
         return None
     whole = written
@@ -117,7 +117,7 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
         return None
     old = _OLD_NUMBER.fullmatch(_NOT_DIGIT.sub("", whole)) and not _DATE.match(whole)
     if regions[0] == "NL" and old:
-        # Of ten digits, but in a range that is no longer, or not yet, in the plan.
+        # Ten digits in a range that is no longer, or not yet, in the plan.
         return whole, phonenumbers.parse(whole, "NL")
     for region in regions[1:]:
         number = _parse(whole, region)
@@ -127,10 +127,10 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
 
 
 def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:
-    """Yield the numbers that the numbering plans know; the first region is that of numbers without a country code.
+    """Yield telephone numbers in the numbering plans.
 
-    Numbers without a country code in the layout of another region need a word such as "telefoon" before them, except
-    North American ones, whose layout is their own.
+    Numbers without a country code belong to the first region. Those of another region need a word such as "telefoon"
+    before them, except North American ones with their distinct layout.
     """
     for match in match_candidates(_CANDIDATE, text, places.telephone):
         written, start = match.group(), match.start()

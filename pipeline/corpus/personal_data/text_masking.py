@@ -1,6 +1,6 @@
-"""Finds and replaces personal data in a text, and the datatrove block that does so in documents.
+"""Finds and replaces personal data in texts, and the datatrove block for documents.
 
-What belongs to public bodies and to functions instead of persons stays.
+Contact data of public bodies and of functions instead of persons is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pipeline.corpus.settings import PersonalData
 
 
 def searches_by_kind(kinds: PersonalData) -> dict[str, Callable[[str, Candidates], Iterable[PersonalDataSpan]]]:
-    """Return the searches by kind; of finds that overlap the first counts, so what has a check digit comes first."""
+    """Return the search functions by kind; the first of overlapping matches counts, so check digits come first."""
     return {
         "email": find_emails,
         **{"iban": find_ibans, "credit_card": find_credit_cards, "bsn": find_bsns, "passport": find_passports},
@@ -50,7 +50,7 @@ KINDS = tuple(searches_by_kind(PersonalData()))
 
 
 def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
-    """Return the personal data of a text in the order of their places, without overlap and without what is public."""
+    """Return the personal data of a text, sorted by position, without overlaps and public contacts."""
     public = PublicContacts.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
     taken: list[PersonalDataSpan] = []
 
@@ -66,7 +66,7 @@ def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]
     for kind, search in searches_by_kind(kinds).items():
         if getattr(kinds, kind):
             take(search(read, where))
-    if kinds.names is not None:  # the library is loaded only for those who name a model
+    if kinds.names is not None:  # spaCy is imported only if a model is configured
         from pipeline.corpus.personal_data import person_names
 
         take(person_names.find_person_names(text, person_names.load_spacy_pipeline(kinds.names, kinds.names_sha256)))
@@ -74,10 +74,10 @@ def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]
 
 
 def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
-    """Return the text with personal data replaced, and how often, by kind.
+    """Return the text with personal data replaced, and the number of replacements by kind.
 
-    By markers such as <EMAIL>, or by synthetic values, which are drawn from the text: copies of a document stay copies,
-    and nobody who has not the text can try which value it was.
+    The replacement is a marker such as <EMAIL>, or a synthetic value. The seed of synthetic values is the text:
+    duplicates stay duplicates, and without the text nobody can test guesses of the original value.
     """
     everything = find_personal_data(text, kinds)
     synthetic = kinds.replacement == "synthetic"
@@ -96,10 +96,10 @@ def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, i
 
 
 class PersonalDataMaskingStep(PipelineStep):  # type: ignore[misc]
-    """Replaces personal data and counts it, per document in `personal_data` of the metadata; values are kept nowhere.
+    """Replaces personal data, and counts it by kind in `personal_data` of the metadata; values are not stored.
 
-    Numbers with check digits pass them (BSN, IBAN, payment card), telephone numbers are of the numbering plans; a BSN,
-    a KvK number and a passport number have a word for it near. What belongs to public bodies stays.
+    BSNs, IBANs and payment cards must have correct check digits, and telephone numbers must be in the numbering plans.
+    A BSN, KvK number or passport number needs a word for it nearby. Contacts of public bodies are kept.
     """
 
     type = "🔒 - PERSONAL DATA"
@@ -123,14 +123,14 @@ class PersonalDataMaskingStep(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-# Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
+# Names of mailboxes of functions (RFC 2142, and common ones of organizations).
 _ROLES = """
 info@ contact@ gemeente@ provincie@ woo@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@
 git@
 """
-# The state, its agencies, the courts, parliament, provinces, water boards, municipalities, and the Union: where they
-# receive requests for information (Wet open overheid), and their sites (organisaties.overheid.nl). There is no pattern
-# for *gemeente.nl, for the congregations of churches have such domains too.
+# Domains of the state, its agencies, the courts, parliament, provinces, water boards, municipalities and the EU: for
+# requests for information (Wet open overheid), and their sites (organisaties.overheid.nl). There is no pattern
+# *gemeente.nl, because church congregations have such domains.
 _DOMAINS = """
 overheid.nl rijksoverheid.nl government.nl minaz.nl minbuza.nl minbzk.nl minezk.nl minez.nl minfin.nl minienw.nl
 minjenv.nl minlnv.nl minocw.nl minszw.nl minvws.nl mindef.nl belastingdienst.nl douane.nl duo.nl uwv.nl svb.nl cbs.nl
@@ -156,8 +156,8 @@ _TELEPHONES = """
 +311400* +31774656767 +31702140214 +31247247247 +31555385385 +31880430430 +31880087447 +31881805250 +31880424242
 +31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
 """
-# An initial and a name are a person, whoever gave the address out: j.jansen, ab.de.vries, vries.j. A first name and a
-# name are one too, jan.jansen or jan-willem.van.dam2, but where a part is the name of a function: burger.zaken.
+# An initial and a name are a person at any domain: j.jansen, ab.de.vries, vries.j. So are a first name and a name,
+# jan.jansen or jan-willem.van.dam2, unless a part is a function: burger.zaken.
 _NAME = r"[^\W\d_]+(?:-[^\W\d_]+)*"
 _INITIAL = re.compile(rf"[^\W\d_](?:\.?[^\W\d_])?\.(?:[^\W\d_]+[-.])*[^\W\d_]{{3,}}\d{{0,3}}|{_NAME}\.[^\W\d_]")
 _PERSON = re.compile(rf"{_NAME}(?:\.{_NAME})+\d{{0,3}}")
@@ -173,7 +173,7 @@ _FUNCTION = re.compile(
 
 
 def _normalize_entry(entry: str) -> str:
-    """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
+    """Return an entry in normal form: numbers and postcodes without separators, prefixed by their kind."""
     entry = normalize_nfc(entry)
     if "@" in entry or "." in entry.strip("+*"):
         return entry.lower()
@@ -184,9 +184,9 @@ def _normalize_entry(entry: str) -> str:
 
 
 class PublicContacts:
-    """Tells what stays. An entry is a domain (with its subdomains), a mailbox such as info@, or a value.
+    """Contacts that are kept. An entry is a domain with its subdomains, a mailbox such as info@, or a value.
 
-    A star stands for any characters and a question mark for one: gemeente*.nl, +3170*, 2595 B*.
+    `*` matches any characters and `?` one character: gemeente*.nl, +3170*, 2595 B*.
     """
 
     def __init__(self, entries: Iterable[str], known: bool = True) -> None:
@@ -209,7 +209,7 @@ class PublicContacts:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
 
     def contains(self, found: PersonalDataSpan) -> bool:
-        """Return whether what was found belongs to a public body or to a function."""
+        """Return whether a match belongs to a public body or a function."""
         if found.kind != "email":
             return self._is_listed(found.value) or self._is_listed(f"{found.kind}:{found.value}")
         local, _, domain = found.value.rpartition("@")

@@ -1,1 +1,1 @@
-"""Text, words and languages: how a text is repaired, split into words and told by its language."""
+"""Text processing: normalization, word splitting and language identification."""

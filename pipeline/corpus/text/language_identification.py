@@ -1,9 +1,9 @@
-"""Identifies the language of a document, by py3langid's model, read many bytes at a time, or fastText's of a file.
+"""Identifies the language of documents with py3langid's model or a fastText model from a file.
 
-py3langid's is an automaton over bytes that reports an n-gram of up to six of them at each step, and a table of what
-each n-gram says for each language (Lui and Baldwin 2012). As nothing further back than six bytes decides a state, a
-text is read in several lanes at once, which do not wait for each other's memory: each but the first begins six bytes
-early. Of fastText there are lid.176.bin, lid.176.ftz and GlotLID's model.bin.
+py3langid's model is an automaton over bytes that reports n-grams of up to six bytes, and a table of log-probabilities
+of n-grams by language (Lui and Baldwin 2012). A state depends on the last six bytes only. So a text is read in several
+interleaved lanes, each starting six bytes early, which hides memory latency. Supported fastText models include
+lid.176.bin, lid.176.ftz and GlotLID's model.bin.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
 
 
 def lowercase_capitals(text: str) -> str:
-    """Return a text of which most letters are capitals in lower case, any other as it is.
+    """Return a text in lower case if most of its letters are capitals, else unchanged.
 
-    A few small letters, such as those of a unit or an address, do not change what a text in capitals is.
+    A few small letters, such as in a unit or a URL, do not matter.
     """
     data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
     return text.lower() if text.isupper() or _has_more_capitals(data) else text
@@ -50,7 +50,7 @@ SEGMENT_BYTES = 1000
 
 
 def split_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of stretches of whole lines that are long enough to judge; none where there is only one."""
+    """Yield start and end of segments of complete lines, each long enough to identify; none for a single segment."""
     start = 0
     while len(data) - start >= SEGMENT_BYTES and (start or len(data) >= 2 * SEGMENT_BYTES):
         end = data.find(b"\n", start + SEGMENT_BYTES - 1)
@@ -59,11 +59,11 @@ def split_segments(data: bytes) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-# What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
+# Languages that are similar to Dutch or English or often mixed with them, and zxx: no language, such as code.
 NEIGHBOR_LANGUAGES = frozenset(
     {"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"}
 )
-_MEMORY, _LANES = 6, 16  # bytes that decide a state, and places at which a text is read at once
+_MEMORY, _LANES = 6, 16  # bytes that determine a state, and lanes in which a text is read
 _LOGARITHMS = np.log1p(np.arange(1024))
 Bytes = npt.NDArray[np.uint8]
 NGrams = npt.NDArray[np.int32]
@@ -73,7 +73,7 @@ Scores = npt.NDArray[np.float64]
 
 @cached_njit
 def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
-    """Return the n-gram that each byte of a text completes, -1 for none."""
+    """Return the number of the n-gram that each byte of a text completes, or -1."""
     size = len(data)
     grams = np.empty(size, dtype=np.int32)
     width = size // _LANES if size >= _LANES * _MEMORY else 0
@@ -94,9 +94,9 @@ def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -
 
 @cached_njit
 def _sum_ngram_scores(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
-    """Return how many different n-grams there are and, of each language, the sum of what they say for it.
+    """Return the number of different n-grams and the weighted sum of their scores for each language.
 
-    Each counts with the logarithm of 1 + its number, of which `logarithms` has the first; `counts` stays 0.
+    The weight of an n-gram is log(1 + count), with a lookup table in `logarithms`. `counts` is scratch memory of zeros.
     """
     present = np.empty(len(grams), dtype=np.int32)
     number = 0
@@ -117,10 +117,10 @@ def _sum_ngram_scores(grams: NGrams, counts: NGrams, table: Table, logarithms: S
 
 
 class BayesIdentifier:
-    """Chooses among the languages of a corpus and their neighbours."""
+    """Identifies the languages of a corpus and their neighbors with py3langid's naive Bayes model."""
 
     def __init__(self, languages: frozenset[str]) -> None:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # what uses the other model does not load it
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # not imported if fastText is used
 
         model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         unknown = languages - set(model.labels)
@@ -134,7 +134,7 @@ class BayesIdentifier:
         self._table = np.array(model.nb_ptc, dtype=np.float32, order="C")
         self._counts = np.zeros(len(self._table), dtype=np.int32)
         self._prior = np.array(model.nb_pc, dtype=np.float64)
-        # The next state of each row and byte, the first place of each state's row, and its n-gram.
+        # The next state by row and byte, the start of each state's row, and its n-gram.
         self._following = np.array(model.tk_nextmove, dtype=np.int32)
         self._rows = np.asarray(model.tk_row, dtype=np.int32) << 8
         self._found = np.array(model.tk_output, dtype=np.int32)
@@ -145,18 +145,18 @@ class BayesIdentifier:
         return BayesIdentifier(languages)
 
     def match_ngrams(self, data: bytes) -> NGrams:
-        """Return what `_read` does."""
+        """Return the number of the n-gram that each byte completes, or -1."""
         return _match_ngrams(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
 
     def _scores(self, grams: NGrams) -> Scores:
-        """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
+        """Return the log-probability of each language up to a constant; 0 without n-grams."""
         number, sums = _sum_ngram_scores(grams, self._counts, self._table, _LOGARITHMS)
         return sums + self._prior if number else sums
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
-        """Return the language of a text and its probability, as py3langid does, and those of its stretches.
+        """Return the language and its probability, as py3langid does, and the language and bytes of each segment.
 
-        Unlike there, a text in capitals may have small letters as well.
+        Unlike in py3langid, a text in capitals may contain some small letters.
         """
         data = unicodedata.normalize("NFC", lowercase_capitals(text)).encode("utf-8", "surrogatepass")
         grams = self.match_ngrams(data)
@@ -174,7 +174,7 @@ _LABEL = "__label__"
 
 @cache
 def _two_letter_codes() -> dict[str, str]:
-    """Return the codes of ISO 639-1 by those of ISO 639-3, from the table that comes with datatrove."""
+    """Return ISO 639-1 codes by ISO 639-3 code, from datatrove's table."""
     from datatrove.utils._import_utils import ASSETS_PATH
 
     with Path(ASSETS_PATH, "tokenizer_assignment.csv").open(encoding="utf-8", newline="") as table:
@@ -182,13 +182,13 @@ def _two_letter_codes() -> dict[str, str]:
 
 
 def language_of(label: str) -> str:
-    """Return the code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
+    """Return the language code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
     code = label.removeprefix(_LABEL).split("_")[0]
     return _two_letter_codes().get(code, code)
 
 
 class FastTextIdentifier:
-    """Chooses among all languages of the model."""
+    """Identifies all languages of a fastText model."""
 
     def __init__(self, path: Path, languages: Collection[str]) -> None:
         import fasttext
@@ -207,11 +207,11 @@ class FastTextIdentifier:
 
     def _predict(self, text: str) -> tuple[str, float]:
         labels, shares = self._model.predict(text.replace("\n", " "))
-        # The model's probabilities may exceed 1 by a rounding.
+        # The model's probabilities may exceed 1 by rounding.
         return (language_of(labels[0]), min(1.0, float(shares[0]))) if labels else ("und", 0.0)
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
-        """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
+        """Return the language of a text and its probability, and the language and bytes of each segment."""
         text = lowercase_capitals(text)
         data = text.encode()
         parts = list(split_segments(data)) if stretches else []
@@ -219,20 +219,19 @@ class FastTextIdentifier:
         return *self._predict(text), judged
 
 
-# Documents that are judged one after another before the next block sees the first of them: what the model looks up then
-# stays near the processor, where it has no room beside what the other blocks look up.
+# Documents per batch: the model's table then stays in the CPU cache instead of competing with the other blocks.
 _BATCH_SIZE = 32
 
 
-# A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3.
+# Languages are ISO 639-1 codes, or ISO 639-3 codes for languages without one.
 Identifier = BayesIdentifier | FastTextIdentifier
 
 
 def load_identifier(languages: Collection[str], model: Path | None = None) -> Identifier:
-    """Return the fastText model of that file, or the one of py3langid.
+    """Return the fastText model of a file, or py3langid's model.
 
     Raises:
-        InputError: the model does not know one of the languages, or the file is no model.
+        InputError: the model does not know one of the languages, or the file is no fastText model.
     """
     if model is None:
         return BayesIdentifier.of(frozenset(languages))
@@ -240,11 +239,11 @@ def load_identifier(languages: Collection[str], model: Path | None = None) -> Id
 
 
 class LanguageFilter(BaseFilter):  # type: ignore[misc]
-    """Keeps a document whose identified language is one of `minimum_scores` with at least that probability.
+    """Keeps documents in a language of `minimum_scores` with at least that probability.
 
-    Where `mixed_language` has a share for the language, a document goes if a larger share of its stretches than that
-    is in another language. Sets `language` and `language_score` in the metadata. Nothing is downloaded: the
-    model comes with py3langid, or is a local file of fastText.
+    If `mixed_language` has a share for the language, documents with a larger share of segments in other languages are
+    removed. Sets `language` and `language_score` in the metadata. Nothing is downloaded: the model is part of py3langid
+    or a local fastText file.
     """
 
     name = "Language"
@@ -285,5 +284,5 @@ class LanguageFilter(BaseFilter):  # type: ignore[misc]
         return list(map(self.filter, batch))
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the model out of what is copied to workers: it is loaded where it is used."""
+        """Exclude the model from copies for workers, which load it themselves."""
         return {**self.__dict__, "_identifier": None}

@@ -1,4 +1,4 @@
-"""Compiles functions over arrays to machine code with numba, once for a machine."""
+"""Compiles functions with numba, and caches the machine code on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba import njit
 from numba.core.caching import FunctionCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# A file that was kept by another version may name a class or a module that is no more.
+# A cache file of another version may name a class or module that no longer exists.
 _DAMAGED = (OSError, EOFError, UnpicklingError, ValueError, AttributeError, ImportError)
 
 
@@ -19,7 +19,7 @@ _FunctionCache: Any = FunctionCache  # numba has no types
 
 
 class _Cache(_FunctionCache):  # type: ignore[misc]
-    """A cache whose damaged or unwritable files are as good as none: the function is compiled again."""
+    """A cache that ignores damaged or unwritable files: the function is compiled again."""
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
@@ -30,17 +30,17 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
             return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        # On a busy machine numba may have no machine code yet of a function that this one calls: another job keeps it.
+        # On a busy machine numba may have no machine code yet of a called function: another job saves it.
         with contextlib.suppress(*_DAMAGED, RuntimeError):
             super().save_overload(signature, data)
 
 
 def cached_njit(function: Function) -> Function:
-    """Return the compiled function; its code is kept beside its module or, where that is read-only, in the home folder.
+    """Compile a function with `numba.njit`; its code is cached next to its module or, if read-only, in the home folder.
 
-    What it calls that is compiled as well has to be of the same module: only that module's changes are noticed.
+    Compiled functions that it calls must be in the same module, because the cache notices changes of that module only.
     """
     dispatcher = njit(function)
-    with contextlib.suppress(RuntimeError):  # neither can be written to
+    with contextlib.suppress(RuntimeError):  # neither folder is writable
         dispatcher._cache = _Cache(dispatcher.py_func)
     return cast(Function, dispatcher)

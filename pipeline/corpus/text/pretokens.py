@@ -1,7 +1,7 @@
-"""Numbers the pretokens of texts, which are what stands between two stretches of white space, from their bytes.
+"""Numbers the pretokens of texts: the strings between white space, read from their bytes.
 
-Lines and white space are those of `str.splitlines` and `str.split`. A pretoken is found by a hash of its bytes and then
-compared, so that equal numbers are equal pretokens.
+Lines and white space are those of `str.splitlines` and `str.split`. A hash table with comparison of bytes assigns equal
+numbers to equal pretokens only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POSITION, PRETOKENS, LINES, KNOWN = range(4)
 
 @cached_njit
 def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
-    """Return how many bytes the white space at a place takes, 0 where there is none, and whether it ends a line."""
+    """Return the bytes of the white space at a position, 0 if there is none, and whether it ends a line."""
     one = _CLASSES[data[place]]
     if one == _INSIDE:
         return 0, False
@@ -61,7 +61,7 @@ def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
 
 @cached_njit
 def _join_pretokens(data: Bytes) -> tuple[Bytes, int]:
-    """Return the pretokens of a text with one space between them, and how many characters that is."""
+    """Return the pretokens of a text joined by single spaces, and the number of characters."""
     joined = np.empty(len(data), dtype=np.uint8)
     place = size = characters = 0
     gap = False
@@ -80,13 +80,13 @@ def _join_pretokens(data: Bytes) -> tuple[Bytes, int]:
 
 
 def join_pretokens(text: str) -> tuple[Bytes, int]:
-    """Return `" ".join(text.split())` in UTF-8, and its characters."""
+    """Return `" ".join(text.split())` in UTF-8, and its number of characters."""
     return _join_pretokens(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
 @cached_njit
 def _hash_slot(key: np.uint64, size: int) -> np.int64:
-    """Return the slot, of `size`, at which the search for a key begins."""
+    """Return the first slot, of `size`, of the search for a key."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(size - 1))
 
@@ -101,12 +101,12 @@ def _number_pretokens(
     known_K2: Numbers,
     stored: Bytes,
 ) -> bool:
-    """Number the pretokens of a text from a position on; return False where there is no room for a new one.
+    """Number the pretokens of a text from a position on; return False if the table is full.
 
-    The key of a pretoken of at most seven bytes is these bytes and their number, that of a longer one a hash.
-    `slots_S2` has, from the place that a key says to the next free one, keys and twice the number of their pretoken
-    and 2, and 1 for a longer pretoken. Pretoken i has the key `known_K2[i, 0]` and its bytes, with a line feed behind
-    them, in `stored` from `known_K2[i, 1]` to `known_K2[i + 1, 1]`. `state` holds what its indices are called.
+    The key of a pretoken of at most seven bytes is its bytes and length, of a longer one a hash. `slots_S2` is a hash
+    table with linear probing: a slot has a key and 2 · (number + 1), plus 1 for a longer pretoken. Pretoken i has the
+    key `known_K2[i, 0]`; its bytes and a line feed are `stored[known_K2[i, 1]:known_K2[i + 1, 1]]`. The indices of
+    `state` are POSITION, PRETOKENS, LINES and KNOWN.
     """
     place, pretokens, line, known = state
     size, counts = len(data), len(pretokens_L) > 0
@@ -171,7 +171,7 @@ def _number_pretokens(
 
 @cached_njit
 def _build_slots(known_K2: Numbers, known: int, size: int) -> Numbers:
-    """Return the table of `size` slots for the known pretokens."""
+    """Return a hash table of `size` slots with the known pretokens."""
     slots_S2 = np.zeros((size, 2), dtype=np.int64)
     for number in range(known):
         slot = _hash_slot(np.uint64(known_K2[number, 0]), size)
@@ -183,7 +183,7 @@ def _build_slots(known_K2: Numbers, known: int, size: int) -> Numbers:
 
 
 class GrowingArray:
-    """Numbers of which more come all the time, read as an array."""
+    """An array that grows in place."""
 
     def __init__(self, values: Sequence[int] = (), kind: type[np.integer[Any]] = np.int64) -> None:
         self._size = len(values)
@@ -200,12 +200,12 @@ class GrowingArray:
         self._size = size
 
     def values(self) -> npt.NDArray[Any]:
-        """Return the numbers; the array may be longer."""
+        """Return the array, which may have more elements than were added."""
         return self._values
 
 
 class PretokenTable:
-    """The different pretokens of the texts that were read, numbered in the order in which they were seen first."""
+    """The different pretokens of texts, numbered by first occurrence."""
 
     def __init__(self) -> None:
         self._slots_S2 = np.zeros((2 * _FIRST_PRETOKENS, 2), dtype=np.int64)
@@ -217,12 +217,12 @@ class PretokenTable:
         return self._known
 
     def read(self, text: str, lines: int = 0) -> tuple[Integers, Numbers, str]:
-        """Return the numbers of a text's pretokens, how many each of its lines has, and the pretokens that are new.
+        """Return the numbers of a text's pretokens, the pretokens per line, and the new pretokens.
 
-        Behind each of the new pretokens is a line feed.
+        A line feed ends each of the new pretokens.
 
         Args:
-            lines: how many lines the text has; 0 where their pretokens are not counted.
+            lines: the number of lines of the text; 0 does not count pretokens per line.
         """
         data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
         numbers_P = np.empty(len(data) // 2 + 1, dtype=np.int32)
@@ -235,7 +235,7 @@ class PretokenTable:
         return numbers_P[: state[PRETOKENS]], pretokens_L, new.decode("utf-8", "surrogatepass")
 
     def sizes(self, numbers: npt.NDArray[np.signedinteger[Any]]) -> Numbers:
-        """Return how many bytes these pretokens have, by their numbers."""
+        """Return the lengths of pretokens in bytes, by their numbers."""
         starts = self._known_K2[:, 1]
         return np.asarray(starts[numbers + 1] - starts[numbers] - 1)
 

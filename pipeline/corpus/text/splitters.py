@@ -1,4 +1,4 @@
-"""The words of other tokenizers, of one stretch between white space at a time: those of spaCy and of NLTK."""
+"""Word tokenizers of spaCy and NLTK, applied to one pretoken at a time, with fast paths."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipeline.core.errors import InputError
 Splitter = Literal["plain", "lexical", "spacy", "nltk"]
 Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each pretoken
 
-# What NLTK always splits alike: digits, or Latin letters, and the mark behind them.
+# Pretokens with a fixed split in NLTK: digits, or Latin letters, and the mark after them.
 _NLTK_PLAIN = re.compile(r"(?P<word>[0-9]+|[A-Za-zÀ-ÖØ-öø-ÿ]+)(?P<mark>[,;:?!]|(?<=[a-zß-öø-ÿ0-9])\.|(?<=[A-Z]{2})\.)?")
-# What spaCy always splits alike, in Dutch and English: a word with a mark before it, and one or two behind it.
+# Pretokens with a fixed split in spaCy for Dutch and English: a word with a mark before it, and one or two after it.
 _SPACY_PLAIN = re.compile(
     r"([(\[\"'“‘„«]?)([A-Za-zÀ-ÖØ-öø-ÿ]+[a-zß-öø-ÿ])([.,!?](?=[)\"”]?\Z)|[;:)\]\"”’'…](?=\Z)|)([)\"”]?)"
 )
 _QUICK_LANGUAGES = {"nl", "en"}
-# How many characters of a word's ends spaCy's rules of these languages look at to cut something off, dots in a row
-# apart; where there are digits more of its end, for units are cut off behind them.
+# Characters at the ends of a word that spaCy's rules of these languages check for prefixes and suffixes, except runs of
+# dots; more at the end of words with digits, because of units.
 _EDGE, _EDGE_WITH_DIGITS = 3, 6
 _DIGIT = re.compile("[0-9]")
 _CACHED_EDGES, _MOST_PARTS = 2**14, 16
@@ -32,8 +32,8 @@ _CONTRACTIONS = {"cannot", "gimme", "gonna", "gotta", "lemme", "wanna"}
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """Let spaCy not load torch, which takes it most of its start and 260 MB, and which splitting has no use for."""
-    hidden = "torch" not in sys.modules  # None stands for what cannot be imported
+    """Prevent spaCy from importing torch, which takes seconds and 260 MB and is not needed for splitting."""
+    hidden = "torch" not in sys.modules  # None marks a module that cannot be imported
     if hidden:
         sys.modules["torch"] = None  # type: ignore[assignment]
     try:
@@ -45,7 +45,7 @@ def _without_torch() -> Iterator[None]:
 
 @cache
 def spacy_tokenizer(language: str) -> Tokenize:
-    """Return what splits pretokens as spaCy's tokenizer for the language does, which also begins with white space.
+    """Return a function that splits pretokens as spaCy's tokenizer for the language.
 
     Raises:
         InputError: spaCy does not know the language.
@@ -60,21 +60,21 @@ def spacy_tokenizer(language: str) -> Tokenize:
             f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
         ) from None
     tokenizer = blank.tokenizer
-    blank.vocab.lex_attr_getters = {}  # what else there is to know of a word takes longer than splitting it
+    blank.vocab.lex_attr_getters = {}  # computing attributes of words takes longer than splitting
     exceptions, is_quick = {rule for rule in tokenizer.rules if len(rule) > 1}, language in _QUICK_LANGUAGES
     find_prefix, find_suffix = (
         lru_cache(_CACHED_EDGES)(find) for find in (tokenizer.find_prefix, tokenizer.find_suffix)
     )
 
     def middle(core: str) -> list[str]:
-        """Return the parts of what is left of a pretoken without what is cut off at its ends."""
+        """Return the parts of a pretoken without its prefixes and suffixes."""
         if core.isalpha() or ("." in core and tokenizer.url_match(core)):
             return [core]
         bounds = [place for found in tokenizer.infix_finditer(core) if found.start() for place in found.span()]
         return [core[start:end] for start, end in pairwise([0, *bounds, len(core)])]
 
     def affixed(pretoken: str) -> list[str]:
-        """Return the words of a pretoken by spaCy's rules but for its exceptions."""
+        """Return the words of a pretoken by spaCy's rules, without its exceptions."""
         first: list[str] = []
         last: list[str] = []
         core, edge = pretoken, _EDGE_WITH_DIGITS if _DIGIT.search(pretoken) else _EDGE
@@ -89,7 +89,7 @@ def spacy_tokenizer(language: str) -> Tokenize:
         return [part for part in (*first, *middle(core), *reversed(last)) if part]
 
     def plain(pretoken: str) -> list[str]:
-        """Return the words of a pretoken that holds no exception; none where spaCy has to be asked."""
+        """Return the words of a pretoken without exceptions; an empty list if spaCy's tokenizer is needed."""
         if pretoken.isalpha():
             return [] if pretoken in exceptions else [pretoken]
         if not is_quick or ".." in pretoken:
@@ -105,7 +105,7 @@ def spacy_tokenizer(language: str) -> Tokenize:
         return parts if exceptions.isdisjoint(runs) else []
 
     def words(pretokens: list[str]) -> list[list[str]]:
-        with blank.memory_zone():  # spaCy forgets the words again
+        with blank.memory_zone():  # frees the words again
             return [plain(pretoken) or [token.text for token in tokenizer(pretoken)] for pretoken in pretokens]
 
     return words
@@ -113,10 +113,9 @@ def spacy_tokenizer(language: str) -> Tokenize:
 
 @cache
 def nltk_tokenizer() -> Tokenize:
-    """Return what splits pretokens as NLTK's word_tokenize does at the end of a sentence.
+    """Return a function that splits pretokens as NLTK's word_tokenize does at the end of a sentence.
 
-    Inside a sentence NLTK leaves the full stop of an abbreviation with it; where sentences end, a model says that has
-    to be downloaded.
+    Inside a sentence NLTK keeps the full stop of an abbreviation; detecting sentence ends needs a model to download.
     """
     from nltk.tokenize import NLTKWordTokenizer
 

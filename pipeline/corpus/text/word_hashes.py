@@ -1,7 +1,7 @@
-"""Hashes every word of many texts at once, from their bytes.
+"""Hashes the words of many texts at once, vectorized over bytes.
 
-A word is a run of letters and digits. Its case does not count where it is ASCII or Latin-1, punctuation and white
-space never do. The hash of a word is a polynomial of its bytes modulo 2^64, that of an n-gram one of its words.
+A word is a run of letters and digits, case-folded in ASCII and Latin-1; punctuation and white space are ignored. The
+hash of a word is a polynomial of its bytes modulo 2^64, and the hash of an n-gram a polynomial of its words.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _POWERS = _powers(_BASE, SLICE_BYTES + 1)
 
 
 def _fold_case(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Return the bytes in lower case and which of them belong to words.
+    """Return the bytes in lower case, and whether each belongs to a word.
 
-    In UTF-8, C2 begins the punctuation of Latin-1, C3 its letters, the capitals 32 below the others, and E2 with less
-    than B0 after it the marks and symbols from U+2000 to U+2BFF, such as quotation marks, dashes and the ellipsis.
+    In UTF-8, C2 begins the punctuation of Latin-1 and C3 its letters, with capitals 32 below small letters. E2 followed
+    by less than B0 begins the marks and symbols from U+2000 to U+2BFF, such as quotation marks, dashes and ellipses.
     """
     folded, inside = _FOLDED[data], _INSIDE[data]
     if data.max(initial=0) < 0x80:
@@ -57,7 +57,7 @@ def _fold_case(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.
 
 
 def _hash_slice(data: npt.NDArray[np.uint8], breaks: Places) -> tuple[Places, Hashes]:
-    """Return place and hash of each word; a word ends before a place in `breaks`."""
+    """Return position and hash of each word; words end before the positions in `breaks`."""
     folded, inside = _fold_case(data)
     first = inside.copy()
     first[1:] &= ~inside[:-1]
@@ -68,27 +68,27 @@ def _hash_slice(data: npt.NDArray[np.uint8], breaks: Places) -> tuple[Places, Ha
     starts, ends = np.flatnonzero(first), np.flatnonzero(past)
     sums = np.zeros(len(data) + 1, dtype=np.uint64)
     np.cumsum((folded.astype(np.uint64) + np.uint64(1)) * _POWERS[: len(data)], out=sums[1:])
-    # Every word's polynomial begins at its own place: multiplied up to the same power, equal words are equal.
+    # The polynomials begin at different powers; scaling to the same power makes equal words equal.
     hashes = (sums[ends] - sums[starts]) * _POWERS[SLICE_BYTES - starts]
     hashes ^= hashes >> _HALF
     return starts, hashes * _MIX
 
 
 def hash_words(data: npt.NDArray[np.uint8], bounds: Places) -> tuple[Hashes, Places]:
-    """Return the hashes of the words of D texts that lie one after another in `data`, UTF-8, and their bounds.
+    """Return the hashes of the words of D concatenated texts in UTF-8, and their bounds.
 
     Args:
-        bounds: where the texts begin and the last one ends, shape (D + 1,), in bytes.
+        bounds: the start of each text and the end of the last one in bytes, shape (D + 1,).
 
     Returns:
-        The hashes of W words, shape (W,), and where each text's words begin and the last one's end, shape (D + 1,).
+        The hashes of W words, shape (W,), and the first word of each text and the end of the last one, shape (D + 1,).
     """
     places: list[Places] = []
     hashes: list[Hashes] = []
     start, end = int(bounds[0]), int(bounds[-1])
     while start < end:
         stop = min(start + SLICE_BYTES, end)
-        if stop < end:  # a slice ends before white space, so that no word is cut in two
+        if stop < end:  # a slice ends before white space, so that no word is split
             spaces = np.flatnonzero(data[start + 1 : stop] <= 0x20)
             stop = start + 1 + int(spaces[-1]) if len(spaces) else stop
         inner = bounds[np.searchsorted(bounds, start) : np.searchsorted(bounds, stop)]
@@ -101,19 +101,19 @@ def hash_words(data: npt.NDArray[np.uint8], bounds: Places) -> tuple[Hashes, Pla
 
 
 def hash_texts(texts: list[str]) -> tuple[Hashes, Places]:
-    """Return what `hash_words` does, of texts."""
+    """Return the word hashes of texts and their bounds; see `hash_words`."""
     encoded = [text.encode() for text in texts]
     bounds = np.cumsum([0, *map(len, encoded)])
     return hash_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
 
 
 def extend_ngrams(hashes: Hashes, words: Hashes, length: int) -> Hashes:
-    """Return the hashes of n-grams of `length` words made one longer by the given words."""
+    """Return the hashes of n-grams of `length` words, extended by one word each."""
     return np.asarray(hashes + words * np.uint64(pow(_WORD_BASE, length, 1 << 64)))
 
 
 def hash_ngrams(words: Hashes, length: int) -> Hashes:
-    """Return the hash of each run of `length` words of W words, shape (W - length + 1,)."""
+    """Return the hash of each n-gram of `length` words of W words, shape (W - length + 1,)."""
     number = max(0, len(words) - length + 1)
     hashes: Hashes = np.zeros(number, dtype=np.uint64)
     for offset in range(length):

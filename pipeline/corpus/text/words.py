@@ -1,7 +1,7 @@
-"""Splits a text into words, once, for all blocks that look at words.
+"""Splits a text into words once, for all blocks that use words.
 
-A word lies between two stretches of white space, so each different string between them (a pretoken) is split only the
-first time that it is seen; a text is then a sequence of numbers, and what a rule asks about its words is arithmetic.
+Words do not cross white space, so each different pretoken (a string between white space) is split once. A text is then
+an array of word numbers, and rules are computed with array operations.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.corpus.text.pretokens import GrowingArray, Integers, Numbers, PretokenTable
 from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_tokenizer, spacy_tokenizer
 
-# Splits pretokens, each with a line feed behind it, into words; says also how many words each pretoken has.
+# Splits pretokens, each ended by a line feed, into words; also returns the number of words of each pretoken.
 TokenizePretokens = Callable[[str], tuple[list[str], Numbers]]
 
-# A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
-# word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
+# A word with inner apostrophes and hyphens and the mark after it, or a run of marks. If every comma were a word, the
+# rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopedia.
 _LEXICAL = r"\w+(?:['’-]\w+)*[^\w\s]?"
 _WORD = re.compile(rf"{_LEXICAL}|[^\w\s]+")
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _PRETOKENS_KEPT = 2**18
 
-# What a word may be; the numbers are bits.
-MARKS = 1  # of datatrove's punctuation marks only
-LETTER = 2  # it has a letter
-STOP = 4  # it ends a sentence
-CLOSING = 8  # of Unicode's punctuation only: after a stop it still belongs to the sentence
+# Properties of a word, as bits.
+MARKS = 1  # consists of datatrove's punctuation marks
+LETTER = 2  # contains a letter
+STOP = 4  # ends a sentence
+CLOSING = 8  # consists of Unicode punctuation: after a stop it still belongs to the sentence
 
 
 def word_tokenize(text: str) -> list[str]:
@@ -47,7 +47,7 @@ def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
     words = word_tokenize(pretokens)
     ends_W = np.cumsum(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))
     ends_P = np.cumsum([len(pretoken) for pretoken in pretokens.split("\n")[:-1]])
-    # A pretoken is made of its words without a gap.
+    # The words of a pretoken have no gaps.
     return words, np.diff(np.searchsorted(ends_W, ends_P) + 1, prepend=0)
 
 
@@ -61,7 +61,7 @@ def _count_words_of(tokenize: Tokenize) -> TokenizePretokens:
 
 @cached_njit
 def _expand(numbers_P: Integers, pretokens_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the words of pretokens, of which number i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
+    """Return the words of pretokens, `flat[ends[i]:ends[i + 1]]` for pretoken i, and the number of words per line."""
     size = 0
     for pretoken in numbers_P:
         size += ends[pretoken + 1] - ends[pretoken]
@@ -79,17 +79,15 @@ def _expand(numbers_P: Integers, pretokens_L: Numbers, ends: Numbers, flat: Numb
 
 
 class WordVocabulary:
-    """The number of each pretoken, and for each number the words of the pretoken, their lengths and what they are."""
+    """The different pretokens and words of texts, with the words of each pretoken, and lengths and kinds of words."""
 
     def __init__(self, tokenize: TokenizePretokens, stops: Callable[[str], bool]) -> None:
         self._tokenize = tokenize
         self._stops = stops
         self._pretokens, self._words = PretokenTable(), PretokenTable()
         self._ends, self._flat = GrowingArray([0]), GrowingArray()
-        self.lengths, self.kinds = (
-            GrowingArray(),
-            GrowingArray(),
-        )  # by the number of a word: its characters, and its bits
+        # By the number of a word: its characters, and its property bits.
+        self.lengths, self.kinds = GrowingArray(), GrowingArray()
         self._wanted: dict[frozenset[str], Integers] = {}
 
     def __len__(self) -> int:
@@ -97,11 +95,11 @@ class WordVocabulary:
 
     @property
     def size(self) -> int:
-        """The numbers of words are less than this."""
+        """The number of different words."""
         return len(self._words)
 
     def _number_words(self, words: list[str]) -> Integers:
-        """Return the numbers of words after noting of those that are new what they are."""
+        """Return the numbers of words; store lengths and kinds of new ones."""
         numbers_W, _, new = self._words.read("\n".join(words))
         different = new.split("\n")[:-1]
         self.lengths.extend(np.array([len(word) for word in different], dtype=np.int64))
@@ -111,7 +109,7 @@ class WordVocabulary:
         return numbers_W
 
     def word_numbers(self, words: Iterable[str]) -> Integers:
-        """Return the numbers of different words, in any order; what holds white space is no word and has none."""
+        """Return the numbers of different words, in any order; strings with white space are ignored."""
         wanted = frozenset(words)
         if wanted not in self._wanted:
             self._wanted[wanted] = self._number_words([word for word in sorted(wanted) if word.split() == [word]])
@@ -126,7 +124,7 @@ class WordVocabulary:
         return LETTER * has_letter | STOP * self._stops(word) | MARKS * is_marks | CLOSING * is_closing
 
     def read(self, text: str, lines: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the numbers of a text's words, for that many lines, and how many pretokens and words each line has."""
+        """Return the numbers of a text's words, and the numbers of pretokens and words per line."""
         numbers_P, pretokens_L, new = self._pretokens.read(text, lines)
         if new:
             words, count_P = self._tokenize(new)
@@ -140,7 +138,7 @@ class WordVocabulary:
 class WordSequence:
     """The W words of a text of L lines: equal words have equal numbers.
 
-    `pretokens_L` and `words_L` are how many pretokens and words each line has.
+    `pretokens_L` and `words_L` are the numbers of pretokens and words per line.
     """
 
     lines: list[str]
@@ -151,31 +149,31 @@ class WordSequence:
 
     @property
     def lengths_W(self) -> Numbers:
-        """The characters of each word."""
+        """The number of characters of each word."""
         return self.vocabulary.lengths.values()[self.numbers_W]
 
     @property
     def kinds_W(self) -> Numbers:
-        """The bits of each word: MARKS, LETTER, STOP, CLOSING."""
+        """The property bits of each word: MARKS, LETTER, STOP, CLOSING."""
         return self.vocabulary.kinds.values()[self.numbers_W]
 
     def count_different(self, words: Iterable[str]) -> int:
-        """Return how many of the given words the text has."""
+        """Return how many different ones of the given words are in the text."""
         return len(set(self._select(words).tolist()))
 
     def count_occurrences(self, words: Iterable[str]) -> int:
-        """Return how often the text has one of the given words."""
+        """Return how often the given words occur in the text."""
         return len(self._select(words))
 
     def _select(self, words: Iterable[str]) -> Numbers:
-        """Return the numbers of those of the text's words that are among the given ones, in order."""
+        """Return the numbers of the text's words that are among the given ones, in order."""
         numbers = self.vocabulary.word_numbers(words)
         wanted = np.zeros(self.vocabulary.size, dtype=bool)
         wanted[numbers] = True
         return self.numbers_W[wanted[self.numbers_W]]
 
     def count_sentences_L(self) -> Numbers:
-        """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
+        """Return the number of sentences per line: a stop ends a sentence if a word follows in the line."""
         line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
         start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
         kinds_W = self.kinds_W
@@ -192,7 +190,7 @@ class WordSequence:
 
 
 class _CachedSplitter:
-    """One way of splitting, with its vocabulary and the last text that it split."""
+    """A splitter with its vocabulary and the words of the last text."""
 
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter in ("plain", "lexical"):
@@ -225,11 +223,11 @@ _cached_splitter = cache(_CachedSplitter)
 
 
 def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> WordSequence:
-    """Return the words of a text; asked again for the same text, the same object.
+    """Return the words of a text; the result for the last text is cached.
 
     Args:
-        splitter: `plain`, the words of `word_tokenize`; `lexical`, these without those that are marks alone, such as
-            the bars of tables; `spacy`, those of spaCy's tokenizer for the language; or `nltk`, those of NLTK's.
+        splitter: `plain`: the words of `word_tokenize`; `lexical`: these without words of marks only, such as the bars
+            of tables; `spacy`: the words of spaCy's tokenizer for the language; `nltk`: the words of NLTK.
 
     Raises:
         InputError: spaCy does not know the language.
@@ -238,5 +236,5 @@ def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> 
 
 
 def cache_words(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
-    """Let `split` return these words for a text that was made of lines of the last one."""
+    """Cache the words of a text that consists of lines of the last one, for `split_words`."""
     _cached_splitter(splitter, language if splitter == "spacy" else "").remember(text, words)

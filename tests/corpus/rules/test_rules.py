@@ -63,7 +63,7 @@ def test_agreement_with_datatrove() -> None:
 
 
 def has_words(words: WordSequence, expected: list[str]) -> bool:
-    number_of = {word: int(words.vocabulary.numbers([word])[0]) for word in set(expected)}
+    number_of = {word: int(words.vocabulary.word_numbers([word])[0]) for word in set(expected)}
     assert len(set(number_of.values())) == len(number_of)
     return words.numbers_W.tolist() == [number_of[word] for word in expected]
 
