@@ -6,6 +6,7 @@ The pages are Markdown: every key of a configuration, every command, every step,
 from __future__ import annotations
 
 import copy
+import datetime
 import inspect
 import json
 import re
@@ -15,6 +16,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,10 @@ UNITS = {
     "fraction": "share, 0 to 1",
     "characters": "characters", "words": "words", "lines": "lines", "documents": "documents", "joules": "J",
 }  # fmt: skip
+
+
+Shown = dict[type[BaseModel], str]
+"""Where the keys of a class of settings are listed, as a link."""
 
 
 class Key(NamedTuple):
@@ -137,6 +143,13 @@ def default(field: FieldInfo) -> str:
     return f"`{text}`" if len(text) <= 60 else "see the code"
 
 
+@cache
+def sections_in(model: type[BaseModel]) -> frozenset[type[BaseModel]]:
+    """Return a class of settings and all classes of the sections in it."""
+    inner = [section for field in model.model_fields.values() for _, section in models_in(field.annotation)]
+    return frozenset({model}).union(*map(sections_in, inner))
+
+
 class Reruns:
     """Which steps read a key: those with other settings when its value is another one.
 
@@ -146,6 +159,7 @@ class Reruns:
 
     def __init__(self, folder: Path) -> None:
         self.refusal: Exception | None = None
+        self.classes: dict[str, frozenset[type[BaseModel]]] = {}
         self.base = base_configuration(folder)
         self.before = self.settings_of(self.base)
         assert self.before, self.refusal
@@ -163,7 +177,9 @@ class Reruns:
                     instance = dict(zip(step.instances.wildcards, values, strict=True))
                     label = ".".join(str(value) for key, value in instance.items() if key != "batch")
                     if label not in jobs:
-                        jobs[label] = step.settings(config, instance).of_result()
+                        settings = step.settings(config, instance)
+                        jobs[label] = settings.of_result()
+                        self.classes[name] = sections_in(type(settings))
                 found[name] = jobs
             del dag
         except (InputError, ValueError, KeyError, OSError, TypeError, AttributeError) as error:
@@ -203,7 +219,7 @@ def base_configuration(folder: Path) -> dict[str, Any]:
         (folder / f"{name}.jsonl").write_text('{"text": "Een tekst."}\n', encoding="utf-8")
     raw["data"] = str(folder)
     raw["sources"][1] |= {"opt_out": "{data}/opt-out.txt", "genre": "documentation"}
-    raw["allowed_licenses"] = ["CC0-1.0"]
+    raw["allowed_licenses"] = ["CC0-1.0", "CC-BY-4.0"]
     seeds = {label: [{"path": f"{{data}}/{label}.jsonl", "license": "CC0-1.0"}] for label in ("good", "bad")}
     raw["corpus"]["main"] |= {
         "quality": {"nl": seeds},
@@ -215,8 +231,22 @@ def base_configuration(folder: Path) -> dict[str, Any]:
     for section in ("corpus", "tokenizer", "tokens"):  # for keys that name one of them
         raw[section]["other"] = copy.deepcopy(raw[section]["main"])
     raw["models"]["other"] = copy.deepcopy(raw["models"]["base"])
-    raw["evaluation"] |= {"memorization": {"prompts": 4, "prompt_tokens": 10, "continuation_tokens": 20}}
-    raw["energy"] = {"pue": 1.2, "pue_source": "the site"}
+    raw["tokenizer"]["other"]["corpus"] = "other"
+    raw["tokens"]["other"] |= {"corpus": "other", "tokenizer": "other"}
+    raw["models"]["other"]["tokens"] = "other"
+    raw["corpus"]["main"] |= {"perplexity": {"model": "other", "tokens": 32}}
+    raw["evaluation"] |= {
+        "memorization": {"prompts": 4, "prompt_tokens": 10, "continuation_tokens": 20},
+        "texts": {"news": {"language": "nl", "path": "{data}/text.jsonl"}},
+    }
+    day = "2026-01-01"
+    raw["disclosure"] = {
+        "crawlers": [{"name": "c", "purpose": "p", "behavior": "b", "first_day": day, "last_day": day}],
+        "synthetic_data": [{"name": "s", "provider": "p", "purpose": "u"}],
+    }
+    series = {"path": "{data}/grid.csv", "grams_per_kwh": "g", "place": "NL", "source": "S"}
+    meter = {"path": "{data}/meter.csv", "unit": "kWh", "outlet": "o", "value": "v", "nodes": {"n": ["1"]}}
+    raw["energy"] = {"carbon_intensity_series": series, "smart_meters": [meter], "pue": 1.2, "pue_source": "the site"}
     return raw
 
 
@@ -267,8 +297,18 @@ def candidates(path: Path_, annotation: Any, current: Any) -> Iterator[Any]:
         number = current if isinstance(current, int | float) else 1
         more = [number * 2, number + 1, number / 2, 0.5, 2, 10, 1000]
         yield from (int(one) if annotation is int else float(one) for one in more if one != current)
+    elif annotation is datetime.date:
+        yield "2026-01-02"
     elif annotation is str:
-        yield from ("other", f"{current}-2", "2026-01-02", "https://example.org/other", "a" * 64)
+        more = (
+            "2026-01-02",
+            "https://example.org/other",
+            "a" * 64,
+            "CC-BY-4.0",
+            "{data}/text.jsonl",
+            "{data}/words.txt",
+        )
+        yield from ("other", f"{current}-2", "nl", "en", *more)
     elif origin is list and not models_in(annotation):
         for value in candidates(path, arguments[0], None):
             yield [value]
@@ -300,7 +340,7 @@ REPORTING = frozenset({"report.page", "provenance.crate"})
 RERUN_NOTE = """The column *Read by* lists the steps that run again when the value changes. All steps that use their
 outputs follow, and so do the report and the crate. *report* means: the report and the crate alone.
 It is computed: each key gets another value in a small configuration, and the settings of all jobs are compared. *As its
-section* means that no other value was valid there: the steps are those that the other keys of the section share.
+section* means that no other value was valid there: these steps have the section among their settings.
 [Change a setting](../../../howto/change-a-setting.md) says how to ask before a run.
 """
 
@@ -311,11 +351,10 @@ PLATFORM_NOTE = """A configuration names a platform (`platform: snellius`); thes
 """
 
 
-def read_by(found: frozenset[str] | None, section: list[frozenset[str]]) -> str:
-    """Return the column of steps of one key; `section` has those of the other keys of its section."""
+def read_by(found: frozenset[str] | None, section: frozenset[str]) -> str:
+    """Return the column of steps of one key; `section` has the steps whose settings contain its section."""
     if found is None:
-        shared = frozenset.intersection(*section) if section else frozenset[str]()
-        return f"{read_by(shared, [])} (as its section)" if shared - REPORTING else "–"
+        return f"{read_by(section, section)} (as its section)" if section else "–"
     steps = [name for name in STEPS if name in found - REPORTING]
     return ", ".join(f"`{name}`" for name in steps) or ("report" if found else "nothing")
 
@@ -323,10 +362,9 @@ def read_by(found: frozenset[str] | None, section: list[frozenset[str]]) -> str:
 def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
     """Yield the pages of the configuration: an index, and one for each section at its top."""
     names = []
-    yield (
-        "configuration/run.md",
-        section_page("run", [key for key in keys(Sections) if len(key.path) == 1 or key.path[0] == "run"], reruns),
-    )
+    shown: Shown = {}
+    top = [key for key in keys(Sections) if len(key.path) == 1 or key.path[0] == "run"]
+    yield "configuration/run.md", section_page("run", "run", top, reruns, shown)
     for name, field in Sections.model_fields.items():
         if name == "run" or not models_in(field.annotation):
             continue
@@ -335,10 +373,10 @@ def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
             if part[0] == name:
                 names.append(page)
                 own = [key for key in found if key.path[: len(part)] == part and key.path != part]
-                yield f"configuration/{page}.md", section_page(dotted(part), own, reruns)
+                yield f"configuration/{page}.md", section_page(page, dotted(part), own, reruns, shown)
                 found = [key for key in found if key not in own]
         names.append(name)
-        yield f"configuration/{name}.md", section_page(name, found, reruns)
+        yield f"configuration/{name}.md", section_page(name, name, found, reruns, {} if name == "platform" else shown)
     entries = "\n".join(("run", *names))
     yield (
         "configuration/index.md",
@@ -350,29 +388,26 @@ def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
     )
 
 
-def section_page(name: str, found: list[Key], reruns: Reruns) -> str:
+def section_page(page: str, name: str, found: list[Key], reruns: Reruns, shown: Shown) -> str:
     """Return the page of one section: a table for each class of settings."""
     tables: dict[tuple[Path_, type[BaseModel]], list[Key]] = defaultdict(list)
     for key in found:
         tables[key.path[:-1], key.owner].append(key)
     note = PLATFORM_NOTE if name == "platform" else RERUN_NOTE
     parts = [f"# `{name}`\n\nKeys of the section `{name}` of a configuration, from the code.\n\n{note}"]
-    shown: dict[type[BaseModel], Path_] = {}
     for (path, owner), rows in tables.items():
         if owner in shown:
-            parts.append(f"## `{dotted(path)}`\n\nThe keys of [`{dotted(shown[owner])}`](#{anchor(shown[owner])}).\n")
+            parts.append(f"## `{dotted(path)}`\n\nThe keys of {shown[owner]}.\n")
             continue
-        shown[owner] = path
+        shown[owner] = f"[`{dotted(path)}`]({page}.md#{anchor(path)})"
         sentence = (inspect.getdoc(owner) or "").split("\n\n")[0] if path else "The sections of a configuration."
         parts.append(f"## {f'`{dotted(path)}`' if path else 'Top level'}\n\n{cell(sentence)}\n")
-        steps_of = {} if name == "platform" else {
-            key.path: reruns.of(key.path, key.field) for key in rows if not models_in(key.field.annotation)
-        }  # fmt: skip
-        section = [steps for steps in steps_of.values() if steps]
+        section = frozenset(step for step, classes in reruns.classes.items() if owner in classes)
         parts.append("| Key | Type | Default | Meaning | Read by |\n|---|---|---|---|---|")
         for key in rows:
             kind = ", ".join(filter(None, (type_name(key.field.annotation), bounds(key.field), unit(key))))
-            steps = read_by(steps_of[key.path], section) if key.path in steps_of else ""
+            has_steps = name != "platform" and not models_in(key.field.annotation)
+            steps = read_by(reruns.of(key.path, key.field), section) if has_steps else ""
             columns = (f"`{key.path[-1]}`", kind, default(key.field), key.field.description or "", steps)
             parts.append(f"| {' | '.join(map(cell, columns))} |")
         parts.append("")
