@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from pydantic import TypeAdapter
 
 from pipeline.cli.application import app
 from pipeline.config.configuration import load
+from pipeline.config.sections import Sections
 from tests.architecture import ROOT
 from tests.conftest import new_project
 
@@ -182,6 +184,48 @@ def test_the_configurations_of_the_tutorials_are_valid(tmp_path: Path, monkeypat
     (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)
     (tmp_path / "data/mine/opt-out.txt").write_text(entries, encoding="utf-8")
     assert load(listed).reserving() == ["encyclopedia_nl", "stories_en"]
+
+
+SOURCE = {"name": "n", "path": "x.jsonl", "language": "nl", "license": "CC0-1.0"}
+SOURCE |= {"rights": {"basis": "statute", "holder": "h"}}
+TRAINING = {"sequence_length": 4096, "batch_size": 512, "micro_batch_size": 2, "steps": 10000, "learning_rate": 0.001}
+
+
+def complete(section: str, written: Any) -> Any:
+    """Return a section of a page with what it leaves out, such as the required keys of a source."""
+    if section == "sources":
+        found = [{**SOURCE, **source} for source in written]
+        return [{key: value for key, value in one.items() if key != "x"} for one in found]
+    if section != "models":
+        return written
+    models = {}
+    for name, model in written.items():
+        training = {key: value for key, value in model.get("training", {}).items() if key != "x"}
+        models[name] = {"architecture": {"preset": "llama3-1b"}, **model, "training": TRAINING | training}
+    return models
+
+
+def yaml_blocks() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the parts of configurations on all pages."""
+    for page in WRITTEN:
+        for block in re.findall(
+            r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        ):
+            content = yaml.safe_load(block.replace("sha256: …", f"sha256: '{'0' * 64}'").replace("…", "x"))
+            if content.keys() <= Sections.model_fields.keys():
+                yield page, content
+
+
+BLOCKS = list(yaml_blocks())
+
+
+@pytest.mark.parametrize(
+    ("page", "content"), BLOCKS, ids=[f"{name_of(page)}: {', '.join(one)}" for page, one in BLOCKS]
+)
+def test_a_part_of_a_configuration_has_no_unknown_key_or_wrong_value(page: Path, content: dict[str, Any]) -> None:
+    for section in content.keys() - {"run", "platform"}:
+        field = Sections.model_fields[section]
+        TypeAdapter(field.annotation).validate_python(complete(section, content[section]))
 
 
 @pytest.mark.slow
