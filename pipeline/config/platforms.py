@@ -18,15 +18,15 @@ from pipeline.pretrain.processes.launch import find_cpus_per_task
 class Allocation(Settings):
     """The smallest part of a node that a job is billed for: a job that asks for less pays for as much."""
 
-    cpus: int = Field(ge=1)
-    memory_megabytes: int = Field(ge=1)
-    gpus: int = Field(default=0, ge=0)
+    cpus: int = Field(ge=1, description="cores that are billed at least")
+    memory_megabytes: int = Field(ge=1, description="memory that is billed at least")
+    gpus: int = Field(default=0, ge=0, description="GPUs that are billed at least")
 
 
 class Partition(Settings):
     """A partition of Slurm and one of its nodes."""
 
-    name: str
+    name: str = Field(description="the partition's name in Slurm")
     cpus: int = Field(ge=1, description="of one node")
     memory_megabytes: int = Field(ge=1, description="of one node, what a job may ask for")
     minutes: int = Field(ge=1, description="the longest time limit")
@@ -49,7 +49,7 @@ class Partition(Settings):
 class Platform(Settings):
     """What is known of a machine; what is not known of it is left out."""
 
-    name: str = "local"
+    name: str = Field(default="local", description="the name of the file")
     device: Literal["cuda", "rocm"] | None = Field(
         default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
     )
@@ -94,20 +94,32 @@ class Platform(Settings):
     energy: Energy = Field(
         default=Energy(), description="PUE and carbon intensity of the site; the run's own section energy comes first"
     )
-    peak_flops_per_second: float | None = None
-    matrix_flops_per_second: float | None = None
-    memory_bytes_per_second: float | None = None
-    node_bytes_per_second: float | None = None
-    network_bytes_per_second: float | None = None
-    storage_bytes_per_second: float | None = None
-    failures_per_device_hour: float | None = None
-    job_start_seconds: float | None = None
-    job_queue_seconds: float | None = None
-    device_power_watts: float | None = None
-    memory_bytes_per_device: int | None = None
-    model_flops_utilization: float | None = None
-    price_euros_per_device_hour: float | None = Field(default=None, ge=0)
-    price_source: str | None = None
+    peak_flops_per_second: float | None = Field(
+        default=None, description="of one device, dense bf16, from its data sheet"
+    )
+    matrix_flops_per_second: float | None = Field(
+        default=None, description="measured products of bf16 matrices of one device"
+    )
+    memory_bytes_per_second: float | None = Field(default=None, description="memory bandwidth of one device")
+    node_bytes_per_second: float | None = Field(
+        default=None, description="of one device's link to others of its node, in one direction"
+    )
+    network_bytes_per_second: float | None = Field(
+        default=None, description="of one device's link to other nodes, in one direction"
+    )
+    storage_bytes_per_second: float | None = Field(default=None, description="of the file system, for checkpoints")
+    failures_per_device_hour: float | None = Field(
+        default=None, description="failures that end a training; default: those of Llama 3 405B"
+    )
+    job_start_seconds: float | None = Field(default=None, description="from the start of a job to its first step")
+    job_queue_seconds: float | None = Field(default=None, description="time that a job waits in the queue")
+    device_power_watts: float | None = Field(default=None, description="of one device with its share of the node")
+    memory_bytes_per_device: int | None = Field(default=None, description="memory of one device")
+    model_flops_utilization: float | None = Field(
+        default=None, description="MFU of trainings on this machine, where rates are missing"
+    )
+    price_euros_per_device_hour: float | None = Field(default=None, ge=0, description="price of one device for an hour")
+    price_source: str | None = Field(default=None, description="where that price is published")
 
     @field_validator("launch")
     @classmethod

@@ -52,17 +52,21 @@ Name = Annotated[str, Field(pattern=NAME)]
 class Run(Settings):
     """The run itself."""
 
-    name: str = Field(pattern=NAME)
-    seed: int = Field(default=42, ge=0)
+    name: str = Field(pattern=NAME, description="the name of the run and of its folder")
+    seed: int = Field(default=42, ge=0, description="seed of weights, data order and samples")
     results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
-    environment: Literal["cpu", "cuda", "rocm"] = "cpu"
+    environment: Literal["cpu", "cuda", "rocm"] = Field(
+        default="cpu", description="which lock is installed; cuda and rocm need a platform with GPUs"
+    )
     protected_device_hours: float = Field(
         default=1.0, ge=0, description="finished training of a model that took as many is not thrown away unasked"
     )
     retrain: list[Name] = Field(default=[], description="models whose finished training may be thrown away")
-    provider: str | None = None
+    provider: str | None = Field(
+        default=None, description="who is responsible for the model, as crate, card and papers name it"
+    )
     provider_url: str | None = Field(default=None, pattern=r"^https?://\S+$", description="the provider's page")
-    contact: str | None = None
+    contact: str | None = Field(default=None, description="where a person can ask to be left out")
 
     @field_validator("results")
     @classmethod

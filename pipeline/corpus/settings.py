@@ -29,7 +29,7 @@ class SeedSet(Settings):
 
     path: str = Field(min_length=1, description="in a format of the sources; `{data}` stands for the run's data folder")
     license: str = Field(min_length=1, description="SPDX license of the texts; one of allowed_licenses")
-    text_key: str = Field(default="text", min_length=1)
+    text_key: str = Field(default="text", min_length=1, description="field of the text")
     held_out: bool = Field(default=False, description="not trained on: measures the classifier on texts of other kinds")
 
     @field_validator("license")
@@ -138,17 +138,19 @@ class LanguageModel(Settings):
 class PersonalData(Settings):
     """Which personal data is replaced: by a marker such as <EMAIL>, or by a synthetic value that belongs to nobody."""
 
-    email: bool = True
-    ip: bool = True
-    bsn: bool = True
-    iban: bool = True
-    telephone: bool = True
+    email: bool = Field(default=True, description="e-mail addresses")
+    ip: bool = Field(default=True, description="public IP addresses")
+    bsn: bool = Field(default=True, description="Dutch citizen service numbers")
+    iban: bool = Field(default=True, description="bank account numbers")
+    telephone: bool = Field(default=True, description="telephone numbers")
     address: bool = Field(default=True, description="a Dutch postcode with the number of a house")
-    kvk: bool = True
-    number_plate: bool = True
-    credit_card: bool = True
-    passport: bool = True
-    replacement: Literal["marker", "synthetic"] = "marker"
+    kvk: bool = Field(default=True, description="numbers of the Dutch chamber of commerce")
+    number_plate: bool = Field(default=True, description="Dutch number plates")
+    credit_card: bool = Field(default=True, description="payment card numbers")
+    passport: bool = Field(default=True, description="passport numbers")
+    replacement: Literal["marker", "synthetic"] = Field(
+        default="marker", description="<EMAIL> and the like, or values of valid form that belong to nobody"
+    )
     telephone_regions: list[str] = Field(
         default=["NL", "BE", "GB", "US"],
         min_length=1,
@@ -178,11 +180,11 @@ class SignatureSettings(Settings):
     Texts become candidates from a Jaccard similarity of about (1/bands)^(1/rows).
     """
 
-    minhash: bool = True
-    ngram: int = Field(default=5, ge=1)
+    minhash: bool = Field(default=True, description="whether near copies are found")
+    ngram: int = Field(default=5, ge=1, description="words of the n-grams that texts are compared by")
     bands: int = Field(default=14, ge=1, description="bands of MinHash values; texts equal in one band are compared")
     rows: int = Field(default=8, ge=1, description="MinHash values per band")
-    seed: int = Field(default=1, ge=0, lt=2**32)
+    seed: int = Field(default=1, ge=0, lt=2**32, description="seed of the hash functions")
     paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
 
@@ -190,7 +192,9 @@ class SignatureSettings(Settings):
 class KeyComparison(SignatureSettings):
     """Settings for comparing keys: content hashes and MinHash bands."""
 
-    exact: bool = True
+    exact: bool = Field(
+        default=True, description="whether texts that are equal except for case and white space are copies"
+    )
     memory_bytes: int = Field(default=4_000_000_000, ge=1, description="memory for finding duplicates in a corpus")
 
 
@@ -255,7 +259,7 @@ class Corpus(Settings):
         default={}, description="by language, seed texts of the quality classifier; none: no quality score"
     )
     perplexity: Perplexity | None = Field(default=None, description="compute perplexities under a model of the run")
-    exclude_sources: list[str] = Field(default=[])
+    exclude_sources: list[str] = Field(default=[], description="sources of the run that are not in this corpus")
     broken_share: float = Field(
         default=0.05,
         ge=0,

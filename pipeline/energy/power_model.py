@@ -51,9 +51,13 @@ class PowerModel(Settings):
     """
 
     idle_watts: float = Field(ge=0, description="of a node that is awake: of all its parts, before any busy core")
-    idle_watts_range: tuple[float, float] | None = None
+    idle_watts_range: tuple[float, float] | None = Field(
+        default=None, description="least and most, for a figure that nobody measured"
+    )
     busy_core_watts: float = Field(ge=0, description="for each further busy core")
-    busy_core_watts_range: tuple[float, float] | None = None
+    busy_core_watts_range: tuple[float, float] | None = Field(
+        default=None, description="least and most, for a figure that nobody measured"
+    )
     dram_watts_per_gigabyte: float = Field(default=0.0, ge=0, description="for memory in use")
     relative_error: float = Field(ge=0, description="standard deviation of one node's power, as a share")
     source: str = Field(min_length=1, description="where the figures come from")

@@ -80,24 +80,28 @@ class Energy(Settings):
 
     meters: Literal["auto"] = Field("auto", description="every meter of the machine; where it has none, an estimate")
     pue: float = Field(1.2, ge=1, description="power usage effectiveness: energy of the building / energy of computing")
-    pue_source: str = "assumed: a modern data centre"
+    pue_source: str = Field(default="assumed: a modern data centre", description="where the PUE comes from")
     carbon_intensity_grams_per_kwh: float = Field(267.622, ge=0, description="location-based: the grid's average")
-    carbon_intensity_source: str = "codecarbon 3.3.2, Netherlands"
+    carbon_intensity_source: str = Field(
+        default="codecarbon 3.3.2, Netherlands", description="where the carbon intensity comes from"
+    )
     carbon_intensity_place: str | None = Field("Netherlands", description="the grid that the intensity is of")
     carbon_intensity_year: int | None = Field(2023, ge=1990, description="the year that the intensity is of")
     carbon_intensity_series: CarbonIntensitySeries | None = Field(
         None, description="location-based: the grid's intensity in each hour, where it is known"
     )
     market_based_grams_per_kwh: float | None = Field(None, ge=0, description="intensity of the contract, if any")
-    market_based_source: str | None = None
+    market_based_source: str | None = Field(
+        default=None, description="where the contract's carbon intensity comes from"
+    )
     water_liters_per_kwh: float | None = Field(
         None, ge=0, description="water usage effectiveness: litres of the site / kilowatt-hour of computing, if stated"
     )
-    water_source: str | None = None
+    water_source: str | None = Field(default=None, description="where the figure for water comes from")
     electricity_euros_per_kwh: float | None = Field(
         None, ge=0, description="what the site pays at its meter, if stated"
     )
-    electricity_price_source: str | None = None
+    electricity_price_source: str | None = Field(default=None, description="where the price comes from")
     smart_meters: tuple[SmartMeter, ...] = Field((), description="tables of meters that know nodes and no jobs")
     ear_files: tuple[str, ...] = Field((), description="files that `srun --ear-user-db` has written")
     calibration: tuple[str, ...] = Field(

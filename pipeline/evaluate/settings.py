@@ -22,14 +22,14 @@ TEXTS = "texts"  # the suite of evaluation.texts
 class Text(Settings):
     """Texts whose bits per byte are measured: a ruler for models of any tokenizer and corpus."""
 
-    language: str
+    language: str = Field(description="the language of the texts")
     path: str = Field(description="JSON lines, each with `text`, and where parts are told apart with `genre`")
 
 
 class Suite(Settings):
     """A set of tasks: a folder of task files, or tasks that lm-eval ships."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", description="the suite's name in results and reports")
     language: str = Field(description="of the tasks that name none of their own, as metadata: {language: nl}")
     folder: str | None = Field(default=None, description="every *.yaml in it is a task")
     tasks: list[str] = Field(default=[], description="names of tasks, groups or tags that lm-eval ships")
@@ -161,8 +161,8 @@ class Evaluation(Settings):
 
     suites: list[KnownSuite | Suite] = Field(default=["dutch", "english"])
     texts: dict[Name, Text] = Field(default={}, description="texts whose bits per byte are measured, by name")
-    checkpoints: Literal["all", "final"] = "all"
-    batch_size: int = Field(default=16, ge=1)
+    checkpoints: Literal["all", "final"] = Field(default="all", description="evaluate every milestone, or the last one")
+    batch_size: int = Field(default=16, ge=1, description="requests that are computed together")
     seed: int = Field(
         default=42,
         ge=0,

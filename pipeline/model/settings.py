@@ -25,8 +25,12 @@ class RopeScaling(Settings):
     """How rotary frequencies are stretched beyond the context that a model was first trained at ("llama3" type)."""
 
     factor: float = Field(ge=1, description="by how much the slow frequencies are slowed")
-    low_frequency_factor: float = Field(default=1.0, gt=0)
-    high_frequency_factor: float = Field(default=4.0, gt=0)
+    low_frequency_factor: float = Field(
+        default=1.0, gt=0, description="wavelengths above the original context divided by it are scaled"
+    )
+    high_frequency_factor: float = Field(
+        default=4.0, gt=0, description="wavelengths below the original context divided by it stay"
+    )
     original_context_length: int = Field(default=8192, ge=1, description="tokens")
 
     @model_validator(mode="after")
@@ -44,19 +48,23 @@ class Architecture(Settings):
 
     model_config = ConfigDict(json_schema_extra=_remove_required)
 
-    preset: str = Field(default="llama3", json_schema_extra=_list_preset_names)
-    layers: int = Field(ge=1)
-    width: int = Field(ge=2)
+    preset: str = Field(
+        default="llama3",
+        json_schema_extra=_list_preset_names,
+        description="a published shape, or the name of an architecture",
+    )
+    layers: int = Field(ge=1, description="transformer blocks")
+    width: int = Field(ge=2, description="size of the hidden state")
     feed_forward_width: int | None = Field(
         default=None, ge=1, description="of each expert where there are some; default: 8/3 width, rounded up to 64"
     )
-    heads: int = Field(ge=1)
+    heads: int = Field(ge=1, description="attention heads")
     key_value_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
     head_width: int | None = Field(default=None, ge=2, description="of one attention head; default: width / heads")
-    rope_theta: float = Field(default=500_000.0, gt=0)
+    rope_theta: float = Field(default=500_000.0, gt=0, description="base of the rotary frequencies")
     rope_scaling: RopeScaling | None = None
-    norm_epsilon: float = Field(default=1e-5, gt=0)
-    tie_embeddings: bool = False
+    norm_epsilon: float = Field(default=1e-5, gt=0, description="added to the mean square in RMSNorm")
+    tie_embeddings: bool = Field(default=False, description="whether the output uses the embedding's weights")
     window: int | None = optional_later_field(
         None, ge=1, description="tokens that a position attends to, itself counted; default: all before it"
     )

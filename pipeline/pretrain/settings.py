@@ -68,15 +68,15 @@ class Mesh(Settings):
 class StartingMilestone(Settings):
     """A milestone of another model of the run."""
 
-    model: str
-    step: int = Field(ge=1)
+    model: str = Field(description="the other model")
+    step: int = Field(ge=1, description="the training step of its milestone")
 
 
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
-    backend: Backend = "fsdp"
-    strategy: StrategyName = "full_shard"
+    backend: Backend = Field(default="fsdp", description="which library shards the training")
+    strategy: StrategyName = Field(default="full_shard", description="which part of the state each process holds")
     mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
@@ -90,10 +90,14 @@ class Training(Settings):
     )
     steps: int = Field(ge=1, description="the last one; those of `start` count")
     milestone_every: int | None = Field(default=None, ge=1, description="steps between milestones; default: one, last")
-    learning_rate: float = Field(gt=0)
-    minimum_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
-    warmup_steps: int = Field(default=0, ge=0)
-    schedule: Literal["cosine", "wsd"] = "cosine"
+    learning_rate: float = Field(gt=0, description="the peak learning rate")
+    minimum_learning_rate_fraction: float = Field(
+        default=0.1, ge=0, le=1, description="share of the peak at the last step"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps in which the learning rate rises linearly")
+    schedule: Literal["cosine", "wsd"] = Field(
+        default="cosine", description="cosine decay, or constant with a decay at the end (warmup-stable-decay)"
+    )
     decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
     optimizer: Literal["adamw", "muon"] = optional_later_field(
         "adamw", description="muon: that of the matrices of the blocks, with adamw for all else"
@@ -103,9 +107,9 @@ class Training(Settings):
         True,
         description="whether the table of embeddings is decayed as the other matrices are; a tied output is that table",
     )
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay of the first moment")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW's decay of the second moment")
+    epsilon: float = Field(default=1e-8, gt=0, description="added to AdamW's denominator")
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
     z_loss: float = optional_later_field(
         0.0,
@@ -118,7 +122,9 @@ class Training(Settings):
         description="weight of the loss that has experts get equally many tokens, in what is minimised, not in what "
         "is told",
     )
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="of the computation; the optimizer's weights are fp32"
+    )
     gradient_reduction: Literal["fp32", "bf16"] = Field(
         default="fp32", description="in which gradients are summed over processes with precision bf16"
     )
@@ -256,7 +262,7 @@ class Training(Settings):
 class Model(Settings):
     """One model of a run."""
 
-    tokens: str = "main"
+    tokens: str = Field(default="main", description="the token set that the model is trained on")
     seed: int | None = Field(
         default=None, ge=0, description="of its first weights and the order of its sequences; default: the run's"
     )

@@ -23,19 +23,19 @@ Category = Literal["public", "licensed", "third-party", "crawled", "user", "synt
 class Crawler(Settings):
     """A crawler that collected texts for this model."""
 
-    name: str = Field(min_length=1)
-    purpose: str = Field(min_length=1)
+    name: str = Field(min_length=1, description="the crawler's name")
+    purpose: str = Field(min_length=1, description="what it collected text for")
     behavior: str = Field(min_length=1, description="what it does at robots.txt, logins and paywalls")
-    first_day: datetime.date
-    last_day: datetime.date
+    first_day: datetime.date = Field(description="first day of the crawl")
+    last_day: datetime.date = Field(description="last day of the crawl")
 
 
 class Generator(Settings):
     """A model that generated texts on which this model was trained."""
 
-    name: str = Field(min_length=1)
-    provider: str = Field(min_length=1)
-    purpose: str = Field(min_length=1)
+    name: str = Field(min_length=1, description="the generating model's name")
+    provider: str = Field(min_length=1, description="who provides that model")
+    purpose: str = Field(min_length=1, description="what its text is used for")
 
 
 class Disclosure(Settings):

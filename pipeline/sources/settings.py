@@ -70,8 +70,10 @@ Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 class Rights(Settings):
     """Why a source may be used, and who can be asked about it."""
 
-    basis: Literal["public-domain", "license", "opt-in-agreement", "statute"]
-    holder: str = Field(min_length=1)
+    basis: Literal["public-domain", "license", "opt-in-agreement", "statute"] = Field(
+        description="why the text may be used"
+    )
+    holder: str = Field(min_length=1, description="who holds the rights")
     contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
     url: str | None = Field(default=None, description="where the text, the licence, the agreement or the law is found")
     date: datetime.date | None = Field(default=None, description="when the rights were looked at, YYYY-MM-DD")
@@ -82,8 +84,8 @@ class Dataset(Settings):
 
     name: str = Field(min_length=1, description="ORGANISATION/NAME on the hub, or a folder")
     revision: str | None = Field(default=None, description="the commit, 40 hexadecimal digits; not for a folder")
-    split: str = Field(default="train", pattern=r"^[\w.-]+$")
-    configuration: str | None = None
+    split: str = Field(default="train", pattern=r"^[\w.-]+$", description="the split that is read")
+    configuration: str | None = Field(default=None, description="the configuration of the data set, if it has several")
 
     def is_folder(self) -> bool:
         """Return whether the data set lies on this machine."""
@@ -102,11 +104,11 @@ class Dataset(Settings):
 class FieldKeys(Settings):
     """In which fields of a record its text, and what is known of it, stands; `metadata.url` is a field of a field."""
 
-    text_key: str = Field(default="text", min_length=1)
-    id_key: str = Field(default="id", min_length=1)
-    date_key: str = Field(default="date", min_length=1)
-    url_key: str = Field(default="url", min_length=1)
-    title_key: str = Field(default="title", min_length=1)
+    text_key: str = Field(default="text", min_length=1, description="field of the text")
+    id_key: str = Field(default="id", min_length=1, description="field of the id")
+    date_key: str = Field(default="date", min_length=1, description="field of the date")
+    url_key: str = Field(default="url", min_length=1, description="field of the address")
+    title_key: str = Field(default="title", min_length=1, description="field of the title")
     holder_key: str = Field(default="holder", min_length=1, description="who holds the rights, for opt-out lists")
     license_key: str | None = Field(
         default=None, min_length=1, description="the field with a document's own licence, which then decides"
@@ -120,7 +122,7 @@ class FieldKeys(Settings):
 class Source(FieldKeys):
     """A named collection of raw files with one licence, cut into a fixed number of units."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", description="the name of the source in results and reports")
     path: str | None = Field(default=None, min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
     dataset: Dataset | None = None
     language: str = Field(min_length=2, description="the language that the source is said to be in, ISO 639-1")

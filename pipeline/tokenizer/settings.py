@@ -20,10 +20,12 @@ Positive = Annotated[int, Field(ge=1)]
 class VocabularySettings(Settings):
     """What the vocabulary is made of. The first three special tokens begin a text, end a text and pad a batch."""
 
-    algorithm: Algorithm = "bpe"
-    vocabulary_size: Size = 8192
-    special_tokens: list[str] = Field(default=["<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"])
-    minimum_frequency: Positive = 2
+    algorithm: Algorithm = Field(default="bpe", description="byte-level BPE or unigram")
+    vocabulary_size: Size = Field(default=8192, description="entries, with special tokens and markers")
+    special_tokens: list[str] = Field(
+        default=["<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"], description="begin of text, end of text, padding"
+    )
+    minimum_frequency: Positive = Field(default=2, description="times that a pair occurs before it is merged")
     digits: DigitGrouping = Field(
         default="left", description="numbers in groups of three digits from the left or the right, or digit by digit"
     )
@@ -77,18 +79,18 @@ class MeasurementSettings(Settings):
 class Sweep(Settings):
     """Values of which each combination makes a tokenizer more, named after the first one and the values."""
 
-    algorithm: list[Algorithm] = []
-    vocabulary_size: list[Size] = []
-    digits: list[DigitGrouping] = []
-    minimum_frequency: list[Positive] = []
-    longest_token_bytes: list[Positive] = []
-    sample_bytes: list[Positive] = []
+    algorithm: list[Algorithm] = Field(default=[], description="algorithms to combine")
+    vocabulary_size: list[Size] = Field(default=[], description="vocabulary sizes to combine")
+    digits: list[DigitGrouping] = Field(default=[], description="ways to split numbers to combine")
+    minimum_frequency: list[Positive] = Field(default=[], description="minimum frequencies to combine")
+    longest_token_bytes: list[Positive] = Field(default=[], description="longest tokens to combine")
+    sample_bytes: list[Positive] = Field(default=[], description="sample sizes to combine")
 
 
 class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
     """One tokenizer of a run."""
 
-    corpus: str = "main"
+    corpus: str = Field(default="main", description="the corpus that it is trained on")
     parallel: dict[str, str] = Field(
         default={}, description="files of the same sentences by language, a line each, that its parity is measured on"
     )

@@ -62,10 +62,12 @@ class Strata(Settings):
 class Tokens(Settings):
     """One token set of a run: a corpus in the tokens of a tokenizer, part of it held out for validation."""
 
-    corpus: str = "main"
-    tokenizer: str = "main"
-    shards: Shards = 4
-    validation_fraction: Fraction = 0.05
+    corpus: str = Field(default="main", description="the corpus whose documents are encoded")
+    tokenizer: str = Field(default="main", description="the tokenizer that encodes them")
+    shards: Shards = Field(default=4, description="files of training tokens")
+    validation_fraction: Fraction = Field(
+        default=0.05, description="share of the documents that is held out, in whole clusters"
+    )
     strata: Strata = Strata()
     suffixes: bool = Field(
         default=True,
@@ -111,7 +113,7 @@ class Mixture(Settings):
 class Phase(Mixture):
     """A mixture from a step on, to the next phase or the end."""
 
-    from_step: Annotated[int, Field(ge=1)] | None = None
+    from_step: Annotated[int, Field(ge=1)] | None = Field(default=None, description="its first step, counted from 0")
     from_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="of training.steps")
 
     @model_validator(mode="after")

@@ -45,7 +45,7 @@ class Decontamination(NgramSelection, ContaminationThresholds):
     An item without a searched n-gram counts as `not_searched`.
     """
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="whether documents with evaluation items are removed")
     suites: list[str] | None = Field(
         default=None,
         description="evaluation suites to remove from the corpus; items of other suites are only counted. None: all "

@@ -16,12 +16,23 @@ from pipeline.corpus.text.splitters import Splitter
 class Repetition(Settings):
     """The largest allowed shares of repetition in a document: of lines, paragraphs and characters."""
 
-    duplicate_lines: float | None = 0.3
-    duplicate_line_characters: float | None = 0.2
-    duplicate_paragraphs: float | None = 0.3
-    duplicate_paragraph_characters: float | None = 0.2
-    top_n_grams: dict[int, float] = Field(default={2: 0.2, 3: 0.18, 4: 0.16})
-    duplicate_n_grams: dict[int, float] = Field(default={5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1})
+    duplicate_lines: float | None = Field(default=0.3, description="largest share of lines that are duplicates")
+    duplicate_line_characters: float | None = Field(
+        default=0.2, description="largest share of characters in duplicate lines"
+    )
+    duplicate_paragraphs: float | None = Field(
+        default=0.3, description="largest share of paragraphs that are duplicates"
+    )
+    duplicate_paragraph_characters: float | None = Field(
+        default=0.2, description="largest share of characters in duplicate paragraphs"
+    )
+    top_n_grams: dict[int, float] = Field(
+        default={2: 0.2, 3: 0.18, 4: 0.16}, description="by n, largest share of characters in the most frequent n-gram"
+    )
+    duplicate_n_grams: dict[int, float] = Field(
+        default={5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1},
+        description="by n, largest share of characters in duplicate n-grams",
+    )
     within_words: int | None = Field(
         default=None,
         ge=1,
@@ -42,8 +53,8 @@ class Quality(Settings):
 
     minimum_words: int | None = Field(default=50, description="words that are not punctuation")
     maximum_words: int | None = Field(default=100_000, description="words that are not punctuation")
-    minimum_mean_word_length: float | None = 3.0
-    maximum_mean_word_length: float | None = 10.0
+    minimum_mean_word_length: float | None = Field(default=3.0, description="characters per word, at least")
+    maximum_mean_word_length: float | None = Field(default=10.0, description="characters per word, at most")
     symbol_ratio: float | None = Field(default=0.1, description="most hash signs, or ellipses, per word")
     bullet_lines: float | None = Field(default=0.9, description="largest share of lines that begin with a bullet")
     ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
@@ -53,7 +64,9 @@ class Quality(Settings):
     )
     minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
     repeated_stop_words: bool = Field(default=False, description="whether a stop word counts each time that it occurs")
-    stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
+    stop_words: list[str] = Field(
+        default=["the", "be", "to", "of", "and", "that", "have", "with"], description="function words of the language"
+    )
     stop_word_share: float | None = Field(
         default=None,
         description="least share of stop words, in any case, among the words with a letter; `stop_words` must contain "
@@ -78,7 +91,7 @@ class C4(Settings):
 
     drop_lines: bool = Field(default=True, description="whether the lines that fail are dropped from the text")
     terminal_punctuation: bool = Field(default=True, description="lines end in . ? ! or a straight quotation mark")
-    minimum_words_per_line: int | None = 3
+    minimum_words_per_line: int | None = Field(default=3, description="lines with fewer words fail")
     maximum_word_length: int | None = Field(default=1000, description="characters of the longest word of a line")
     javascript: bool = Field(default=True, description="lines with the word javascript fail")
     policy: bool = Field(default=True, description="lines about cookies, privacy and terms of use fail")
@@ -110,8 +123,12 @@ class NordicPile(Settings):
 
     digits: float | None = Field(default=0.2, description="largest share of characters that are digits")
     minimum_characters: int | None = Field(default=50, description="characters that are not white space")
-    minimum_line_characters: float | None = 9.0
-    minimum_line_words: float | None = 2.1
+    minimum_line_characters: float | None = Field(
+        default=9.0, description="mean of mean and median characters of a line, at least"
+    )
+    minimum_line_words: float | None = Field(
+        default=2.1, description="mean of mean and median words of a line, at least"
+    )
 
 
 class LanguageRules(Settings):
@@ -160,7 +177,9 @@ class HarmfulClassifier(Settings):
     path: str = Field(description="a .bin or .ftz file; `{data}` is the run's data folder")
     label: str = Field(description="the label as the model has it, such as __label__toxic")
     languages: list[str] = Field(default=[], description="only documents in these languages; in any where empty")
-    threshold: float = Field(default=0.5, ge=0, le=1)
+    threshold: float = Field(
+        default=0.5, ge=0, le=1, description="probability of the label from which a document is flagged"
+    )
     remove: bool = Field(default=False, description="remove the documents that it flags")
 
 
