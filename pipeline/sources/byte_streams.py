@@ -1,6 +1,6 @@
-"""Raw bytes in pieces, and what is wrong with a file that cannot be read whole.
+"""Reads raw files as decompressed chunks, and classifies damaged files.
 
-Memory and time of the decompression are bounded, whatever an archive claims to hold.
+Memory and time of the decompression are bounded, whatever an archive claims to contain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Damage = Literal["truncated", "damaged", "decompression_bomb", "broken_records"]
 
 
 class DamagedFile(InputError):
-    """A raw file cannot be read whole; the message is one sentence that names it and the way out."""
+    """A raw file is truncated or damaged; the message names the file and what to do."""
 
     def __init__(self, sentence: str, damage: Damage, value: str | None = None) -> None:
         super().__init__(sentence)
@@ -32,9 +32,9 @@ class DamagedFile(InputError):
 
 @dataclass(frozen=True)
 class QuarantinedFile:
-    """A raw file, or the stretch of a large one that a part stands for, of which nothing is used.
+    """A raw file, or a part of a large one, that is skipped because of damage.
 
-    `bytes` are those on disk; `value` is what decided, where the damage has something to say.
+    `bytes` is the size on disk; `value` describes the damage, or is None.
     """
 
     file: str
@@ -44,28 +44,26 @@ class QuarantinedFile:
 
 
 CHUNK_BYTES = 1 << 16
-MAXIMUM_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
+MAXIMUM_EXPANSION = 250  # times the size on disk; prose compresses to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
-MAXIMUM_WINDOW_BYTES = 1 << 27  # bytes that a decompressor may hold: the default of zstd and more than `xz -9` needs
-MAXIMUM_TRAILING_BYTES = (
-    1 << 12
-)  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
+MAXIMUM_WINDOW_BYTES = 1 << 27  # of a decompressor: the default of zstd and more than `xz -9` needs
+MAXIMUM_TRAILING_BYTES = 1 << 12  # ignored after an archive; more may be an archive with a damaged header
 
-# A decompressed piece, and how many bytes of the file had been read before it.
+# A decompressed chunk, and the bytes of the file that were read before it.
 Chunk = tuple[bytes, int]
 
 
 def raise_disk_error(path: Path, error: Exception) -> None:
-    """Raise InputError for an error of the disk, which says nothing about the file and may be gone tomorrow."""
+    """Raise InputError for an I/O error of the disk, which may be temporary and does not mean a damaged file."""
     if isinstance(error, OSError) and error.errno is not None:
         raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
 
 
 class ExpansionLimit:
-    """Adds up what a file expands to.
+    """Counts the decompressed bytes of a file.
 
     Raises:
-        DamagedFile: it is more than any text expands to.
+        DamagedFile: the file expands like a decompression bomb.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,7 +75,7 @@ class ExpansionLimit:
         """Count `size` bytes of content.
 
         Raises:
-            DamagedFile: it is more than any text expands to.
+            DamagedFile: the file expands like a decompression bomb.
         """
         self._given += size
         if self._given > self._allowed:
@@ -89,7 +87,7 @@ class ExpansionLimit:
 
 
 class _GzipDecompressor:
-    """One member of a gzip file, with the methods of the decompressors of bz2 and lzma."""
+    """One member of a gzip file, with the interface of the decompressors of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -110,14 +108,14 @@ class _GzipDecompressor:
         return self._member.unused_data
 
 
-# How one member of an archive is read, and what the next one begins with.
+# The decompressor of one member of an archive, and the magic number of a member.
 _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "gz": (_GzipDecompressor, b"\x1f\x8b\x08"),
     "bz2": (bz2.BZ2Decompressor, b"BZh"),
     "xz": (partial(lzma.LZMADecompressor, memlimit=MAXIMUM_WINDOW_BYTES + (1 << 24)), b"\xfd7zXZ\x00"),
 }
 COMPRESSIONS = ("zst", *_MEMBERS)
-# What files begin with, by the ending of their names; zstd also with a frame that is skipped.
+# Magic numbers of files by extension; zstd files can begin with a skippable frame.
 _MAGICS = {
     **{ending: (magic,) for ending, (_, magic) in _MEMBERS.items()},
     "zst": (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16))),
@@ -128,7 +126,7 @@ _MAGICS = {
     "parquet": (b"PAR1",),
 }
 _MOST = f"of more than {MAXIMUM_WINDOW_BYTES >> 20} MiB, which is more than is held in memory: compress it again, with "
-# What decompressors say of files that are whole.
+# Messages by error text of decompressors for undamaged files.
 _NOT_SUPPORTED = {
     "requires too much memory": f"has a window {_MOST}`zstd -d --long=31 -c OLD | zstd -o NEW`",
     "Memory usage limit": f"has a dictionary {_MOST}`xz -dc OLD | xz -9 > NEW`",
@@ -139,11 +137,11 @@ _NOT_SUPPORTED = {
 
 
 def _raise_unsupported(path: Path, compression: str, error: Exception) -> None:
-    """Raise what is wrong with a file that another decompressor, or one of another name, reads.
+    """Raise an error if a file has the wrong extension, an unsupported compression, or no known magic number.
 
     Raises:
-        InputError: the file is whole, and its name or the way it is compressed is the problem.
-        DamagedFile: its first bytes are those of no archive.
+        InputError: the file is undamaged, but has the wrong extension or an unsupported compression.
+        DamagedFile: its first bytes are no known magic number.
     """
     for words, sentence in _NOT_SUPPORTED.items():
         if words in str(error):
@@ -161,15 +159,15 @@ def _raise_unsupported(path: Path, compression: str, error: Exception) -> None:
 
 
 def _foreign_bytes_error(path: Path) -> DamagedFile:
-    sentence = f"{path} is damaged (between its archives or behind them are bytes of none): fetch the file again"
+    sentence = f"{path} is damaged (there are other bytes between or after its archives): fetch the file again"
     return DamagedFile(sentence, "damaged")
 
 
 class DecompressedChunks:
-    """The decompressed content of a file in pieces of at most PIECE_BYTES; several archives in a row are read as one.
+    """The decompressed content of a file in chunks of at most CHUNK_BYTES; concatenated archives are read as one.
 
-    Zeros behind the last one are padding. Up to LARGEST_TRAIL other bytes, in which no archive begins, are left out as
-    gzip(1) does; `trailing` says afterwards how many.
+    Zeros at the end are padding. Up to MAXIMUM_TRAILING_BYTES other bytes at the end are ignored, as in gzip(1), and
+    counted in `trailing`.
 
     Args:
         compression: one of COMPRESSIONS, or an empty string.
@@ -187,7 +185,7 @@ class DecompressedChunks:
     def __iter__(self) -> Iterator[Chunk]:
         path, expansion = self._path, ExpansionLimit(self._path)
         if self._compression and not path.stat().st_size:
-            raise DamagedFile(f"{path} is empty, which no archive is: fetch the file again", "truncated")
+            raise DamagedFile(f"{path} is empty, so it is no archive: fetch the file again", "truncated")
         with path.open("rb") as raw:
             try:
                 for piece, position in (
@@ -203,7 +201,7 @@ class DecompressedChunks:
                 raise DamagedFile(sentence, damage) from None
 
     def _read_stream(self, raw: Any) -> Iterator[Chunk]:
-        # Unlike zstandard's own reader, that of Arrow notices that the last frame has no end.
+        # Arrow's reader, unlike zstandard's, detects a truncated last frame.
         stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd") if self._compression else raw
         while True:
             position = raw.tell()
@@ -213,7 +211,7 @@ class DecompressedChunks:
             yield piece, position
 
     def _read_members(self, raw: Any) -> Iterator[Chunk]:
-        """Yield the content of the archives in a row; each is checked against its checksum where it ends."""
+        """Yield the content of concatenated archives; the checksum of each is verified at its end."""
         new, magic = _MEMBERS[self._compression]
         position = 0
 
@@ -244,10 +242,11 @@ class DecompressedChunks:
                 return
 
     def _check_trailing_bytes(self, data: bytes, magic: bytes) -> None:
-        """Take what stands behind the last archive for what it is.
+        """Count the bytes after the last archive.
 
         Raises:
-            DamagedFile: it may be an archive that lost its beginning, or another one follows.
+            DamagedFile: they may be an archive without its header, or another archive follows.
+            EOFError: they are the start of another archive.
         """
         if magic.startswith(data):
             raise EOFError("it ends in the middle")
@@ -257,7 +256,7 @@ class DecompressedChunks:
 
 
 class ChunkReader:
-    """The pieces as a file-like object that is only read forwards; `position` is that of the last piece read."""
+    """Chunks as a file-like object for forward reading; `position` is that of the last chunk read."""
 
     def __init__(self, source: Iterator[Chunk]) -> None:
         self._source = source
@@ -265,7 +264,7 @@ class ChunkReader:
         self.position = 0
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, none at the end."""
+        """Return up to `size` bytes; none at the end."""
         if not self._held:
             self._held, self.position = next(self._source, (b"", self.position))
         given, self._held = self._held[:size], self._held[size:]
@@ -273,9 +272,9 @@ class ChunkReader:
 
 
 def read_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[int, bytes | None, int, int]]:
-    """Yield (number from 1, line, size in bytes, position of its last piece) of every line that is not empty.
+    """Yield (number from 1, line, size in bytes, position of its last chunk) of every line that is not empty.
 
-    Of a line of more than `limit` bytes only the size is known, its content is None and was not held.
+    The content of a line of more than `limit` bytes is None and is not kept in memory.
     """
     held: list[bytes] = []
     number = size = position = 0
@@ -297,7 +296,7 @@ def read_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[int, bytes
 
 
 def read_whole(source: Iterator[Chunk], limit: int) -> tuple[bytes | None, int]:
-    """Return the content of a stream and its size in bytes; of more than `limit` bytes only the size."""
+    """Return the content of a stream and its size in bytes; the content is None beyond `limit` bytes."""
     held: list[bytes] = []
     size = 0
     for piece, _ in source:

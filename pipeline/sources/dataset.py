@@ -1,4 +1,4 @@
-"""Reads a Hugging Face data set at a pinned revision, with its own loader, into one part per unit of the source."""
+"""Reads a Hugging Face data set at a pinned revision into one part per unit of the source."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROWS_PER_BLOCK = 1000
 
 
 def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[str, Any]:
-    """Stream the rows and deal them to the parts in blocks of ROWS_PER_BLOCK, in the order of the data set.
+    """Stream the rows and distribute blocks of ROWS_PER_BLOCK round-robin over the parts, in the order of the data set.
 
-    The network is used only where the configuration names a data set of the hub, not a folder.
+    Uses the network only for a data set of the hub, not for a folder.
 
     Args:
-        files: the files of a folder in hub layout, so that a change of one of them is seen; none for the hub.
+        files: the files of a folder in hub layout, so that changes are detected; empty for the hub.
 
     Raises:
         InputError: the data set, its configuration or its split does not exist or cannot be read.
@@ -69,8 +69,8 @@ def _read_dataset(settings: DatasetSettings, keys: FieldNames, cache: Path) -> A
                 yield RawRecord(number, 0, fields)
     except InputError:
         raise
-    except Exception as error:  # the loader raises what its many readers raise
-        kind = type(error).__name__  # the message of some quotes the data
+    except Exception as error:  # the loader's readers raise many types
+        kind = type(error).__name__  # some messages quote the data
         raise InputError(
             f"source {settings.source}: {dataset.name} cannot be read as a data set ({kind}): check its split, its "
             "configuration and its files"

@@ -1,4 +1,4 @@
-"""Decodes web pages and texts as the Encoding and HTML Standards (WHATWG) say, and says how an encoding was known."""
+"""Decodes web pages and texts by the Encoding and HTML Standards (WHATWG), and reports how each was detected."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-# By what the encoding was known: its byte order mark, a Content-Type header, a <meta> element or an XML declaration.
-# Without any of these, text that is valid UTF-8 is that, and the rest is a guess.
+# How the encoding was detected: by a byte order mark, a Content-Type header, a <meta> element or an XML declaration.
+# Without any of these, valid UTF-8 is UTF-8, and anything else is a guess.
 KnownBy = Literal["bom", "header", "meta", "xml", "utf8", "guess"]
 Stated = tuple[KnownBy, str | None]
 
-# The labels of the Encoding Standard by Python's codecs that decode as it says.
+# The labels of the Encoding Standard, by Python codec.
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
     "cp866": "866 cp866 csibm866 ibm866",
@@ -57,7 +57,7 @@ _LABELS = {
     "windows-949",
     "utf-16-be": "unicodefffe utf-16be",
     "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
-    # A browser shows nothing of these, as a guard against scripts, which no text has.
+    # Browsers refuse these because of script injection, which is no risk for text.
     "iso2022-kr": "csiso2022kr iso-2022-kr",
     "hz": "hz-gb-2312",
 }
@@ -70,8 +70,8 @@ _BOMS = (  # UTF-32 is not in the standard; its mark begins with that of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 
-HEAD_BYTES = 1 << 16  # in which a page says its encoding, as long as its head is
-PRESCAN_BYTES = 1 << 10  # in which it does so in any case
+HEAD_BYTES = 1 << 16  # of a page's head that are searched for its encoding
+PRESCAN_BYTES = 1 << 10  # that are searched even beyond the head
 SAMPLE_BYTES = 1 << 10
 _COMMENT = re.compile(r"<!--(?:.*?(?<=--)>|.*)", re.DOTALL)  # one without an end reaches to the end
 _HEAD_END = re.compile(r"</head[\s>]|<body[\s>]", re.IGNORECASE)
@@ -83,7 +83,7 @@ _VALUES = re.compile(r"""(?:[^",]|"(?:[^"\\]|\\.)*"?)+""")  # of a header that i
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # bytes of no text, as the MIME Sniffing Standard says
 
 
-# What Python's codecs decode otherwise than the standard says.
+# Characters that Python's codecs decode differently from the standard.
 _JAPANESE = str.maketrans("\u301c\u2016\u2212¢£¬", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2")
 _CODEC_CORRECTIONS = {
     "euc-jp": _JAPANESE,
@@ -103,9 +103,10 @@ _CODEC_CORRECTIONS = {
 
 
 def _decode_missing(error: UnicodeError) -> tuple[str, int]:
-    """Decode what Python's tables leave out and those of the standard do not: C1 controls, Japanese of vendors, more.
+    """Decode bytes that are missing in Python's tables but not in the standard's: C1 controls, vendor Japanese, others.
 
-    Return U+FFFD for what neither has, and where to go on.
+    Returns:
+        The character, or U+FFFD if the standard has none, and the position to continue from.
     """
     assert isinstance(error, UnicodeDecodeError)
     start = error.start
@@ -146,7 +147,7 @@ class ContentType(NamedTuple):
 
 
 class DecodedText(NamedTuple):
-    """A text, how its encoding was known, and how many characters could not be decoded (U+FFFD stands for each)."""
+    """A text, how its encoding was detected, and the number of undecodable characters, each replaced by U+FFFD."""
 
     text: str
     known_by: KnownBy
@@ -154,9 +155,9 @@ class DecodedText(NamedTuple):
 
 
 def parse_content_type(headers: Sequence[str]) -> ContentType:
-    """Return what the values of all Content-Type headers say together, as the Fetch Standard extracts it.
+    """Return the content type of all Content-Type header values, as extracted by the Fetch Standard.
 
-    The last media type counts, with its own charset, or with an earlier one of the same type.
+    The last media type counts, with its own charset or an earlier one of the same type.
     """
     found = ContentType("", None)
     for value in _VALUES.findall(",".join(headers)):
@@ -171,22 +172,22 @@ def parse_content_type(headers: Sequence[str]) -> ContentType:
 
 
 def find_codec(label: str | None) -> str | None:
-    """Return the codec for an encoding's label; None of one that the standard does not know, such as utf-7."""
+    """Return the codec of an encoding label; None for a label that the standard does not know, such as utf-7."""
     return _CODECS.get(label.strip("\t\n\f\r ").lower()) if label else None
 
 
 def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) -> DecodedText:
-    """Decode an HTML page: by its byte order mark, the charset of its header, what it states itself, or a guess.
+    """Decode an HTML page by its byte order mark, the charset of its header, its own declaration, or a guess.
 
     Args:
-        is_xml: whether an XML declaration comes before the <meta> elements.
+        is_xml: whether an XML declaration has priority over <meta> elements.
     """
     head = _COMMENT.sub("", content[:HEAD_BYTES].decode("latin-1"))
     if end := _HEAD_END.search(head):
         head = head[: max(end.start(), PRESCAN_BYTES)]
     metas: list[Stated] = [("meta", label) for label in _find_meta_labels(head)]
     xml: list[Stated] = [("xml", label) for label in _XML.findall(head)[:1]]
-    # A page that says in ASCII that it is in UTF-16 is not.
+    # A declaration of UTF-16 that is readable as ASCII is wrong.
     within: list[Stated] = [
         (known_by, "utf-8" if (find_codec(label) or "").startswith("utf-16") else label)
         for known_by, label in (xml + metas if is_xml else metas + xml)
@@ -195,7 +196,7 @@ def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) ->
 
 
 def decode_text(content: bytes, charset: str | None) -> DecodedText | None:
-    """Decode plain text by its byte order mark, the charset of its header, or a guess; None where it is no text."""
+    """Decode plain text by its byte order mark, the charset of its header, or a guess; None if it is binary."""
     decoded = _decode_first_fitting(content, [("header", charset)])
     return None if decoded.known_by == "guess" and _BINARY.search(content) else decoded
 
@@ -226,9 +227,9 @@ def _find_meta_labels(head: str) -> Iterator[str]:
 
 
 def _decode_first_fitting(content: bytes, stated: Sequence[Stated]) -> DecodedText:
-    """Decode by the first stated label that the content is not mostly at odds with, or by the content itself.
+    """Decode with the first stated encoding that fits the content, or detect the encoding from the content.
 
-    A character that is cut off at the end is left out: archives cut long pages.
+    An incomplete character at the end is dropped, because archives truncate long pages.
     """
     if bom := _find_bom(content):
         return _decode_with(content[len(bom[0]) :], bom[1], "bom")

@@ -1,4 +1,4 @@
-"""Writes down which files each unit of a source has, for the jobs that read them."""
+"""Lists the files of each unit of a source, for the jobs that read them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PARTS = Path("parts")
 
 
 def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any]:
-    """Write a file UNIT.json for each unit: the names of its files and, where they are parts, where those lie.
+    """Write a file UNIT.json for each unit: the names of its files, and the paths of parts.
 
     Args:
-        raw: the folder that the names of raw files are relative to.
+        raw: the folder of the raw files, to which their names are relative.
 
     Raises:
-        InputError: no file has a name of the pattern, or there are other files than when the run was planned.
+        InputError: no file matches the pattern, or the files changed after the run was planned.
     """
     if settings.split is not None:
         units = dataset_units(settings.split, settings.units, PARTS)

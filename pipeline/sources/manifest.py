@@ -1,4 +1,4 @@
-"""Joins the fingerprints of a source into the manifest that everything after it depends on."""
+"""Joins the fingerprints of a source into its manifest, on which all later steps depend."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NO_FILES: list[Path] = []
 
 
 def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
-    """Return what a unit has to leave out, with the holder of its source where the list names it; None if nothing.
+    """Return the opt-outs that concern a unit, with the holder of its source if it is on the list; None if none do.
 
     Raises:
-        InputError: what stands in the unit is not known.
+        InputError: the entries of the unit are missing.
     """
     if listed is None:
         return None
@@ -35,10 +35,10 @@ def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dic
 
 
 def _check_unmatched_ids(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:
-    """Check that the ids of an opt-out list name documents: that of a misspelt one would stay in the corpus.
+    """Check that the ids of an opt-out list match documents, because a misspelled id removes nothing.
 
     Raises:
-        InputError: more of them name none than the source allows.
+        InputError: more ids match no document than the source allows.
     """
     unmatched = listed.unmatched_ids(entries)
     if len(unmatched) > settings.allowed_unmatched_ids:
@@ -59,19 +59,19 @@ def run(
     manifest: Path,
     units: Path,
 ) -> dict[str, Any]:
-    """Write what the source is with the files of its units, and for each unit a file UNIT.json: all that it depends on.
+    """Write the manifest of the source, and a file UNIT.json with the inputs of each unit.
 
-    The filter of a unit reads that file: when its bytes stay the same, the unit is not read again. It holds the names
-    and hashes of the unit's files, what of the opt-out list concerns it, and the licence of the source where its rows
-    state licences to compare with. Other labels of the source stand in the manifest alone.
+    The filter of a unit reads UNIT.json; if its bytes stay the same, the unit is not filtered again. It has the names
+    and hashes of the unit's files, its opt-outs, and the license of the source if rows state licenses to compare with.
+    Other labels of the source are only in the manifest.
 
     Args:
-        entries: what stands in each unit, UNIT.npy, where the source has a list.
-        shared: the same of the other sources that have this list: an id of it may name a document of theirs.
-        opt_out: the list of those who reserved their rights; none where the source has no list.
+        entries: the entries of each unit, UNIT.npy, if the source has an opt-out list.
+        shared: the entries of other sources with the same list, because its ids may match their documents.
+        opt_out: the opt-out list; empty if the source has none.
 
     Raises:
-        InputError: the files of the source hold no byte, the list cannot be read, or ids of it name no document.
+        InputError: the files of the source are empty, the list cannot be read, or ids of it match no document.
     """
     unset = {"license_key", "license_names"} if settings.license_key is None else set()
     described = settings.model_dump(mode="json", exclude={*unset, "allowed_unmatched_ids"})
@@ -84,7 +84,7 @@ def run(
         listed = ListedEntries(read, settings.rights.holder)
         _check_unmatched_ids(settings, listed, path, entries + shared)
     known = {path.stem: path for path in entries}
-    units.mkdir(mode=0o770)  # the entries stand there as they were written
+    units.mkdir(mode=0o770)  # contains opt-out entries as written
     described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
         is_compared = fingerprint.pop("states_license") and settings.license_key is None

@@ -1,4 +1,4 @@
-"""Raw documents: from a record of any format to an id that stays the same, and a text or why there is none."""
+"""Converts records of any format to raw documents, with a stable id, and a text or the reason for a missing one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.sources.encodings import KnownBy
 from pipeline.sources.spdx_licenses import license_text
 
-# Why a record has no text that can be used.
+# Why a record has no usable text.
 Unreadable = Literal[
     "broken_json",
     "not_an_object",
@@ -28,12 +28,12 @@ Unreadable = Literal[
     "trailing_bytes",
 ]
 
-# Where rows say under which licence they are, looked at also where a source names no field.
+# Fields for licenses of rows, checked even if a source names no field.
 COMMON_LICENSE_KEYS = ("license", "licence", "metadata.license")
 
 
 class FieldNames(NamedTuple):
-    """The names of the fields that are read from a record; a dot stands before a field of a field."""
+    """The names of the fields to read from a record; a dot separates nested fields."""
 
     text: str = "text"
     id: str = "id"
@@ -45,19 +45,19 @@ class FieldNames(NamedTuple):
 
     @property
     def license_fields(self) -> tuple[str, ...]:
-        """Where a record's own licence may stand."""
+        """The fields that may contain a record's own license."""
         return (self.license,) if self.license else COMMON_LICENSE_KEYS
 
     @property
     def all_fields(self) -> list[str]:
-        """All fields that are read, each once."""
+        """All fields to read, each once."""
         return [
             *dict.fromkeys([self.text, self.id, self.date, self.url, self.title, self.holder, *self.license_fields])
         ]
 
 
 def get_field(fields: dict[str, Any], key: str) -> Any:
-    """Return what stands at a key: in the field of that name or, behind a dot, in a field of a field."""
+    """Return the value of a field, which may be nested with a dot; None if it is missing."""
     if key in fields:
         return fields[key]
     head, _, rest = key.partition(".")
@@ -67,11 +67,11 @@ def get_field(fields: dict[str, Any], key: str) -> Any:
 
 @dataclass
 class RawRecord:
-    """One line of a file, or what stands for a line: a row of Parquet, a response of WARC, a whole file of plain text.
+    """One record of a file: a line of JSON, a row of Parquet, a response of WARC, or a complete plain text file.
 
-    `number` counts from 1, `size` is in bytes, `fields` is None where the record has no usable text; `reason` then says
-    how, and `value` what decided it. `position` is about how many bytes of the file were read before it. Of a web page
-    `encoding_known_by` says how its encoding was known; `decoding_errors` counts the characters that are not in it.
+    `number` counts from 1, `size` is in bytes. `fields` is None if the record has no usable text, with `reason` and
+    `value`. `position` is about the number of bytes of the file before the record. For a web page, `encoding_known_by`
+    is how its encoding was detected, and `decoding_errors` the number of undecodable characters.
     """
 
     number: int
@@ -85,21 +85,21 @@ class RawRecord:
 
 
 def oversized_record(number: int, size: int, position: int = 0) -> RawRecord:
-    """Return the record that stands for one of more bytes than are held."""
+    """Return a record in place of one above the size limit."""
     return RawRecord(number, size, None, "too_large", str(size), position)
 
 
-WITHHELD_ID = "withheld"  # with the number of its record, what a document is called whose own id may not be shown
-# What a source may hold in any number: a broken record is one that its maker did not mean to be so.
+WITHHELD_ID = "withheld"  # with the record number, the id of a document with personal data in its own id
+# Reasons that count as broken records; the other reasons are normal in a source.
 BROKEN_REASONS: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
 
 
 @dataclass
 class RawDocument:
-    """A record with its id: SOURCE/NAME OF FILE/ORIGINAL ID. Without a text, `reason` and `value` say why.
+    """A record with its id, SOURCE/FILE/ORIGINAL ID; without text it has `reason` and `value`.
 
-    `license` is what the record says of its own licence, as it stands there.
-    `number` counts the records of the file from 1, `size` is in bytes: of the text, or of the record where it has none.
+    `license` is the record's own license as written. `number` counts the records of the file from 1. `size` is the size
+    of the text, or of a record without text, in bytes.
     """
 
     id: str
@@ -121,13 +121,13 @@ class RawDocument:
 def make_raw_documents(
     records: Iterable[RawRecord], place: str, keys: FieldNames
 ) -> Iterator[tuple[RawDocument, RawRecord]]:
-    """Yield the document of each record of a file, whose ids begin with `place`, and the record.
+    """Yield the document of each record of a file, and the record.
 
-    The id is `place`/ORIGINAL ID, or the row number, from 0, where a record has no id; where an id stands twice in a
-    file, the later one gets #2, #3, …. A record without a text has its number, from 1, for an id.
+    The id is `place`/ORIGINAL ID, or `place`/ROW from 0 for a record without id. Repeated ids get #2, #3, …. A record
+    without text has its number, from 1, as id.
 
     Raises:
-        InputError: an id, an address or a holder is of a type that has no text.
+        InputError: an id, URL or holder has a type without an exact text.
     """
     seen: dict[str, int] = {}
     for record in records:
@@ -162,9 +162,9 @@ def make_raw_documents(
 
 
 def iso_date(value: Any) -> str | None:
-    """Return a date as ISO 8601 (YYYY, YYYY-MM or YYYY-MM-DD), of a date, a time, a year or a string that begins so.
+    """Return a date as ISO 8601 (YYYY, YYYY-MM or YYYY-MM-DD), from a date, time, year or string that begins with one.
 
-    None where it is none of these, or where there is no such day.
+    Returns None for other values and for days that do not exist.
     """
     if isinstance(value, bytes):
         value = exact_text_or_none(value)
@@ -184,12 +184,12 @@ def iso_date(value: Any) -> str | None:
 
 
 def exact_text(value: object) -> str | None:
-    """Return the exact text of a value as a valid string; None where there is none.
+    """Return the exact text of a value as a valid string; None for an empty value.
 
     Raises:
-        TypeError: it has no text that everybody would write.
+        TypeError: the type of the value has no unambiguous text.
     """
-    if value is None or value == "" or value != value:  # NaN, as data frames write that nothing is there
+    if value is None or value == "" or value != value:  # NaN, a missing value in data frames
         return None
     if isinstance(value, bytes):
         try:
@@ -200,7 +200,7 @@ def exact_text(value: object) -> str | None:
             raise TypeError("bytes")
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, float) and math.isinf(value):  # all numbers that are too large would be one
+    if isinstance(value, float) and math.isinf(value):  # all overflowing numbers would be equal
         raise TypeError("infinite number")
     if isinstance(value, bool) or not isinstance(value, str | int | float | UUID):
         raise TypeError(type(value).__name__)
@@ -208,7 +208,7 @@ def exact_text(value: object) -> str | None:
 
 
 def exact_text_or_none(value: object) -> str | None:
-    """Return the exact text of a value; None of what has none."""
+    """Return the exact text of a value; None if it has none."""
     try:
         return exact_text(value)
     except TypeError:
@@ -216,10 +216,10 @@ def exact_text_or_none(value: object) -> str | None:
 
 
 def field_text(value: object, key: str, place: str) -> str | None:
-    """Return the exact text of a field by which opt-out lists name documents: id, address or holder.
+    """Return the exact text of a field that opt-out lists refer to: id, URL or holder.
 
     Raises:
-        InputError: it has none.
+        InputError: the type of the value has no unambiguous text.
     """
     try:
         return exact_text(value)
@@ -228,7 +228,7 @@ def field_text(value: object, key: str, place: str) -> str | None:
 
 
 def unsupported_type_message(place: str, key: str, kind: str) -> str:
-    """Return the sentence about a field of a type that is not read."""
+    """Return the error message for a field of an unsupported type."""
     return (
         f"{place}: the field {key!r} holds a value of the type {kind}, and an opt-out list could not name it: convert "
         "it to text, or let id_key, url_key or holder_key of the source name another field, or one that is not there"
@@ -236,9 +236,9 @@ def unsupported_type_message(place: str, key: str, kind: str) -> str:
 
 
 def _make_unique(name: str, seen: dict[str, int]) -> str:
-    """Return the name, numbered where it was seen before; remember it, and the last number that the name was given.
+    """Return the name, numbered if it was seen before, and store it with the last number of the name.
 
-    No number is tried twice for a name: a million equal ids take as long as a million others.
+    No number is tried twice for a name, so equal ids take linear time.
     """
     candidate, number = name, seen.get(name, 1)
     while candidate in seen:

@@ -1,4 +1,4 @@
-"""Reads raw files as streams of records: JSON lines, Parquet, text, Markdown, HTML and WARC, told by their names."""
+"""Reads raw files as streams of records: JSON lines, Parquet, text, Markdown, HTML and WARC, by file extension."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _WITH_TEXT = (*_TEXTS, pa.types.is_null, pa.types.is_integer, pa.types.is_floati
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Return a file's name without the ending of its compression, and the compression, empty where there is none."""
+    """Return a file name without the extension of its compression, and the compression, which may be empty."""
     stem, _, ending = name.rpartition(".")
     return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
 
 
 def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
-    """Yield the records of a file whose format is told by its name; blank lines are none.
+    """Yield the records of a file in the format of its extension; blank lines are skipped.
 
     Args:
-        limit: the largest record, in bytes, that is held in memory; a larger one is a record without a text.
+        limit: the largest record to keep in memory, in bytes; a larger one becomes a record without text.
 
     Raises:
-        DamagedFile: the file cannot be read whole.
-        InputError: the format is not known, or the file has no column for the text.
+        DamagedFile: the file is truncated or damaged.
+        InputError: the format is unknown, or the file has no text column.
     """
     stem, compression = split_name(name)
     if stem.endswith(".parquet") and not compression:
@@ -71,7 +71,7 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
     elif stem.endswith((".txt", ".md")):
         records = _read_plain_text(iter(pieces), keys, limit)
     elif stem.endswith((".html", ".htm", ".warc")):
-        from pipeline.sources import web_pages  # a second to import, and few sources need it
+        from pipeline.sources import web_pages  # takes a second to import, and few sources need it
 
         read = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
         records = read(iter(pieces), path, keys, limit)
@@ -117,7 +117,7 @@ def _read_plain_text(source: Iterator[Chunk], keys: FieldNames, limit: int) -> I
 
 
 def _read_parquet(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
-    """Yield the rows; the text is read as it is stored, so that a text that many rows share is held once."""
+    """Yield the rows; the text column keeps its dictionary encoding, so that shared texts are in memory once."""
     try:
         expansion = ExpansionLimit(path)
         schema = pq.read_schema(path)
@@ -149,7 +149,7 @@ def _read_parquet(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecor
 
 
 def present_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
-    """Return which keys name a column, or a field of a column."""
+    """Return the keys that name a column or a field of a column."""
     return [key for key in wanted if _get_type(schema, key) is not None]
 
 
@@ -162,10 +162,10 @@ def _get_type(fields: pa.Schema | pa.StructType, key: str) -> pa.DataType | None
 
 
 def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
-    """Check that the columns by which opt-out lists name documents have values with a text.
+    """Check that the columns that opt-out lists refer to have a supported type.
 
     Raises:
-        InputError: one has another type.
+        InputError: a column has another type.
     """
     for key in present_keys(schema, keys):
         kind: Any = _get_type(schema, key)
@@ -175,7 +175,7 @@ def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
 
 
 def get_column(batch: pa.RecordBatch, key: str) -> pa.Array:
-    """Return the column that a key of `stored_keys` names, shape (rows,)."""
+    """Return the column of a key from `present_keys`, shape (rows,)."""
     if key in batch.schema.names:
         return batch.column(key)
     head, *rest = key.split(".")
@@ -183,10 +183,10 @@ def get_column(batch: pa.RecordBatch, key: str) -> pa.Array:
 
 
 def to_python_value(cell: pa.Scalar) -> Any:
-    """Return a value; None of a time that Python cannot hold.
+    """Return the Python value of an Arrow scalar; None for a time that Python cannot represent.
 
     Raises:
-        UnicodeDecodeError: it is a string and no UTF-8.
+        UnicodeDecodeError: the value is a string with invalid UTF-8.
     """
     try:
         return cell.as_py()
@@ -223,7 +223,7 @@ def _read_rows(
             yield RawRecord(before + row + 1, size, fields, position=position)
 
 
-# A line without any of these has no such field: \u may spell a letter of its name.
+# A line without a match has no license field; \u may encode a letter of its name.
 LICENSE_FIELD_PATTERN = re.compile(rb"licen[cs]e|\\u")
 
 
@@ -248,13 +248,13 @@ def _parquet_license_values(path: Path) -> Iterator[Any]:
 
 
 def states_license(path: Path, name: str, limit: int) -> bool:
-    """Return whether a row of a raw file says which licence it has; reading stops at the first one that does.
+    """Return whether any row of a raw file states its license; reading stops at the first one.
 
-    A file that cannot be read states none: the filter leaves it out, or stops.
+    A damaged file states none: the filter skips it or stops.
 
     Args:
-        name: tells the format; a part of a file is Parquet.
-        limit: the largest row, in bytes, that the filter reads.
+        name: the file name, which determines the format; a part of a file is Parquet.
+        limit: the largest row that the filter reads, in bytes.
     """
     stem, compression = split_name(name)
     if stem.endswith((".jsonl", ".ndjson")):

@@ -1,4 +1,4 @@
-"""What a run says about its raw text: where it lies, in which language, by which right it is used, and by whom not."""
+"""Settings of the stage `sources`: the raw text of a run, its languages, licenses, rights and opt-outs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPT_OUT_KINDS = ("domains", "ids", "holders")
 
 
 class OptOut(Settings):
-    """Who reserved their rights: `domains` with all their subdomains, `ids` of documents, `holders` of rights."""
+    """An opt-out list: `domains` with all their subdomains, `ids` of documents, and rights `holders`."""
 
     date: str | None = Field(default=None, description="when the list was made, ISO 8601")
     domains: list[str] = []
@@ -42,23 +42,23 @@ class OptOut(Settings):
     @classmethod
     def _ordered(cls, values: list[str]) -> list[str]:
         if not all(value.strip() for value in values):
-            raise ValueError("an entry is empty: write what is meant, or take the line out")
+            raise ValueError("an entry is empty: fill it in, or remove the line")
         return sorted({normalize_nfc(value.strip()) for value in values})
 
 
 def normalize_domain(domain: str) -> str:
-    """Return a domain as it is compared: as browsers read it, without a leading `*.` and a final dot.
+    """Return a domain in normal form: as parsed by browsers, without a leading `*.` and a final dot.
 
     Raises:
-        ValueError: it is no domain but a URL, or holds a space.
+        ValueError: it is a URL, or contains a space or another invalid character.
     """
     bare = domain.strip().removeprefix("*.").strip(".")
     try:
         if not bare or any(sign in bare for sign in "/ *,%") or (":" in bare and bare[0] != "["):
-            raise ValueError("a sign of no domain")
+            raise ValueError("an invalid character")
         host = parse_host(bare)
-        if not re.fullmatch(r"[a-z0-9._-]+|\[.+\]", host):  # a browser takes a;b.nl, and no page has such a host
-            raise ValueError("a sign of no domain")
+        if not re.fullmatch(r"[a-z0-9._-]+|\[.+\]", host):  # browsers accept a;b.nl, but no page has such a host
+            raise ValueError("an invalid character")
         return host
     except ValueError:
         raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl") from None
@@ -68,27 +68,27 @@ Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 
 
 class Rights(Settings):
-    """Why a source may be used, and who can be asked about it."""
+    """The legal basis for using a source, and whom to contact about it."""
 
     basis: Literal["public-domain", "license", "opt-in-agreement", "statute"] = Field(
         description="why the text may be used"
     )
     holder: str = Field(min_length=1, description="who holds the rights")
     contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
-    url: str | None = Field(default=None, description="where the text, the licence, the agreement or the law is found")
-    date: datetime.date | None = Field(default=None, description="when the rights were looked at, YYYY-MM-DD")
+    url: str | None = Field(default=None, description="URL of the text, the license, the agreement or the law")
+    date: datetime.date | None = Field(default=None, description="when the rights were checked, YYYY-MM-DD")
 
 
 class Dataset(Settings):
     """A Hugging Face data set: a folder in hub layout, or a name on the hub at a commit."""
 
-    name: str = Field(min_length=1, description="ORGANISATION/NAME on the hub, or a folder")
+    name: str = Field(min_length=1, description="ORGANIZATION/NAME on the hub, or a folder")
     revision: str | None = Field(default=None, description="the commit, 40 hexadecimal digits; not for a folder")
     split: str = Field(default="train", pattern=r"^[\w.-]+$", description="the split that is read")
     configuration: str | None = Field(default=None, description="the configuration of the data set, if it has several")
 
     def is_folder(self) -> bool:
-        """Return whether the data set lies on this machine."""
+        """Return whether the data set is a local folder."""
         return Path(self.name).is_dir()
 
     @model_validator(mode="after")
@@ -102,51 +102,51 @@ class Dataset(Settings):
 
 
 class FieldKeys(Settings):
-    """In which fields of a record its text, and what is known of it, stands; `metadata.url` is a field of a field."""
+    """The names of the fields of a record with its text and metadata; `metadata.url` is a nested field."""
 
     text_key: str = Field(default="text", min_length=1, description="field of the text")
     id_key: str = Field(default="id", min_length=1, description="field of the id")
     date_key: str = Field(default="date", min_length=1, description="field of the date")
-    url_key: str = Field(default="url", min_length=1, description="field of the address")
+    url_key: str = Field(default="url", min_length=1, description="field of the URL")
     title_key: str = Field(default="title", min_length=1, description="field of the title")
-    holder_key: str = Field(default="holder", min_length=1, description="who holds the rights, for opt-out lists")
+    holder_key: str = Field(default="holder", min_length=1, description="field of the rights holder, for opt-out lists")
     license_key: str | None = Field(
-        default=None, min_length=1, description="the field with a document's own licence, which then decides"
+        default=None, min_length=1, description="the field with a document's own license, which then decides"
     )
 
     def field_names(self) -> FieldNames:
-        """Return the names of the fields."""
+        """Return the field names as a named tuple."""
         return FieldNames(*(getattr(self, f"{name}_key") for name in FieldNames._fields))
 
 
 class Source(FieldKeys):
-    """A named collection of raw files with one licence, cut into a fixed number of units."""
+    """A named collection of raw files with one license, divided into units."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", description="the name of the source in results and reports")
     path: str | None = Field(default=None, min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
     dataset: Dataset | None = None
-    language: str = Field(min_length=2, description="the language that the source is said to be in, ISO 639-1")
+    language: str = Field(min_length=2, description="the declared language of the source, ISO 639-1")
     genre: Genre | None = Field(default=None, description="decides the rules where the preset of a corpus is `genre`")
-    license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
+    license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for a license not in SPDX")
     rights: Rights
-    opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")
+    opt_out: str | None = Field(default=None, description="a file with domains, ids and holders to exclude")
     allowed_unmatched_ids: int = Field(
-        default=0, ge=0, description="how many ids of the opt-out list may name no document; more stop the run"
+        default=0, ge=0, description="ids of the opt-out list that may match no document; more stop the run"
     )
-    units: int = Field(default=1, ge=1, le=100_000, description="parts that the files are divided over")
+    units: int = Field(default=1, ge=1, le=100_000, description="units that the files are divided into")
     units_per_job: int | None = Field(
-        default=None, ge=1, description="units that one job works on, on all its cores; none: 240, or at most 100 jobs"
+        default=None, ge=1, description="units per job, processed on all its cores; none: 240, or at most 100 jobs"
     )
-    unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a larger file, on disk, is cut into parts")
+    unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a file larger than this on disk is split")
     document_bytes: int = Field(default=20_000_000, ge=1, description="a larger record is removed as too_large")
     damaged_share: float = Field(
-        default=0.01, ge=0, le=1, description="largest share of its bytes in damaged files, which are left out"
+        default=0.01, ge=0, le=1, description="largest share of its bytes in damaged files, which are skipped"
     )
     license_names: dict[str, str] = Field(
-        default={}, description="what words in that field mean, SPDX; of an empty name: what no licence means"
+        default={}, description="SPDX licenses by value of that field; the empty name is for a missing license"
     )
     filters: dict[str, dict[str, Any]] = Field(
-        default={}, description="by language, what this source changes in the rules of a corpus"
+        default={}, description="by language, changes to the rules of a corpus for this source"
     )
 
     @field_validator("license")
@@ -169,53 +169,53 @@ class Source(FieldKeys):
         if self.allowed_unmatched_ids and self.opt_out is None:
             raise ValueError(f"source {self.name}: allowed_unmatched_ids needs opt_out, the list that has the ids")
         if (self.path is None) == (self.dataset is None):
-            raise ValueError(f"source {self.name}: write where it lies, either path or dataset")
+            raise ValueError(f"source {self.name}: write either path or dataset")
         return self
 
 
 class ReadSettings(FieldKeys):
-    """Which source is read, and how."""
+    """How a source is read."""
 
     source: str
     document_bytes: int = 20_000_000
 
 
 class SplitSettings(ReadSettings):
-    """One large file of a source, and how it is read."""
+    """Settings of sources.split: one large file of a source, and how it is read."""
 
     file_name: str
     parts: int
     unit_bytes: int
-    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
+    quarantine: bool = Field(default=False, description="skip a damaged file instead of stopping")
 
 
 class DatasetSettings(ReadSettings):
-    """One Hugging Face data set, and how it is read."""
+    """Settings of sources.dataset: one Hugging Face data set, and how it is read."""
 
     dataset: Dataset
     units: int
 
 
 class ListingSettings(Settings):
-    """Where the files of a source lie, below the folder that its path begins with, and how they are divided."""
+    """Settings of sources.listing: the files of a source, and how they are divided into units."""
 
     source: str
     pattern: str | None = None
-    split: str | None = Field(default=None, description="of a data set, which has no files of its own here")
+    split: str | None = Field(default=None, description="split of a data set, which has no raw files")
     units: int
     unit_bytes: int
-    listing_sha256: str = Field(description="of the names of each unit's files, so that a new file is a new setting")
+    listing_sha256: str = Field(description="hash of the file names of each unit, so that a new file is a new setting")
 
 
 class FingerprintSettings(Settings):
-    """The source whose units are hashed."""
+    """Settings of sources.fingerprint."""
 
     source: str
     document_bytes: int = 20_000_000
 
 
 class EntriesSettings(Settings):
-    """How the ids in the units of a source are read."""
+    """Settings of opt_out.entries: the fields that opt-out lists refer to."""
 
     source: str
     document_bytes: int
@@ -225,7 +225,7 @@ class EntriesSettings(Settings):
 
 
 class ManifestSettings(Settings):
-    """What the manifest of a source says about it besides its files."""
+    """Settings of sources.manifest: the labels of a source."""
 
     source: str
     language: str

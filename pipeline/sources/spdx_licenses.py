@@ -1,7 +1,7 @@
-"""Licences as SPDX expressions: read as the rows of data sets write them, compared, and judged by what a run allows.
+"""Parses licenses of data sets as SPDX expressions, compares them, and checks them against allowed licenses.
 
-Rows write SPDX, a name with blanks, an address, or a list of these. What says two things, or says something else
-besides, is not read: a guess would give a text another licence.
+Data sets write SPDX, a name, a URL, or a list of these. Ambiguous text, or text with other words, is not parsed,
+because a guess could assign a wrong license.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from pipeline.core.hosts import split_url
 from pipeline.core.unicode_normalization import normalize_nfc
 
-MAXIMUM_COMPARED_LICENSES = 8  # licences of an expression, of which all sets are tried
+MAXIMUM_COMPARED_LICENSES = 8  # of an expression, because all subsets are tried
 
 
 def canonical_license(expression: str) -> str:
-    """Return an SPDX expression, identifiers joined by AND, OR and WITH, in its official spelling.
+    """Return an SPDX expression (identifiers joined by AND, OR and WITH) in its official spelling.
 
     Raises:
-        ValueError: it is none, or an identifier is not on the SPDX list and does not begin with LicenseRef-.
+        ValueError: it is invalid, or an identifier is not on the SPDX list and does not begin with LicenseRef-.
     """
     try:
         return str(canonicalize_license_expression(expression))
@@ -36,7 +36,7 @@ def canonical_license(expression: str) -> str:
 
 
 def licenses_in(expression: str) -> list[str]:
-    """Return the licences that a canonical expression names, each with its exception where it has one."""
+    """Return the licenses in a canonical expression, each with its exception."""
     return sorted({*_split_expression(expression)} - {"(", ")", "AND", "OR"})
 
 
@@ -45,7 +45,7 @@ def _split_expression(expression: str) -> list[str]:
 
 
 def are_equivalent(one: str, other: str) -> bool:
-    """Return whether two canonical expressions allow the same, whatever the order in which they say it."""
+    """Return whether two canonical expressions are logically equivalent."""
     named = licenses_in(one)
     if one == other or named != licenses_in(other) or len(named) > MAXIMUM_COMPARED_LICENSES:
         return one == other
@@ -54,9 +54,9 @@ def are_equivalent(one: str, other: str) -> bool:
 
 
 def is_allowed(expression: str, allowed: Collection[str]) -> bool:
-    """Return whether the allowed licences satisfy a canonical expression: all sides of AND, one side of OR.
+    """Return whether the allowed licenses satisfy a canonical expression: all sides of AND, one side of OR.
 
-    An identifier WITH an exception is one licence, and so is a whole expression: either may stand on the list.
+    The list may also contain an identifier WITH an exception, or a complete expression.
     """
     if expression in allowed:
         return True
@@ -112,8 +112,8 @@ _ADDRESSES = {
 
 
 def license_text(value: Any) -> str | None:
-    """Return what stands for a licence in a row as a string, JSON where it is a list or an object; None for nothing."""
-    if isinstance(value, float) and value != value:  # NaN, as data frames write that nothing is there
+    """Return the license field of a row as a string, as JSON for lists and objects; None for an empty value."""
+    if isinstance(value, float) and value != value:  # NaN, a missing value in data frames
         return None
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -136,14 +136,14 @@ def _is_empty(value: Any) -> bool:
 
 
 def parse_license(written: str, names: Mapping[str, str]) -> str | None:
-    """Return a licence as a canonical SPDX expression, None where it cannot be told which one it is.
+    """Return a license as a canonical SPDX expression; None if it is not understood.
 
-    All licences of a list hold: they are joined by AND. An object, such as those of Wikimedia, is what its identifier,
-    name and url say, those of them that can be read, if they say the same.
+    The licenses of a list all apply and are joined by AND. An object, such as Wikimedia's, is parsed by its identifier,
+    name and url; those that can be parsed must agree.
 
     Args:
-        written: as `as_written` returns it.
-        names: what the source says of words that mean nothing by themselves, in small letters.
+        written: the result of `license_text`.
+        names: the source's own names of licenses, in lower case.
     """
     if (name := normalize_nfc(written).casefold()) in names:
         return names[name]
@@ -171,7 +171,7 @@ def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
 
 
 def _parse_text(text: str) -> str | None:
-    """Return the licence of an address, a name, or a name with the address or another name of the same behind it."""
+    """Return the license of a URL, a name, or a name followed by its URL or another name of the same license."""
     addresses = _ADDRESS.findall(text)
     if len(addresses) > 1:
         return None
@@ -204,8 +204,7 @@ def _parse_address(address: str) -> str | None:
 
 
 def _parse_creative_commons_path(path: list[str]) -> str | None:
-    """Return the licence of KIND/VERSION, of a country where its two or three letters follow; LicenseRef- of its port
-    where SPDX does not know that."""
+    """Return the license of the path of a Creative Commons URL; LicenseRef- for a national port that SPDX lacks."""
     while path and re.match(r"deed|legalcode|rdf$", path[-1]):
         path = path[:-1]
     if path[:1] == ["publicdomain"]:
@@ -237,7 +236,7 @@ def _split_name(name: str) -> list[str]:
 
 
 def _parse_creative_commons_name(name: str) -> tuple[str, str | None] | None:
-    """Return elements, such as BY-SA, and version of a name of Creative Commons; None where it is no such name."""
+    """Return elements, such as BY-SA, and version of a Creative Commons name; None for another name."""
     low = name.lower()
     for pattern, short in _WORDS:
         low = re.sub(pattern, short, low)

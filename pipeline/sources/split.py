@@ -1,4 +1,4 @@
-"""Cuts one large file into parts of about equal size on disk, in one pass and without holding the file."""
+"""Splits one large file into parts of about equal size on disk, in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.sources.units import PartWriter, count_parts, write_parts_in_order
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
-    """Write the parts of a file: a record goes to the part in which its last byte lies.
+    """Write the parts of a file; a record belongs to the part that contains its last byte.
 
-    Of a file that cannot be read whole no part has a row, where the source may lose files at all.
+    With `quarantine`, the parts of a damaged file have no rows.
 
     Raises:
-        InputError: the file is damaged, or has another number of parts than was planned.
+        InputError: the file is damaged, or the number of parts differs from the plan.
     """
     size = file.stat().st_size
     number = count_parts(size, settings.unit_bytes)

@@ -1,7 +1,7 @@
-"""The files and units of a source: what lies where, what is cut into parts, whether files are as a manifest says.
+"""Lists the files of a source, divides them into units, splits large files into parts, and checks files.
 
-Each part of a large file, or of a data set without files, is a unit of its own. A part is Parquet with one row per
-record, those without a text included, and with the ids that the records have in the whole file.
+Each part of a large file, or of a data set without files, is its own unit. A part is a Parquet file with one row per
+record, including records without text, with the ids of the complete file.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ MAXIMUM_OPEN_PARTS = 100
 
 
 def part_name(part: int) -> str:
-    """Return the name of a part's file."""
+    """Return the file name of a part."""
     return f"{part:05d}.parquet"
 
 
 def count_parts(size: int, unit_bytes: int) -> int:
-    """Return how many parts a file of `size` bytes is cut into; 1 leaves it whole."""
+    """Return the number of parts of a file of `size` bytes; 1 does not split it."""
     return max(-(-size // unit_bytes), 1)
 
 
 def file_number(name: str) -> str:
-    """Return the number of a file that is cut, which depends on its name alone: at most 12 digits."""
+    """Return the number of a split file, at most 12 digits, which depends only on its name."""
     return str(1 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % (10**12 - 1))
 
 
 class PartWriter:
-    """Writes the parts of one file into a folder; every part exists in the end, also one without a row.
+    """Writes the parts of one file into a folder, including parts without rows.
 
-    Groups of rows of parts beyond PARTS_OPEN wait in files of their own until their part is finished.
+    Row groups of parts beyond MAXIMUM_OPEN_PARTS go to temporary files until their part is finished.
 
     Args:
-        raw_bytes: of the raw file, those that each part stands for; none where there is no raw file.
+        raw_bytes: the bytes of the raw file that each part covers; None without a raw file.
     """
 
     def __init__(self, folder: Path, parts: int, raw_bytes: list[int] | None = None) -> None:
@@ -83,11 +83,11 @@ class PartWriter:
             self._flush(part)
 
     def finish(self, part: int) -> None:
-        """Write what remains of a part to which nothing more is added."""
+        """Write the remaining rows of a part and close it."""
         self._close(part, {})
 
     def finish_damaged(self, damage: Damage) -> None:
-        """Write all parts of a file that cannot be read whole: none has a row, and each says why."""
+        """Write all parts of a damaged file without rows, with the damage in their metadata."""
         for part in self._rows:
             self._close(part, {"damage": damage})
 
@@ -119,13 +119,13 @@ class PartWriter:
 
 
 def _read_part_metadata(file: pq.ParquetFile) -> dict[str, Any]:
-    """Return what a Parquet file says of the raw file that it is a part of, where it is one."""
+    """Return the metadata about the raw file of a part; empty for another Parquet file."""
     stored = (file.metadata.metadata or {}).get(b"polder")
     return dict(json.loads(stored)) if stored else {}
 
 
 def count_raw_bytes(path: Path) -> int:
-    """Return the bytes of the raw file that a part stands for; of a data set, which has none, its own."""
+    """Return the bytes of the raw file that a part covers; for a part of a data set, its own size."""
     with pq.ParquetFile(path) as file:
         return int(_read_part_metadata(file).get("raw_bytes", path.stat().st_size))
 
@@ -134,8 +134,8 @@ def read_part(path: Path) -> Iterator[RawDocument]:
     """Yield the documents of a part.
 
     Raises:
-        DamagedFile: the raw file that it is a part of cannot be read whole.
-        InputError: the file is no part, or damaged.
+        DamagedFile: its raw file is truncated or damaged.
+        InputError: the file is no part, or is damaged.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -151,10 +151,10 @@ def read_part(path: Path) -> Iterator[RawDocument]:
 def write_parts_in_order(
     folder: Path, raw_bytes: list[int], documents: Iterable[tuple[int, RawDocument]]
 ) -> PartWriter:
-    """Write (part, document) pairs whose parts never decrease, holding one part open at a time.
+    """Write (part, document) pairs in ascending order of parts, with one open part at a time.
 
     Args:
-        raw_bytes: of the raw file, those that each part stands for.
+        raw_bytes: the bytes of the raw file that each part covers.
     """
     writer = PartWriter(folder, len(raw_bytes), raw_bytes)
     current = 0
@@ -168,27 +168,27 @@ def write_parts_in_order(
     return writer
 
 
-# Where a source does not say how many units a job has. A job is billed for 24 cores or 48 on some machines: 240 units
-# fill them in ten rounds or five. More than a hundred jobs of a step and source are too many for Slurm and Snakemake.
-# It does not depend on the machine: with another number no unit is done again, but copies are sought again.
+# The default number of units per job. Some clusters bill 24 or 48 cores per job; 240 units fill them in ten or five
+# rounds. More than a hundred jobs per step and source are too many for Slurm and Snakemake. The number does not depend
+# on the machine: with another number no unit is processed again, but duplicates are searched again.
 UNITS_PER_JOB, NODE_CORES, MAXIMUM_JOBS = 240, 48, 100
-PARTS_PER_FILE = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
+PARTS_PER_FILE = 100_000  # a larger unit number is the number of a file followed by five digits of a part
 
 
 def file_sizes(files: dict[str, Path]) -> dict[str, int]:
-    """Return the bytes of files, by name."""
+    """Return the sizes of files in bytes, by name."""
     return {name: path.stat().st_size for name, path in files.items()}
 
 
 def divide_files(
     files: dict[str, Path], sizes: dict[str, int], units: int, unit_bytes: int, parts: Path
 ) -> dict[str, dict[str, Path]]:
-    """Return the units that have files, each with its files, name to path; a part of a large file is its own unit.
+    """Return the nonempty units, each with its files, name to path; a part of a large file is its own unit.
 
     Args:
-        files: name to path of the raw files.
-        sizes: their bytes.
-        parts: the folder in which the parts of what is cut lie.
+        files: raw files, name to path.
+        sizes: their sizes in bytes.
+        parts: the folder of the parts of split files.
     """
     divided: dict[str, dict[str, Path]] = {}
     for name, path in files.items():
@@ -201,7 +201,7 @@ def divide_files(
 
 
 def dataset_units(split: str, units: int, parts: Path) -> dict[str, dict[str, Path]]:
-    """Return the units of a data set, each with one part, name to path."""
+    """Return the units of a data set, each with one part, by name and path."""
     return {str(unit): {split: parts / "dataset" / part_name(unit)} for unit in range(units)}
 
 
@@ -211,11 +211,11 @@ def listing_sha256(units: dict[str, dict[str, Path]]) -> str:
 
 
 class SourceUnits:
-    """Lists the files of one source once.
+    """The files, units and batches of one source, listed once.
 
     Args:
-        data: the folder that `{data}` in a path stands for.
-        parts: the folder in which the parts of what is cut lie.
+        data: the folder for `{data}` in a path.
+        parts: the folder of the parts of split files.
     """
 
     def __init__(self, source: Source, data: str | None, parts: Path) -> None:
@@ -224,18 +224,18 @@ class SourceUnits:
         self._parts = parts
 
     def resolve(self, path: str) -> str:
-        """Return a path of this source with the folder of the data filled in."""
+        """Return a path of this source with `{data}` replaced."""
         return substitute_data_folder(f"source {self.source.name}", path, self._data)
 
     def divided_path(self) -> tuple[Path, str | None]:
-        """Return the folder that the raw files lie in and the pattern of their names; none of a data set."""
+        """Return the folder of the raw files and the pattern of their names, which is None for a data set."""
         if self.source.path is None:
             return self._parts, None
         return divide_pattern(self.resolve(self.source.path))
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """The raw files, name to path; none for a data set of the hub."""
+        """The raw files, name to path; empty for a data set of the hub."""
         if self.source.path is not None:
             return list_files(self.resolve(self.source.path))
         dataset = self.source.dataset
@@ -243,12 +243,12 @@ class SourceUnits:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Bytes of the raw files, by name, as the run's start finds them: each is asked for many times."""
+        """Sizes of the raw files in bytes, by name, cached at the start of the run."""
         return file_sizes(self.files)
 
     @cached_property
     def large_files(self) -> dict[str, tuple[str, int]]:
-        """Number to (name, parts) of the files that are cut into parts."""
+        """The split files: number to (name, parts)."""
         large: dict[str, tuple[str, int]] = {}
         for name, size in self.sizes.items() if self.source.dataset is None else ():
             if (parts := count_parts(size, self.source.unit_bytes)) > 1:
@@ -261,13 +261,13 @@ class SourceUnits:
 
     @cached_property
     def part_folders(self) -> dict[str, Path | None]:
-        """By unit the folder that its file lies in where it is a part; None where it holds raw files."""
+        """The folder of each unit that is a part; None for a unit of raw files."""
         first = {unit: next(iter(files.values())) for unit, files in self.units.items()}
         return {unit: path.parent if path.is_relative_to(self._parts) else None for unit, path in first.items()}
 
     @cached_property
     def units(self) -> dict[str, dict[str, Path]]:
-        """The units that have files, each with its files, name to path."""
+        """The nonempty units, each with its files, name to path."""
         source = self.source
         if source.dataset is not None:
             return dataset_units(source.dataset.split, source.units, self._parts)
@@ -275,10 +275,10 @@ class SourceUnits:
 
     @cached_property
     def batches(self) -> dict[str, list[str]]:
-        """The units that one job works on, by the number of the batch.
+        """The units of each job, by batch number.
 
-        It does not depend on other files, but for the parts of large files by the power of two above their number:
-        those of one file lie together, in one of so many batches.
+        The batch of a unit does not depend on other files. Only the number of batches for parts of large files is the
+        power of two above the number of parts; all parts of one file are in one batch.
         """
         units = max(len(self.units), self.source.units)
         usual = max(UNITS_PER_JOB, -(-units // MAXIMUM_JOBS // NODE_CORES) * NODE_CORES)
@@ -294,20 +294,21 @@ class SourceUnits:
 
 
 def divide_pattern(pattern: str) -> tuple[Path, str]:
-    """Return the last folder of a glob's path that holds no wildcard, and what follows it."""
+    """Return the last folder of a glob pattern without wildcard, and the rest of the pattern."""
     parts = Path(pattern).parts
     literal = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     return Path(*parts[:literal]), "/".join(parts[literal:])
 
 
 def list_files(pattern: str) -> dict[str, Path]:
-    """Return the files that a glob matches, by name, sorted by name.
+    """Return the files that match a glob, name to path, sorted by name.
 
-    A name is the path relative to the last folder of the pattern that holds no wildcard, with forward slashes, so that
-    it is the same on every machine.
+    A name is the path relative to the last folder of the pattern without wildcard, with forward slashes, so that it is
+    the same on every machine.
 
     Raises:
-        InputError: nothing matches, a match is a dangling link, its name would have a meaning in a rule or is no UTF-8.
+        InputError: nothing matches, a match is a dangling link, or a name has characters that rules cannot handle or
+            is no UTF-8.
     """
     base, _ = divide_pattern(pattern)
     files = {}
@@ -328,16 +329,16 @@ def list_files(pattern: str) -> dict[str, Path]:
 
 
 def assign_unit(name: str, units: int) -> int:
-    """Return the unit of a file, which depends on its name alone, so that a new file moves no other."""
+    """Return the unit of a file, which depends only on its name, so that a new file moves no other."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % units
 
 
 def check_unit_files(content: dict[str, Any], files: list[Path]) -> None:
-    """Raise InputError where a raw file has other bytes than when the manifest was made.
+    """Raise InputError if the bytes of a raw file differ from the manifest.
 
     Args:
-        content: what the unit's file of the manifest says: names, sizes and hashes of the files.
-        files: the raw files, or a part of one, in the order of their names.
+        content: the unit's entry of the manifest: names, sizes and hashes of its files.
+        files: the raw files, or a part of one, sorted by name.
     """
     for entry, path in zip(content["files"], files, strict=True):
         if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:

@@ -1,4 +1,4 @@
-"""Web pages and archives of them: the main text without navigation, advertisements and comments."""
+"""Extracts the main text of web pages and WARC archives, without navigation, advertisements and comments."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pipeline.sources.raw_documents import FieldNames, RawRecord, Unreadable, ov
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
-PAGE_RECORDS = ("response", "resource", "conversion")  # the records of WARC that hold pages
-# What is no XML: trafilatura joins words at white space of this kind, and finds nothing in a page with such an entity.
+PAGE_RECORDS = ("response", "resource", "conversion")  # WARC records with pages
+# Invalid in XML: trafilatura joins words at such white space, and finds nothing in a page with such an entity.
 _SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
 _ENTITY = re.compile(r"&#(?:[xX]0*([0-9a-fA-F]{1,4})(?![0-9a-fA-F])|0*(\d{1,5})(?!\d));?")
-_WORD_BREAK = re.compile(r"</?wbr\s*/?>", re.IGNORECASE)  # a place within a word, which trafilatura ends a line at
-# Contents are decompressed by Arrow where warcio does not know their coding, or reads another one around it.
+_WORD_BREAK = re.compile(r"</?wbr\s*/?>", re.IGNORECASE)  # inside a word, where trafilatura would end a line
+# Arrow decompresses codings that warcio does not know, and inner codings.
 _ARROW_CODINGS = {"br": "brotli", "zstd": "zstd", "gzip": "gzip", "x-gzip": "gzip"}
 _WARCIO_CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
 def extract_main_text(page: str) -> tuple[str | None, str | None]:
-    """Return the main text and the title of a web page; None where it has none."""
+    """Return the main text and the title of a web page, each None if missing."""
     tree = load_html(_ENTITY.sub(_remove_control_entity, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
     if tree is None:
         return None, None
@@ -47,7 +47,7 @@ def _remove_control_entity(entity: re.Match[str]) -> str:
 
 
 def read_page(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
-    """Yield the main text of one HTML file."""
+    """Yield the record of one HTML file with its main text."""
     content, size = read_whole(source, limit)
     if content is None:
         yield oversized_record(1, size)
@@ -58,7 +58,7 @@ def read_page(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int)
 def _page_record(
     number: int, size: int, page: DecodedText, known: dict[str, Any], keys: FieldNames, position: int = 0
 ) -> RawRecord:
-    """Return the record of an HTML page, with what else is known of it."""
+    """Return the record of an HTML page with other known fields."""
     text, title = extract_main_text(page.text)
     fields = None if text is None else {keys.title: title, **known, keys.text: text}
     reason: Unreadable | None = "no_main_text" if text is None else None
@@ -66,9 +66,9 @@ def _page_record(
 
 
 def read_archive(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
-    """Yield the pages of a WARC file: responses and resources with HTML, and texts that were extracted before (WET).
+    """Yield the pages of a WARC file: responses and resources with HTML, and extracted texts (WET).
 
-    What describes the crawl (requests, metadata) is no record. The id is that of the WARC record.
+    Requests and metadata of the crawl are skipped. The id is that of the WARC record.
 
     Raises:
         DamagedFile: the archive is truncated or no WARC file.
@@ -95,7 +95,7 @@ def _read_entries(reader: ChunkReader, path: Path) -> Iterator[Any]:
 
 
 def read_archive_ids(source: Iterator[Chunk], path: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield id, empty where it has none, and address of what `read_archive` yields, in its order; no page is read.
+    """Yield the id, which may be empty, and URL of the records of `read_archive`, in order, without parsing pages.
 
     Raises:
         DamagedFile: the archive is no WARC file.
@@ -110,7 +110,7 @@ def _warc_record_id(entry: Any) -> str:
 
 
 def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position: int) -> RawRecord:
-    """Return one record of a WARC file with its main text."""
+    """Return a record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
     headers = entry.http_headers or entry.rec_headers
     stated = parse_content_type([value for name, value in headers.headers if name.lower() == "content-type"])
@@ -137,7 +137,7 @@ def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position
 
 
 def _read_payload(entry: Any, limit: int) -> bytes:
-    """Return the payload, decoded as the HTTP headers say, or a little more than `limit` bytes of it."""
+    """Return the payload, decoded by its HTTP headers, or slightly more than `limit` bytes of it."""
     if not entry.http_headers:
         return _read_limited(entry.raw_stream, limit)
     headers = entry.http_headers
@@ -153,10 +153,10 @@ def _read_payload(entry: Any, limit: int) -> bytes:
 
 
 def _decompress(content: bytes, codec: str | None, limit: int) -> bytes:
-    """Return what was compressed, or a little more than `limit` bytes of it; the content itself where it was not."""
+    """Return the decompressed content, or slightly more than `limit` bytes of it; uncompressed content is unchanged."""
     decoded = bytearray()
     if codec:
-        with suppress(pa.ArrowException, OSError):  # it is cut off, or the crawler kept the header of what it decoded
+        with suppress(pa.ArrowException, OSError):  # truncated, or the crawler decoded it but kept the header
             stream = pa.CompressedInputStream(pa.BufferReader(content), codec)
             while len(decoded) <= limit and (piece := stream.read(1 << 16)):
                 decoded += piece

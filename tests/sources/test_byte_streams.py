@@ -145,7 +145,7 @@ def test_frames_of_zstd_in_a_row_are_one_content() -> None:
     for raw in (one + two, SKIPPED + one + SKIPPED + two, one + zstandard.compress(b"") + two + SKIPPED):
         assert content(raw, "zst") == (b"een" * 100, 0)
     for behind in (b"rommel", bytes(512)):
-        with pytest.raises(DamagedFile, match="between its archives or behind them are bytes of none"):
+        with pytest.raises(DamagedFile, match="there are other bytes between or after its archives"):
             content(one + behind, "zst")
     with pytest.raises(DamagedFile, match="is truncated") as caught:
         content(one + SKIPPED[:-1], "zst")
