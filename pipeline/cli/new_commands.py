@@ -85,7 +85,7 @@ def new_platform_file(name: Name) -> None:
     _write(new_platform(name))
 
 
-@command(new, PANEL, "An architecture", "polder new architecture my_network")
+@command(new, PANEL, "An architecture", "polder new architecture my_llama")
 def architecture(name: Name) -> None:
     """Write an architecture that is a Llama until you change it: two modules and a test."""
     from pipeline.scaffold.new_parts import new_architecture

@@ -24,7 +24,7 @@ PARTS = {
     "task": lambda: new_parts.new_task("polder_nl_proef", "dutch"),
     "task of a new suite": lambda: new_parts.new_task("polder_nl_nieuw", "nieuw"),
     "platform": lambda: new_parts.new_platform("dune"),
-    "architecture": lambda: new_parts.new_architecture("my_network"),
+    "architecture": lambda: new_parts.new_architecture("my_llama"),
 }
 ALSO = ["tests/corpus/test_removal_reasons.py", "tests/workflow/test_steps.py"]
 
