@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.workflow.steps import STEPS
 from tests import architecture
-from tests.architecture import EXCEPTIONS, ROOT, imports
+from tests.architecture import EXCEPTIONS, imports
 
 ORDER = [name for layer in architecture.LAYERS.values() for name in layer]
 TEXT = architecture.PAGE.read_text(encoding="utf-8")
