@@ -6,6 +6,7 @@ The pages are Markdown: every key of a configuration, every command, every step,
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime
 import inspect
 import json
@@ -36,6 +37,7 @@ from pipeline.config.configuration import load  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
+from pipeline.core.records import Attempt, BatchRecord, Record  # noqa: E402
 from pipeline.layout import Place  # noqa: E402
 from pipeline.workflow.dag import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
@@ -467,6 +469,67 @@ def files_pages() -> Iterator[tuple[str, str]]:
     yield "files.md", "\n".join(lines).replace("\n\n\n", "\n\n")
 
 
+FIELDS = {
+    "step": "the step, such as `corpus.filter`",
+    "instance": "the job's values of the step's wildcards, such as corpus and source",
+    "code_version": "hash of the code that the step reaches",
+    "environment_version": "hash of the versions of the packages that this code imports",
+    "settings": "the settings that the result depends on",
+    "settings_digest": "hash of the settings that the batch was planned with",
+    "operation": "settings that change no number of the result",
+    "command": "the command line; settings in it are replaced by their hash",
+    "inputs": "name, path, sha256 and bytes of each file that was read; `data:` marks a file outside of the run",
+    "outputs": "the same of each file that was written",
+    "environment": "Python and packages, in records of earlier versions",
+    "environment_file": "path and sha256 of the file with Python and packages",
+    "frozen": "path and sha256 of the frozen configuration that the job was planned with",
+    "launch": "the command that started the processes of a training",
+    "taken_over_from": "record and attempt of an identical job, if its outputs were reused",
+    "counts": "what the step counted, such as documents or restarts",
+    "host": "the node",
+    "slurm": "job number, cluster, partition and nodes",
+    "git": "commit, and whether there were uncommitted changes",
+    "machine": "kernel, C library, processor, GPUs, driver",
+    "container": "the image that the processes ran in",
+    "modules": "environment modules that were loaded",
+    "started": "begin of the attempt, UTC",
+    "ended": "end of the attempt, UTC; null while it runs, and after a kill",
+    "wall_seconds": "time from begin to end, s",
+    "cpu_seconds": "processor time, s",
+    "peak_memory_bytes": "largest resident memory",
+    "attempt": "the attempt that wrote this record",
+    "snakemake": "the invocation that the attempt belongs to",
+    "last_seen": "the last heartbeat, UTC",
+    "status": "`running`, `finished`, `refused`, `failed` or `stopped`; a killed attempt stays `running`",
+    "error": "the last lines of a failed attempt",
+    "of": "hash of what the batch read of the raw files",
+}
+
+
+def records_pages() -> Iterator[tuple[str, str]]:
+    """Yield the page of the fields of records, attempts and batches.
+
+    Raises:
+        KeyError: a field has no meaning in FIELDS.
+    """
+    lines = [
+        "# Records\n\nFor auditors and engineers who read the JSON files of `provenance/`. Fields that every file of a "
+        "kind has are *required*; the others may be missing. [Provenance](../../explanation/provenance.md) explains "
+        "what they are for.\n"
+    ]
+    for kind in (Record, Attempt, BatchRecord):
+        sentence = cell((inspect.getdoc(kind) or "").split("\n\n")[0])
+        lines.append(
+            f"## {kind.noun.capitalize()}: `{kind.folder}/`\n\n{sentence}\n\n| Field | | Meaning |\n|---|---|---|"
+        )
+        for one in dataclasses.fields(kind):
+            if one.name != "file":
+                needed = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+                lines.append(f"| `{one.name}` | {'required' if needed else ''} | {FIELDS[one.name]} |")
+        lines.append("")
+    yield "records.md", "\n".join(lines)
+
+
 def leaves(command: Any, words: tuple[str, ...], panel: str) -> Iterator[tuple[str, str, Any]]:
     """Yield the panel, the words and the command of each command of a group, without hidden ones."""
     panel = getattr(command, "rich_help_panel", None) or panel
@@ -528,7 +591,7 @@ def main(folder: Path) -> None:
     """Write all pages below a folder, and remove what is there and was not written."""
     with tempfile.TemporaryDirectory() as scratch:
         pages = dict(configuration_pages(Reruns(Path(scratch))))
-    for more in (steps_pages(), files_pages(), commands_pages()):
+    for more in (steps_pages(), files_pages(), records_pages(), commands_pages()):
         pages |= dict(more)
     for old in folder.rglob("*.md"):
         if old.relative_to(folder).as_posix() not in pages:
