@@ -34,7 +34,7 @@ def _load(path: Path) -> dict[str, Any]:
         problem = " ".join(str(error).split())
         raise InputError(f"task file {path} cannot be read: {problem}; write plain YAML with Jinja templates") from None
     if not isinstance(content, dict):
-        raise InputError(f"task file {path} holds no keys; see config/tasks/README.md")
+        raise InputError(f"task file {path} holds no keys; see docs/reference/tasks.md")
     return content
 
 
