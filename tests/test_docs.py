@@ -155,6 +155,9 @@ def test_inline_commands_of_a_page_exist(page: Path) -> None:
         while hasattr(command, "commands") and words:
             assert words[0] in command.commands, f"polder {text}"
             command = command.commands[words.pop(0)]
+        given = {word for word in text.partition(" -- ")[0].split() if word.startswith("--")} - {"--help"}
+        options = {name for one in getattr(command, "params", ()) for name in one.opts}
+        assert given <= options | {"--version", "--install-completion"}, f"polder {text}"
 
 
 def configuration_on(page: str) -> dict[str, Any]:
