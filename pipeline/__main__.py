@@ -14,7 +14,7 @@ from pipeline.core import disk_space
 from pipeline.core.errors import EXIT_DISK_FULL, EXIT_TEMPORARY_FAILURE, InputError, Stopped
 from pipeline.core.formatting import escape_standard_output
 
-OF_RULES = {
+RULE_COMMANDS = {
     ("accounting",): ("pipeline.slurm.accounting", "update_accounting"),
     ("provenance", "attest"): ("pipeline.provenance.evidence", "attest_evidence"),
 }
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     if any(word.startswith("--settings") for word in arguments):  # the call of a rule has them
         stop_on_sigterm()
         return int(importlib.import_module("pipeline.job.batch").main(arguments))
-    for words, (module, function) in OF_RULES.items():
+    for words, (module, function) in RULE_COMMANDS.items():
         if arguments[:-1] == [*words] and not arguments[-1].startswith("-"):
             getattr(importlib.import_module(module), function)(Path(arguments[-1]))
             return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
-from pipeline.__main__ import main
+from pipeline.__main__ import RULE_COMMANDS, main
 
 
 def test_a_mistyped_command_or_option_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,3 +26,8 @@ def test_a_job_of_a_rule_does_not_load_the_command_line(words: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_the_commands_that_rules_call_are_there() -> None:
+    for module, function in RULE_COMMANDS.values():
+        assert callable(getattr(importlib.import_module(module), function)), f"{module}.{function}"
