@@ -1,8 +1,8 @@
-"""Sample the documents that a tokenizer is trained or measured on: those of least `id_hash`, up to a number of bytes.
+"""Samples documents for training or measuring a tokenizer: those with the smallest `id_hash`, up to a number of bytes.
 
-They follow from the ids alone, so that neither the order of files nor their number nor that of the workers changes
-them, and a document that comes or goes changes little else. Files are read one after another, in ranges of `id_hash`,
-no further than the sample needs; of a document only its id, source, language and size are kept.
+The sample depends on the ids only, not on the order and number of files or workers. A new or removed document changes
+little else. Files are read in ranges of `id_hash`, only as far as needed. Only id, source, language and size of a
+document are kept in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import LAST_HASH, read_batches
 
-FIRST_DOCUMENTS = 4096  # are read at first; each further range holds as many as all before it
+FIRST_DOCUMENTS = 4096  # in the first range; each further range doubles the documents read
 SAMPLE_SCHEMA = pa.schema(
     [
         ("id_hash", pa.uint64()),
@@ -35,13 +35,13 @@ SAMPLE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class DocumentSample:
-    """The rows of the chosen documents, columns as in ROW, in the order of `id_hash` and `id`; `languages` were met."""
+    """The chosen documents with the columns of SAMPLE_SCHEMA, sorted by `id_hash` and `id`, and all languages seen."""
 
     rows: pa.Table
     languages: frozenset[str]
 
     def describe(self) -> dict[str, Any]:
-        """Return documents and bytes by source and language, and the sha256 of the ids, one a line, in their order."""
+        """Return documents and bytes by source and language, and the sha256 of the ids, one per line, in order."""
         grouped = self.rows.group_by(["source", "language"]).aggregate([("bytes", "count"), ("bytes", "sum")])
         sources: dict[str, dict[str, dict[str, int]]] = {}
         for row in grouped.sort_by([("source", "ascending"), ("language", "ascending")]).to_pylist():
@@ -53,7 +53,7 @@ class DocumentSample:
         return {"ids_sha256": ids.hexdigest(), "sources": sources}
 
     def texts(self, documents: list[Path]) -> Iterator[dict[str, Any]]:
-        """Yield `id`, `language` and `text` of the chosen documents, file by file; reads no further than the last."""
+        """Yield `id`, `language` and `text` of the chosen documents, file by file, up to the last hash."""
         hashes = self.rows["id_hash"].to_numpy()
         languages = pc.unique(self.rows["language"])
         if not len(hashes):
@@ -73,14 +73,14 @@ def draw_sample(
     each_language: bool = False,
     most_documents: float = np.inf,
 ) -> DocumentSample:
-    """Return the wanted documents of least `id_hash` whose texts together take at most `sample_bytes`, or the first.
+    """Return the eligible documents with the smallest `id_hash`, up to `sample_bytes` of text, and at least one.
 
     Args:
-        is_wanted: whether a document of this cluster and language may be chosen.
-        shares: what of `sample_bytes` is of which language, of any sum; no other language may be wanted. Where a
-            language has less text than its share, all are made smaller alike.
-        each_language: `sample_bytes` are of each language.
-        most_documents: about how many documents are looked at; further ones are not chosen.
+        is_wanted: returns whether a document of a cluster and language is eligible.
+        shares: shares of `sample_bytes` by language, of any sum; other languages must not be eligible. If a language
+            has less text than its share, all languages are reduced proportionally.
+        each_language: whether `sample_bytes` applies to each language.
+        most_documents: about the number of documents to search.
     """
     whole = sum(pq.read_metadata(path).num_rows for path in documents)
     by_language = shares is not None or each_language
@@ -91,7 +91,7 @@ def draw_sample(
     met: set[str] = set()
     seen, until = 0, min(FIRST_DOCUMENTS, whole)
     while seen < min(whole, most_documents):
-        # A range of hashes holds about its share of the documents; the last range ends with the last hash.
+        # A range of hashes contains about its share of the documents; the last range ends at the last hash.
         first, last = (LAST_HASH if number == whole else (number << 64) // whole for number in (seen, until))
         rows = _read_wanted(documents, (first + (seen > 0), last), is_wanted, met)
         full = {group for group, size in spent.items() if size > limits.get(group, sample_bytes)}
@@ -116,7 +116,7 @@ def draw_sample(
 
 
 def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the places of each group of rows that has a limit of its own: all, or those of a language."""
+    """Yield name and indices of each group of rows with its own limit: all rows, or the rows of each language."""
     if not by_language:
         yield "", np.arange(rows.num_rows)
         return
@@ -127,7 +127,7 @@ def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]
 def _read_wanted(
     documents: list[Path], hash_range: tuple[int, int], is_wanted: Callable[[str, str], bool], met: set[str]
 ) -> pa.Table:
-    """Return the rows of the wanted documents of a range, in order, and add the languages of all to `met`."""
+    """Return the rows of eligible documents in a range, sorted, and add all languages to `met`."""
     batches = []
     for batch in read_batches(documents, hash_range, ["id_hash", "id", "source", "language", "text", "cluster"]):
         met.update(pc.unique(batch["language"]).to_pylist())

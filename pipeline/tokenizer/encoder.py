@@ -1,4 +1,4 @@
-"""Encode texts with a trained tokenizer, and spell its tokens in bytes."""
+"""Encodes texts with a trained tokenizer, and returns the bytes of its tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 
 @dataclass(frozen=True)
 class Encoder:
-    """A tokenizer, the sha256 of its file and the identifiers of its begin, end and padding tokens."""
+    """A tokenizer, the sha256 of its file, and the ids of its begin, end and padding tokens."""
 
     tokenizer: Tokenizer
     sha256: str
@@ -28,16 +28,20 @@ class Encoder:
 
     @property
     def vocabulary_size(self) -> int:
-        """The number of tokens, special ones included."""
+        """The number of tokens, including special ones."""
         return int(self.tokenizer.get_vocab_size())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without begin and end tokens; names of special tokens are spelled out as text."""
+        """Return the token ids of each text, without begin and end; names of special tokens are encoded as text."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def load_encoder(path: Path) -> Encoder:
-    """Reads a tokenizer.json of `tokenizer.train`, whose first three special tokens are begin, end and padding."""
+    """Load a tokenizer.json of `tokenizer.train`; its first three special tokens are begin, end and padding.
+
+    Raises:
+        InputError: the file is no tokenizer.json with three special tokens.
+    """
     content = path.read_bytes()
     try:
         tokenizer = Tokenizer.from_str(content.decode())
@@ -52,11 +56,11 @@ def load_encoder(path: Path) -> Encoder:
 
 
 SPECIAL_TOKEN_BYTE = 0xFF
-"""What a special token is spelled as: a byte that is in no UTF-8 text, so that no text goes on behind it."""
+"""The spelling of a special token: a byte that is invalid in UTF-8, so that no text matches across it."""
 
 
 def token_spellings(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of all tokens in the order of their identifiers, and where each begins, (vocabulary + 1,)."""
+    """Return the concatenated bytes of all tokens by id, and the start of each and the end, (vocabulary + 1,)."""
     added = encoder.tokenizer.get_added_tokens_decoder()
     spelled = [b""] * encoder.vocabulary_size
     for token, number in encoder.tokenizer.get_vocab(with_added_tokens=True).items():
@@ -69,17 +73,17 @@ def token_spellings(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def decode_byte_level(token: str) -> bytes:
-    """What a token stands for that is written in the characters of a vocabulary."""
+    """Return the bytes of a token in the byte-level alphabet."""
     return bytes(map(_BYTES.__getitem__, token))
 
 
 def encode_byte_level(spelled: bytes) -> str:
-    """How a vocabulary writes these bytes."""
+    """Return bytes in the byte-level alphabet of a vocabulary."""
     return "".join(map(_CHARACTERS.__getitem__, spelled))
 
 
 def _byte_names() -> dict[str, int]:
-    """The byte that each character of a vocabulary stands for: Radford et al. 2019 (GPT-2)."""
+    """Return the byte of each character of the byte-level alphabet (Radford et al. 2019, GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -89,12 +93,12 @@ _BYTES = _byte_names()
 _CHARACTERS = {byte: character for character, byte in _BYTES.items()}
 
 
-_SPACE = "\u2581"  # which SentencePiece writes for a space
+_SPACE = "\u2581"  # SentencePiece's space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def read_token_bytes(path: Path) -> list[bytes | None]:
-    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers.
+    """Return the bytes of each token of a tokenizer.json by id; None for special tokens and unused ids.
 
     Raises:
         InputError: the file is no tokenizer.json, or its tokens are neither byte-level nor SentencePiece's.
@@ -119,7 +123,7 @@ def read_token_bytes(path: Path) -> list[bytes | None]:
 
 
 def _part_types(part: Any) -> set[str]:
-    """Return the types of a part of a tokenizer and of the parts in it."""
+    """Return the types of a component of a tokenizer and its subcomponents."""
     if not isinstance(part, dict):
         return set()
     inner = part.get("decoders") or part.get("pretokenizers") or []

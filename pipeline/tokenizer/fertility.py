@@ -1,7 +1,7 @@
-"""Measure, per language, how well a tokenizer fits, by the measures of docs/howto/train-a-tokenizer.md.
+"""Measures the fertility and other metrics of a tokenizer, by language (see docs/tokenizer.md).
 
-Only documents that the tokenizer was not trained on count, of each language those of least `id_hash` up to
-`measured_bytes`; a language of which none is found is measured on others and marked `"held_out": false`.
+Uses documents that the tokenizer was not trained on: in each language those with the smallest `id_hash`, up to
+`measured_bytes`. A language without held-out documents is measured on others and marked `"held_out": false`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.tokenizer.settings import FertilitySettings
 WORD = re.compile(r"\w+")
 TEXTS_PER_BATCH = 256
 RENYI_ORDER = 2.5
-MAXIMUM_HELD_OUT = 20_000  # documents, about: what a rare language has beyond them is not looked for
+MAXIMUM_HELD_OUT = 20_000  # about this many documents are searched, also for rare languages
 Counts = Counter[str]
 """Documents, words, whole words, tokens and bytes."""
 
@@ -35,9 +35,10 @@ Counts = Counter[str]
 def run(
     settings: FertilitySettings, *, tokenizer: Path, documents: list[Path], parallel: list[Path], fertility: Path
 ) -> dict[str, Any]:
-    """Encodes a sample of the held-out documents and writes fertility.json; returns the documents and tokens.
+    """Encode a sample of the held-out documents and write fertility.json; return the numbers of documents and tokens.
 
-    `parallel` are the files of the languages of `settings.parallel`, a sentence a line.
+    Args:
+        parallel: files of the languages of `settings.parallel`, one sentence per line.
     """
     encoder = load_encoder(tokenizer)
     lengths = np.diff(token_spellings(encoder)[1])
@@ -67,7 +68,7 @@ def run(
 
 
 def _fertility_metrics(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Return what was counted of a language, and what follows from it; `times` is how often each token occurs."""
+    """Return the counts and metrics of a language; `times` are the occurrences of each token."""
     words, tokens = counted["words"], counted["tokens"]
     return {name: counted[name] for name in ("documents", "words", "whole_words", "tokens", "bytes")} | {
         "tokens_per_word": tokens / words if words else None,
@@ -78,10 +79,9 @@ def _fertility_metrics(counted: Counts, times: npt.NDArray[np.int64]) -> dict[st
 
 
 def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
-    """Return the Rényi efficiency of order 2.5 of how often each token occurs: ln(Σ p^α) ÷ (1 - α) ÷ ln |V|.
+    """Return the Rényi efficiency of order 2.5 of token occurrences: ln(Σ p^α) ÷ (1 - α) ÷ ln |V|; None without tokens.
 
-    Zouhar et al. 2023, https:
-    aclanthology.org/2023.acl-long.284. None without tokens.
+    Zouhar et al. 2023, https://aclanthology.org/2023.acl-long.284.
     """
     if not times.sum():
         return None
@@ -92,7 +92,7 @@ def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
 def _draw_samples(
     settings: FertilitySettings, documents: list[Path]
 ) -> Iterator[tuple[bool, Iterator[tuple[str, str]]]]:
-    """Yield whether texts are held out, and the texts with their languages; at last those of languages without any."""
+    """Yield whether texts are held out, and pairs of language and text; first the held-out ones."""
     fraction = settings.validation_fraction
     most = MAXIMUM_HELD_OUT / fraction if fraction else MAXIMUM_HELD_OUT
     drawn = partial(
@@ -112,7 +112,7 @@ def _sampled_texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tu
 def _encode_texts(
     encoder: Encoder, lengths: npt.NDArray[np.int64], texts: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, Counts, npt.NDArray[np.int64]]]:
-    """Yield the language of each text, what is counted of it, and its tokens; `lengths` are the bytes of each token."""
+    """Yield the language, counts and tokens of each text; `lengths` are the bytes of each token."""
     rest = iter(texts)
     while batch := list(islice(rest, TEXTS_PER_BATCH)):
         encoded = encoder.encode([text for _, text in batch])
@@ -124,24 +124,26 @@ def _encode_texts(
 
 
 def _count_whole_words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """Return the words of a text and how many of them are whole; `ends` is where its tokens end, in bytes."""
+    """Return the number of words and of whole words of a text; `ends` are the ends of its tokens in bytes.
+
+    A word is whole if the first token that ends in it ends at the end of the word.
+    """
     spans = np.array([word.span() for word in WORD.finditer(text)], dtype=np.int64).reshape(-1, 2)
     letters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     widths = 1 + (letters >= 0x80).astype(np.int64) + (letters >= 0x800) + (letters >= 0x10000)
     begins, stops = np.append(0, np.cumsum(widths))[spans].T
-    # A token holds the letters of one word alone: a word is whole where the first token to end in it ends it.
     return len(spans), int(np.sum(ends[np.searchsorted(ends, begins, side="right")] == stops)) if len(spans) else 0
 
 
 def _measure_parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
-    """Return lines, bytes and tokens of the same sentences by language, and the tokens by those of the least."""
+    """Return lines, bytes and tokens of parallel sentences by language, and tokens relative to the least."""
     if not files:
         return None
     texts = {language: _read_sentences(path) for language, path in files.items()}
     sizes = {language: len(lines) for language, lines in texts.items()}
     if len(set(sizes.values())) > 1 or not min(sizes.values()):
-        told = ", ".join(f"{files[language]} has {count}" for language, count in sizes.items())
-        raise InputError(f"parallel sentences are a line each in every language, but {told}: give as many of each")
+        counts = ", ".join(f"{files[language]} has {count}" for language, count in sizes.items())
+        raise InputError(f"parallel files need the same number of lines, one per sentence, but {counts}: align them")
     tokens = {language: sum(map(len, encoder.encode(lines))) for language, lines in texts.items()}
     least = min(tokens.values())
     return {

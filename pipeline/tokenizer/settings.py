@@ -18,7 +18,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class VocabularySettings(Settings):
-    """What the vocabulary is made of. The first three special tokens begin a text, end a text and pad a batch."""
+    """Settings of the vocabulary. The first three special tokens are begin-of-text, end-of-text and padding."""
 
     algorithm: Algorithm = Field(default="bpe", description="byte-level BPE or unigram")
     vocabulary_size: Size = Field(default=8192, description="entries, with special tokens and markers")
@@ -29,7 +29,7 @@ class VocabularySettings(Settings):
     digits: DigitGrouping = Field(
         default="left", description="numbers in groups of three digits from the left or the right, or digit by digit"
     )
-    longest_token_bytes: Positive = Field(default=64, description="of UTF-8; special tokens may be longer")
+    longest_token_bytes: Positive = Field(default=64, description="in UTF-8; special tokens may be longer")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -42,42 +42,42 @@ class VocabularySettings(Settings):
         return self
 
     def check_size(self, markers: list[str]) -> None:
-        """Raises ValueError when the vocabulary is too small for the bytes, the special tokens and these markers."""
+        """Raise ValueError if the vocabulary is too small for the bytes, the special tokens and these markers."""
         specials = len({*self.special_tokens, *markers})
         minimum = BYTE_ALPHABET + specials
         if self.vocabulary_size < minimum:
             raise ValueError(
                 f"vocabulary_size {self.vocabulary_size} is smaller than the {BYTE_ALPHABET} bytes and "
-                f"{specials} special tokens{' and markers' * bool(markers)} that every text needs: give at least "
-                f"{minimum}"
+                f"{specials} special tokens{' and markers' * bool(markers)}: give at least {minimum}"
             )
 
 
 class SampleSettings(Settings):
-    """On which documents a tokenizer is trained."""
+    """The documents that a tokenizer is trained on."""
 
     sample_bytes: Positive = Field(
-        default=1_000_000_000, description="of text that it is trained on at most; memory grows with it, not the corpus"
+        default=1_000_000_000, description="maximum training text; memory grows with it, not with the corpus"
     )
     sample_weights: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
-        default={}, description="shares of the sample by language, of any sum; not named: left out; none: as they come"
+        default={},
+        description="shares of the sample by language, of any sum; other languages get none; empty: as in the corpus",
     )
 
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
         if self.sample_weights and not sum(self.sample_weights.values()):
-            raise ValueError("the sample_weights are all 0: give at least one that is more")
+            raise ValueError("all sample_weights are 0: give at least one above 0")
         return self
 
 
 class MeasurementSettings(Settings):
-    """On which text a tokenizer is measured."""
+    """The text that a tokenizer is measured on."""
 
-    measured_bytes: Positive = Field(default=5_000_000, description="of held-out text of each language, at most")
+    measured_bytes: Positive = Field(default=5_000_000, description="maximum held-out text of each language")
 
 
 class Sweep(Settings):
-    """Values of which each combination makes a tokenizer more, named after the first one and the values."""
+    """Values of settings; each combination adds a tokenizer, named after this one and the values."""
 
     algorithm: list[Algorithm] = Field(default=[], description="algorithms to combine")
     vocabulary_size: list[Size] = Field(default=[], description="vocabulary sizes to combine")
@@ -92,21 +92,21 @@ class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
 
     corpus: str = Field(default="main", description="the corpus that it is trained on")
     parallel: dict[str, str] = Field(
-        default={}, description="files of the same sentences by language, a line each, that its parity is measured on"
+        default={}, description="files of parallel sentences by language, one per line, to measure parity"
     )
     sweep: Sweep = Sweep()
 
     @model_validator(mode="after")
     def _check_parallel(self) -> Self:
         if len(self.parallel) == 1:
-            raise ValueError("parallel has the sentences of one language: give those of another one, or none")
+            raise ValueError("parallel has only one language: add another one, or remove it")
         return self
 
     def expand_sweep(self, name: str) -> dict[str, Tokenizer]:
-        """Return this tokenizer and those of its sweep, by name; a combination that it has itself is left out.
+        """Return this tokenizer and those of its sweep, by name, without the combination of this tokenizer.
 
         Raises:
-            ValueError: a combination is no tokenizer.
+            ValueError: a combination is invalid.
         """
         written = {key: getattr(self, key) for key in self.model_fields_set - {"sweep"}}
         values = {key: found for key in Sweep.model_fields if (found := getattr(self.sweep, key))}
@@ -119,10 +119,10 @@ class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
 
 
 class TrainSettings(VocabularySettings, SampleSettings):
-    """Settings of tokenizer.train; documents of the validation fraction are not trained on."""
+    """Settings of tokenizer.train; documents of the validation fraction are excluded."""
 
     validation_fraction: Fraction
-    markers: list[str] = Field(default=[], description="what stands in the texts for personal data: a token each")
+    markers: list[str] = Field(default=[], description="markers of personal data in the texts, one token each")
 
 
 class FertilitySettings(MeasurementSettings):

@@ -1,8 +1,8 @@
-"""Train a byte-level tokenizer on a sample of the training documents of a corpus.
+"""Trains a byte-level tokenizer on a sample of the training documents of a corpus.
 
 Byte-pair encoding: Sennrich et al. 2016, https://aclanthology.org/P16-1162; or a unigram language model of pieces: Kudo
-2018, https://aclanthology.org/P18-1007. Both on bytes, so that every text has an encoding and no token is unknown:
-Radford et al. 2019 (GPT-2). Which documents are read stands in `sample`.
+2018, https://aclanthology.org/P18-1007. Both work on bytes (Radford et al. 2019, GPT-2), so every text has an encoding
+without unknown tokens. See `document_sample` for the sample.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pipeline.tokenizer.encoder import decode_byte_level, encode_byte_level
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokenizer.unigram import count_words, train_pieces
 
-LINE_START = re.compile(r"\n(?=\S)")  # no piece goes from one line into the next
-TEXT_CHARACTERS = 2**16  # the library reads 256 texts at once: longer ones are cut at the next line
-SPECIAL_TOKEN_SCORE = -1e6  # the score of a special token: no text is spelled with it
+LINE_START = re.compile(r"\n(?=\S)")  # no piece crosses such a line break
+TEXT_CHARACTERS = 2**16  # the library reads 256 texts at once, so longer ones are split at the next line
+SPECIAL_TOKEN_SCORE = -1e6  # so low that no text is encoded with it
 
 
 def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
-    """An untrained tokenizer; encoding puts the begin token before a text unless `add_special_tokens=False`."""
+    """Return an untrained tokenizer; it encodes a text with the begin token unless `add_special_tokens=False`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = new_pretokenizer(digits)
     tokenizer.decoder = ByteLevelDecoder()
@@ -45,10 +45,13 @@ def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
 
 
 def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, configuration: Path) -> dict[str, Any]:
-    """Trains on `documents` and writes tokenizer.json and tokenizer_config.json, which transformers loads together.
+    """Train on `documents`, and write tokenizer.json and tokenizer_config.json for transformers.
 
-    The bytes depend neither on the order of the files nor on the number of threads. Memory grows with the sample and
-    the vocabulary alone.
+    The bytes do not depend on the order of the files and the number of threads. Memory grows with the sample and the
+    vocabulary only.
+
+    Raises:
+        InputError: a weighted language has no training text, or there is too little text for the vocabulary size.
     """
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 
@@ -74,7 +77,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
             min_frequency=settings.minimum_frequency,
             special_tokens=settings.special_tokens,
             initial_alphabet=ByteLevel.alphabet(),
-            max_token_length=settings.longest_token_bytes + 1,  # the library means less than it
+            max_token_length=settings.longest_token_bytes + 1,  # exclusive in the library
             show_progress=False,
         )
         trained.train_from_iterator(training_texts(), trainer)
@@ -89,7 +92,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         scores = [(token, SPECIAL_TOKEN_SCORE) for token in settings.special_tokens]
         trained.model = Unigram(scores + [(encode_byte_level(piece), score) for piece, score in found])
         trained.add_special_tokens(settings.special_tokens)
-    # They are no special tokens: a text has them, and what is decoded keeps them.
+    # Markers are no special tokens: texts contain them, and decoding keeps them.
     trained.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])
     reached = trained.get_vocab_size()
     if reached < settings.vocabulary_size:
@@ -105,7 +108,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         "bos_token": begin,
         "eos_token": end,
         "pad_token": pad,
-        "clean_up_tokenization_spaces": False,  # would change the spaces of a decoded text
+        "clean_up_tokenization_spaces": False,  # True would change the spaces of a decoded text
         "padding_side": "right",
     }
     configuration.write_text(json.dumps(described, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
@@ -114,7 +117,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
 
 
 def split_training_text(text: str, markers: list[str]) -> Iterator[str]:
-    """Yields the text without the markers, in parts that are cut into the same pieces as the whole."""
+    """Yield the text without markers, in parts that give the same pieces as the complete text."""
     for part in re.split("|".join(map(re.escape, markers)), text) if markers else [text]:
         begin = 0
         while len(part) - begin > TEXT_CHARACTERS and (line := LINE_START.search(part, begin + TEXT_CHARACTERS)):
@@ -123,43 +126,42 @@ def split_training_text(text: str, markers: list[str]) -> Iterator[str]:
         yield part[begin:]
 
 
-# How a text is cut into words, numbers, punctuation and white space before a tokenizer reads it.
+# The pre-tokenization into words, numbers, punctuation and white space.
 #
-# A pattern in the manner of Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), here also for Dutch:
-# combining marks belong to their word, and a clitic after an apostrophe stands alone: with the space before it where
-# it is free ('t huis, 's avonds, zo'n, don't). No token goes beyond such a piece, and each piece can be one token.
+# The pattern follows Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), extended for Dutch: combining
+# marks belong to their word, and a clitic after an apostrophe is a piece, with the space before it if it is a separate
+# word ('t huis, 's avonds, zo'n, don't). No token crosses a piece, and each piece can be one token.
 #
-# Numbers are cut in groups of three digits from the left, as in Llama 3, or from the right, so that the same place of
-# two numbers is the same place of a group, which makes sums easier (Singh and Strouse 2024,
-# https://arxiv.org/abs/2402.14903).
+# Numbers are split into groups of three digits from the left, as in Llama 3, or from the right, which aligns the places
+# of two numbers and makes sums easier (Singh and Strouse 2024, https://arxiv.org/abs/2402.14903).
 
 
 _CLITIC = r"(?i:['’‘](?:[dkmnst]|ll|re|ve))(?![\p{L}\p{M}])"
 DIGITS = {
     "left": r"\p{N}{1,3}",
-    # The rest of a number decides only where it begins, so that a long one is read twice and not once a group.
+    # The lookahead over the rest of a number applies only at its start, so a long number is read twice, not per group.
     "right": r"(?<!\p{N})\p{N}{1,2}(?=(?>(?:\p{N}{3})+)(?!\p{N}))|\p{N}{3}|\p{N}{1,2}",
     "single": r"\p{N}",
 }
 
 
 def pretoken_pattern(digits: str) -> str:
-    """The pattern of one piece; `digits` is a key of DIGITS."""
+    """Return the regular expression of one piece; `digits` is a key of DIGITS."""
     return "|".join(
         (
-            rf" ?{_CLITIC}",  # clitics: 's, 't, 'll, with the space before a free one
+            rf" ?{_CLITIC}",  # clitics: 's, 't, 'll, with the space before a separate one
             r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]+",  # a word with the space or sign before it
             DIGITS[digits],
             rf" ?(?:(?!{_CLITIC})[^\s\p{{L}}\p{{M}}\p{{N}}])+[\r\n]*",  # punctuation with the line end after it
             r"\s*[\r\n]+",  # line ends with the white space before them
-            r"\s+(?!\S)",  # white space, but for the one space that belongs to the next word
+            r"\s+(?!\S)",  # white space, except one space for the next word
             r"\s+",
         )
     )
 
 
 def new_pretokenizer(digits: str) -> Sequence:
-    """What cuts a text by the pattern and spells the pieces in bytes."""
+    """Return a pre-tokenizer that splits a text by the pattern and encodes the pieces byte-level."""
     split, spell = (
         Split(Regex(pretoken_pattern(digits)), behavior="isolated"),
         ByteLevel(add_prefix_space=False, use_regex=False),

@@ -1,9 +1,9 @@
-"""Train the pieces of a unigram tokenizer, compiled, to the same bytes each time.
+"""Trains the pieces of a unigram tokenizer with compiled, deterministic code.
 
-Kudo 2018, https://aclanthology.org/P18-1007, as SentencePiece does it: the substrings that occur most, weighed by
-their length, are the first pieces; expectation maximisation gives them probabilities; those without which the training
-text loses least likelihood go, a quarter at a time, until the vocabulary is left. The trainer of the library
-`tokenizers` reads its words in an order that differs from one process to the next, and its sums differ with it.
+The algorithm is Kudo 2018, https://aclanthology.org/P18-1007, as in SentencePiece. The seed pieces are the most
+frequent substrings, weighted by length. Expectation maximization estimates their probabilities. The pieces whose
+removal costs the least likelihood are removed, a quarter at a time, down to the vocabulary size. The trainer of the
+library `tokenizers` is not deterministic: it reads words in an order that differs between processes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-SEPARATOR = 0xFF  # a byte that is in no UTF-8 text
+SEPARATOR = 0xFF  # a byte that is invalid in UTF-8
 MAXIMUM_SEED_PIECES = 1_000_000
-MINIMUM_EXPECTED = 0.5  # occurrences of a piece that stays
+MINIMUM_EXPECTED = 0.5  # expected occurrences of a kept piece
 
 
 class WordCounts(NamedTuple):
-    """The words behind one another, a SEPARATOR after each, where each ends, and how often it occurs."""
+    """The concatenated words, each followed by SEPARATOR, with their ends and occurrences."""
 
     letters: Bytes
     ends: Integers
@@ -41,10 +41,10 @@ class WordCounts(NamedTuple):
 
 
 def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: int) -> tuple[Bytes, Integers, Reals]:
-    """Return letters, starts and frequencies of all bytes and of the substrings that are the first pieces.
+    """Return letters, starts and frequencies of the seed pieces: all bytes and the best substrings.
 
-    These are the substrings that no letter always follows, and the words themselves: as many as MOST_SEEDS, the
-    greatest frequency times length first; of equal ones those first in the alphabet.
+    Candidates are substrings that are not always followed by the same letter, and the words. The MAXIMUM_SEED_PIECES
+    with the largest frequency times length are chosen; ties are in alphabetical order.
     """
     text, ends, counts = words
     order = divsufsort(text).astype(np.int64)
@@ -65,17 +65,20 @@ def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: i
         zip((bytes([byte]) for byte in range(BYTE_ALPHABET)), np.maximum(of_bytes, MINIMUM_EXPECTED), strict=True)
     )
     for place, length, frequency in zip(places[best], lengths[best], found[best], strict=True):
-        frequency_of.setdefault(text[place : place + length].tobytes(), frequency)  # that of a word counts itself alone
+        frequency_of.setdefault(text[place : place + length].tobytes(), frequency)  # a substring before an equal word
     starts = np.append(0, np.cumsum([len(piece) for piece in frequency_of]))
     frequencies = np.array([*frequency_of.values()], dtype=np.float64)
     return np.frombuffer(bytearray(b"".join(frequency_of)), dtype=np.uint8), starts, frequencies
 
 
 @cached_njit
-def _longest_common_prefixes(text: Bytes, order: Integers, room: Integers) -> Integers:
-    """Return what each suffix has in common with the one before it, within its word and the longest piece.
+def _longest_common_prefixes(text: Bytes, order: Integers, limits: Integers) -> Integers:
+    """Return the longest common prefix of each suffix and the one before it, limited to the word and piece length.
 
     Kasai et al. 2001, https://doi.org/10.1007/3-540-48194-X_17.
+
+    Args:
+        limits: the maximum prefix length at each position.
     """
     rank = np.empty(len(order), dtype=np.int64)
     for place in range(len(order)):
@@ -91,7 +94,7 @@ def _longest_common_prefixes(text: Bytes, order: Integers, room: Integers) -> In
             start + length < len(text) and other + length < len(text) and text[start + length] == text[other + length]
         ):
             length += 1
-        common[rank[start]] = min(length, room[start], room[other])
+        common[rank[start]] = min(length, limits[start], limits[other])
         length = max(length - 1, 0)
     return common
 
@@ -100,9 +103,9 @@ def _longest_common_prefixes(text: Bytes, order: Integers, room: Integers) -> In
 def _find_repeated_substrings(
     order: Integers, common: Integers, summed: Integers, minimum_frequency: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Return place, length and frequency of the substrings of two bytes or more that no letter always follows.
+    """Return position, length and frequency of substrings of at least two bytes that different letters follow.
 
-    They are the intervals of suffixes with a common prefix, found with a stack: Abouelhoda et al. 2004,
+    They are the LCP intervals of the suffix array, found with a stack: Abouelhoda et al. 2004,
     https://doi.org/10.1016/S1570-8667(03)00065-0.
     """
     places = np.empty(len(order), dtype=np.int64)
@@ -129,21 +132,25 @@ def _find_repeated_substrings(
     return places[:many], lengths[:many], found[:many]
 
 
-KEPT_SHARE = 0.75  # of the pieces, each time that some go
-SPARE_FACTOR = 1.1  # so many times the vocabulary are left to the last choice, which is by probability
-ROUNDS = 2  # of expectation maximisation between
+KEPT_SHARE = 0.75  # of the pieces in each pruning
+SPARE_FACTOR = 1.1  # pruning stops at this multiple of the vocabulary; the rest is chosen by probability
+ROUNDS = 2  # of expectation maximization per pruning
 TEXTS_PER_BATCH = 256
-_LOSS_OF_UNUSED = -np.inf  # the loss of a piece that is never the best
+_LOSS_OF_UNUSED = -np.inf  # the loss of a piece that no best segmentation uses
 
 
-def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -> dict[str, int]:
-    """Return how often each piece of the texts, given twice, occurs, in the characters of the byte alphabet, sorted."""
+def count_words(pretokenizer: Any, texts: Iterable[str], second_pass: Iterable[str]) -> dict[str, int]:
+    """Return the occurrences of each word of the texts, in the byte-level alphabet, sorted.
+
+    Args:
+        second_pass: the same texts again.
+    """
     counter = Tokenizer(WordLevel())
     counter.pre_tokenizer = pretokenizer
     trainer = WordLevelTrainer(vocab_size=2**31, min_frequency=0, show_progress=False)
     counter.train_from_iterator(texts, trainer)
     counts = np.zeros(counter.get_vocab_size(), dtype=np.int64)
-    rest = iter(again)
+    rest = iter(second_pass)
     while batch := list(islice(rest, TEXTS_PER_BATCH)):
         for encoding in counter.encode_batch_fast(batch, add_special_tokens=False):
             numbers, times = np.unique(np.array(encoding.ids, dtype=np.int64), return_counts=True)
@@ -152,7 +159,7 @@ def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -
 
 
 class _Trie(NamedTuple):
-    """The edges of a trie of pieces in a hash table, and the number of the piece that ends at each node, or -1."""
+    """A trie of pieces: its edges in a hash table, and the number of the piece that ends at each node, or -1."""
 
     keys: Integers
     children: Integers
@@ -162,13 +169,13 @@ class _Trie(NamedTuple):
 def train_pieces(
     words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int
 ) -> list[tuple[bytes, float]]:
-    """Return at most `size` pieces with the logarithm of their probability, the likeliest first; all bytes are there.
+    """Return at most `size` pieces with their log-probabilities, the most probable first, including all bytes.
 
     Args:
-        words: how often each word occurs.
-        size: at least 256.
-        minimum_frequency: occurrences of a piece of more than one byte, at first.
-        longest_bytes: of a piece.
+        words: occurrences of each word.
+        size: the number of pieces, at least 256.
+        minimum_frequency: minimum occurrences of a seed piece of more than one byte.
+        longest_bytes: maximum length of a piece.
     """
     ordered = sorted(words)
     text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)
@@ -214,7 +221,7 @@ def _build_trie(letters: Bytes, starts: Integers) -> _Trie:
 
 @cached_njit
 def _find_slot(keys: Integers, key: Any) -> int:
-    """Return where an edge is in the hash table, or where it would be."""
+    """Return the slot of an edge in the hash table, or the free slot for it."""
     mask = len(keys) - 1
     slot: int = ((key * 0x9E3779B97F4A7C1) >> 17) & mask
     while keys[slot] != key and keys[slot] != -1:
@@ -239,7 +246,7 @@ def _insert_pieces(letters: Bytes, starts: Integers, trie: _Trie) -> None:
 
 @cached_njit
 def _expected_counts(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
-    """Return how often each piece is expected to occur, over all ways to cut the words: forward and backward sums."""
+    """Return the expected occurrences of each piece over all segmentations of the words (forward-backward)."""
     expected = np.zeros(len(scores))
     longest = 0
     begin = 0
@@ -283,7 +290,7 @@ def _expected_counts(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
 
 @cached_njit
 def _viterbi(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
-    """Cut letters in the likeliest way without one piece (Viterbi): scores and last pieces of all beginnings."""
+    """Find the best segmentation of letters without one piece (Viterbi): write score and last piece of each prefix."""
     best[: len(letters) + 1] = -np.inf
     best[0] = 0.0
     for start in range(len(letters)):
@@ -300,7 +307,7 @@ def _viterbi(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Rea
 
 @cached_njit
 def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
-    """Return how often each piece occurs in the words, each cut in the likeliest way."""
+    """Return the occurrences of each piece in the best segmentations of the words."""
     found = np.zeros(len(scores))
     best = np.empty(len(words.letters) + 1)
     last = np.empty(len(words.letters) + 1, dtype=np.int64)
@@ -318,7 +325,7 @@ def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Inte
 
 @cached_njit
 def _piece_losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found: Reals) -> Reals:
-    """Return how much likelihood the training text loses without each piece, if its likeliest parts stand for it."""
+    """Return the loss of log-likelihood without each piece, if its best segmentation replaces it."""
     losses = np.empty(len(scores))
     total = found.sum()
     best = np.empty(len(letters) + 1)

@@ -1,13 +1,12 @@
-"""Compute the order in which a training visits the sequences of several streams: a pure function of the step.
+"""Computes the order in which a training visits the sequences of several streams, as a pure function of the step.
 
-A stream is what is mixed at one rate. After n sequences in all, a stream of share p has been visited n*p times, less or
-more than one at most: the running sums of the shares are rounded to the nearest and the count of a stream is
-the difference of two of them, as in systematic sampling (Madow 1949, https://doi.org/10.1214/aoms/1177729988). That
-never falls for a stream with at least one sequence in a batch. The smaller ones share one pool, the last of the sums,
-whose count is handed down a Huffman tree (https://doi.org/10.1109/JRPROC.1952.273898): at each node one side gets its
-share of the count, rounded to the nearest, and the other the rest. No inner node of such a tree is more than 2/3 of the
-one above, so that a small stream is less than two sequences away from its share. All of it in whole numbers, so exact
-at any step.
+A stream has one mixing rate. After n sequences in total, a stream of share p was visited n*p times, within one visit:
+cumulative shares are rounded to the nearest, and the count of a stream is the difference of two of them, as in
+systematic sampling (Madow 1949, https://doi.org/10.1214/aoms/1177729988). This count never decreases for a stream with
+at least one sequence per batch. Smaller streams share one pool, the last cumulative share. A Huffman tree
+(https://doi.org/10.1109/JRPROC.1952.273898) distributes the count of the pool: at each node one child gets its share of
+the count, rounded to the nearest, and the other the rest. No inner node is more than 2/3 of its parent, so a small
+stream is within two sequences of its share. All arithmetic uses integers, so counts are exact at any step.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pipeline.tokens.settings import Mixture, Sampling
 
 
 class StreamShares:
-    """How often each stream was visited after any number of sequences, for constant weights and no smaller batches."""
+    """The visits of each stream after any number of sequences, for constant weights and a minimum batch size."""
 
     def __init__(self, weights: Sequence[Fraction], batch_size: int) -> None:
         denominator = math.lcm(*(weight.denominator for weight in weights))
@@ -39,14 +38,14 @@ class StreamShares:
         chosen = sorted((weight, stream) for stream, weight in enumerate(self._weights) if weight)
         pooled = sum(weight * batch_size < self._total for weight, _ in chosen)
         if 0 < pooled < len(chosen) and sum(weight for weight, _ in chosen[:pooled]) * batch_size < self._total:
-            pooled += 1  # this one outweighs the pool, so it stands right below the root and stays within one sequence
+            pooled += 1  # it outweighs the pool, so it is a child of the root and stays within one sequence
         self._large = sorted(stream for _, stream in chosen[pooled:])
         pool = [(sum(weight for weight, _ in chosen[:pooled]))] if pooled else []
         self._sums = list(accumulate([self._weights[stream] for stream in self._large] + pool, initial=0))
         self._splits = self._build_tree([stream for _, stream in chosen[:pooled]])
 
     def _build_tree(self, streams: list[int]) -> list[tuple[int, int, int]]:
-        """The node, left and right child of every split from the root; nodes after the streams are the tree's own."""
+        """Return (node, left, right) of every split from the root; nodes numbered after the streams are inner nodes."""
         self._nodes = list(self._weights)
         heap = [(self._weights[stream], stream) for stream in streams]
         heapq.heapify(heap)
@@ -60,7 +59,7 @@ class StreamShares:
         return splits[::-1]
 
     def counts(self, sequences: int) -> list[int]:
-        """The visits of each stream after this many sequences, (streams,), which are their sum."""
+        """Return the visits of each stream after this many sequences, (streams,); their sum is `sequences`."""
         counts = [0] * len(self._nodes)
         bounds = [(2 * sequences * bound + self._total) // (2 * self._total) for bound in self._sums]
         found = [end - start for start, end in pairwise(bounds)]
@@ -76,9 +75,13 @@ class StreamShares:
 
 
 class StreamOrder:
-    """The sequences of each data step, for streams of these sizes; sequences are numbered through all streams.
+    """The sequences of each data step; sequences are numbered consecutively through all streams.
 
-    `keys` make the order of each stream its own; `phases` are pairs of the first data step and the streams' weights.
+    Args:
+        sizes: the number of sequences of each stream.
+        keys: a key per stream for its permutation.
+        phases: pairs of the first data step and the weights of the streams.
+        batches: the batch sizes by step.
     """
 
     def __init__(
@@ -97,14 +100,14 @@ class StreamOrder:
             self._before.append([a + b for a, b in zip(self._before[-1], found, strict=True)])
 
     def counts(self, step: int) -> list[int]:
-        """How many sequences of each stream the data steps before this one hold, (streams,)."""
+        """Return the number of sequences of each stream in the data steps before this one, (streams,)."""
         phase = bisect_right(self._starts, step) - 1
         sequences = self._batches.sequences
         found = self._shares[phase].counts(sequences(step) - sequences(self._starts[phase]))
         return [a + b for a, b in zip(self._before[phase], found, strict=True)]
 
     def batch(self, step: int) -> Integers:
-        """The sequences of a data step, (B,), the streams spread over it; a stream may end one epoch and start next."""
+        """Return the sequences of a data step, (B,), with streams shuffled; it may cross epochs of a stream."""
         first, last = (np.array(self.counts(number), dtype=np.int64) for number in (step, step + 1))
         streams = np.repeat(np.arange(len(first)), last - first)
         every = np.arange(len(streams))
@@ -118,7 +121,7 @@ class StreamOrder:
         return spread
 
     def find_steps(self, sequence: int, steps: int) -> list[int]:
-        """The data steps below `steps` that hold a sequence, in order; one is named as often as it holds it."""
+        """Return the data steps below `steps` with a sequence, in order, repeated if a step has it repeatedly."""
         stream = int(np.searchsorted(self.offsets, sequence, side="right")) - 1
         size, total = int(self.sizes[stream]), self.counts(steps)[stream]
         epochs = np.arange(-(-total // size))
@@ -130,22 +133,22 @@ class StreamOrder:
         ]
 
 
-# Pseudo-random orders that are computed place by place, with no memory of the places before.
+# Stateless pseudo-random permutations.
 #
-# A Feistel network (Luby and Rackoff 1988, https://doi.org/10.1137/0217022) with the SplitMix64 mixer as round
-# function (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195), on pairs of numbers below any two
-# ranges with addition in place of exclusive or, permutes the next larger rectangle; cycle walking (both Black and
-# Rogaway 2002, https://doi.org/10.1007/3-540-45760-7_9) brings it down to the size that is wanted.
+# A Feistel network (Luby and Rackoff 1988, https://doi.org/10.1137/0217022) with SplitMix64 as round function (Steele,
+# Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195) permutes a rectangle of at least the wanted size, with
+# addition instead of exclusive or. Cycle walking reduces it to the size (both: Black and Rogaway 2002,
+# https://doi.org/10.1007/3-540-45760-7_9).
 
 
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-# With few rounds the places of an epoch of five sequences are measurably not equally likely.
+# With fewer rounds, the positions in an epoch of five sequences are measurably not uniform.
 ROUNDS = 16
 
 
 def splitmix64(values: Words) -> Words:
-    """SplitMix64: the next state's output for each 64-bit value; a bijection of 64-bit words."""
+    """Return the SplitMix64 output for each 64-bit value, a bijection of 64-bit words."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -158,16 +161,16 @@ ROUND_KEYS = splitmix64(np.arange(ROUNDS, dtype=np.uint64))
 def permute(
     indices: Integers, epochs: Integers, size: int | Integers, key: int | Words, *, backwards: bool = False
 ) -> Integers:
-    """The place of each index in the pseudo-random order of its epoch, or with `backwards` the index of each place.
+    """Return the position of each index in the pseudo-random order of its epoch; with `backwards`, the inverse.
 
-    Epochs, sizes (up to 2**62) and keys are one for all indices or one for each; it is a bijection for each.
+    Epochs, sizes (up to 2**62) and keys are shared by all indices or given for each.
     """
     sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), indices.shape).astype(np.uint64)
     keys = np.asarray(key % 2**64 if isinstance(key, int) else key, dtype=np.uint64)
     key_N = splitmix64(
         np.broadcast_to(splitmix64(np.atleast_1d(keys)), indices.shape) ^ np.asarray(epochs).astype(np.uint64)
     )
-    # Any widths whose product is not below the size make a bijection; near the root few places lie outside the size.
+    # Any width and height with a product of at least the size give a bijection; near the square root few are outside.
     heights: Words = np.maximum(np.sqrt(sizes.astype(np.float64)).astype(np.uint64), np.uint64(1))
     widths = (sizes - np.uint64(1)) // heights + np.uint64(1)
     rounds = range(ROUNDS - 1, -1, -1) if backwards else range(ROUNDS)
@@ -179,7 +182,7 @@ def permute(
         ranges = (height, width)
         for number in rounds:
             changed = number % 2
-            # The mixer's upper half times the range, over 2**32: a number below the range, without a division.
+            # The upper half of the hash times the range, over 2**32: a number below the range without division.
             mixed = splitmix64(parts[1 - changed] ^ walking_keys ^ ROUND_KEYS[number]) >> np.uint64(32)
             shift = (mixed * ranges[changed]) >> np.uint64(32)
             moved = parts[changed] + (ranges[changed] - shift if backwards else shift)
@@ -190,21 +193,18 @@ def permute(
     return places.astype(np.int64)
 
 
-# How often a training reads what it has of each source: what its mixture makes of its steps.
-
-
 Groups = Sequence[Mapping[str, Any]]
-"""The groups of a split as an index of tokens has them: source, language and strata by their names, and `tokens`."""
+"""The groups of a split in an index of tokens: source, language and strata by name, and `tokens`."""
 
 
 def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
-    """Return the part of a batch that each group fills under a mixture."""
+    """Return the share of each group in a batch under a mixture."""
     wanted = []
     for group in groups:
         size = group["tokens"]
         if mixture.weights:  # shared by the groups of one name, by their sizes
-            alike = sum(other["tokens"] for other in groups if other[mixture.by] == group[mixture.by])
-            wanted.append(mixture.weights.get(group[mixture.by], 0.0) * size / alike if alike else 0.0)
+            same_name = sum(other["tokens"] for other in groups if other[mixture.by] == group[mixture.by])
+            wanted.append(mixture.weights.get(group[mixture.by], 0.0) * size / same_name if same_name else 0.0)
         elif mixture.epochs:
             wanted.append(mixture.epochs.get(group[mixture.by], 1.0) * size)
         else:
@@ -216,7 +216,7 @@ def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
 def count_epochs(
     groups: Groups, sampling: Sampling, steps: int, batches: BatchSchedule, by: str = "source"
 ) -> dict[str, float]:
-    """Return how many times the tokens of each source are read in so many steps, or of another key of the groups."""
+    """Return how many times the tokens of each source, or of another key of the groups, are read in `steps` steps."""
     starts = [*sampling.mixtures(steps), (steps, Mixture())]
     read = dict.fromkeys((group[by] for group in groups), 0.0)
     held = dict.fromkeys(read, 0)
@@ -229,10 +229,10 @@ def count_epochs(
 
 
 def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
-    """Return how often a training read its tokens in so many steps: of each source, and of what its mixtures name.
+    """Return how often a training read its tokens in `steps` steps, by source and by the keys of its mixtures.
 
     Args:
-        index: that of its token set.
+        index: the index of its token set.
         training: its settings.
     """
     held = index.get("train", {}).get("groups", [])
@@ -250,19 +250,19 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
     return rows
 
 
-# The hash of a batch: which tokens stand at which of its places, whichever processes compute them.
-
-
 _HASH_WORDS = 4
 
 
 def batch_hash_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float64]:
-    """Return what a part of a batch adds to its hash, (4,): whole numbers.
+    """Return the summands of a part of a batch for its hash, (4,), as integers in float64.
 
-    `tokens_BT` are its sequences with the token after each, (B, T + 1), the first of which stands at `first_place` of
-    the batch, counted from 0. A sequence adds the first four 32-bit numbers of SHA-256 of its place (8 bytes) and its
-    tokens (4 bytes each), all of them little-endian. In 64 bits of floating point, in which processes add them up, sums
-    over less than two million sequences are exact.
+    The hash covers the tokens at each position of the batch, independent of the processes that compute it. A sequence
+    adds the first four 32-bit numbers of SHA-256 of its position (8 bytes) and its tokens (4 bytes each),
+    little-endian. Sums over less than two million sequences are exact in float64, in which processes add them.
+
+    Args:
+        tokens_BT: sequences with the token after each, (B, T + 1).
+        first_place: the position of the first sequence in the batch, from 0.
     """
     words = np.zeros(_HASH_WORDS)
     for place, tokens_T in enumerate(tokens_BT.astype("<u4"), first_place):
@@ -272,5 +272,5 @@ def batch_hash_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float6
 
 
 def batch_hash(words: NDArray[np.float64]) -> str:
-    """Return the hash of a batch from the sum of its parts: each of the four modulo 2**32, in hexadecimal digits."""
+    """Return the hash of a batch from the sum of its parts: four numbers modulo 2**32, in hexadecimal."""
     return "".join(f"{int(word) % 2**32:08x}" for word in words)

@@ -1,4 +1,4 @@
-"""Describe the shards of a token set in one small file: what the training reads and the next rules track."""
+"""Describes the shards of a token set in one small file, the index, which the training and later steps read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.tokens.shard_files import Group, MappedShard, encode_places, read_
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
 
-# They look whether the index suffices for training, and are no part of it.
+# These modules check whether the tokens suffice for training, and do not affect the index.
 WATCHING = ("pipeline.tokens.validation_set", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
     *("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards", "grouped_by"),
@@ -28,13 +28,15 @@ GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 
 
 def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], index: Path) -> dict[str, Any]:
-    """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
+    """Check that the shards belong together, and write index.json; return documents, tokens and bytes per split.
 
-    Paths in it are relative to its folder; languages, licenses and sources count both splits, documents under the
-    licence of their source under OF_SOURCE, for an edit of it makes no token set anew. `groups` of a shard are in the
-    order in which they lie in it, so each range of tokens follows from the ones before.
-    Raises InputError when shards differ in tokenizer or type, when one is missing or doubled, or when the tokens are
-    too few for a model that is to be trained on them.
+    Paths are relative to the folder of the index. Languages, licenses and sources count both splits. Documents with the
+    license of their source count under SOURCE_LICENSE, so that editing that license does not change the token set.
+    `groups` of a shard are in the order of its tokens.
+
+    Raises:
+        InputError: shards differ in tokenizer or type, one is missing or duplicated, or there are too few tokens for a
+            model.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
     shared: dict[str, str] = {}
@@ -72,7 +74,7 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
 
 
 def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
-    """Raises InputError when a model could not be trained on these tokens, or not be validated as it asks."""
+    """Raise InputError if a model cannot be trained or validated on these tokens."""
     try:
         Sampler(TokenReader(index, "train"), use.sequence_length, 1, 0, use.sampling, use.steps)
         if use.validates:
@@ -85,7 +87,7 @@ def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
 def _describe_shard(
     path: Path, folder: Path, groups: dict[str, dict[str, dict[str, int]]]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
+    """Return the metadata of a shard and its entry in the index; add its documents and tokens to `groups`."""
     shard = MappedShard(path)
     metadata, batches = shard.metadata, shard.batches()
     ranges: dict[Group, dict[str, Any]] = {}
@@ -123,7 +125,7 @@ def _sum_groups(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _check_shard(path: Path, split: str, shards: int, metadata: dict[str, str], shared: dict[str, str]) -> None:
-    """Raises InputError when a shard is of another split, number of shards, tokenizer or type than the ones before."""
+    """Raise InputError if split, number of shards, tokenizer or type of a shard differ from the previous ones."""
     expected = {"split": split, "shards": str(shards), **shared}
     for name, value in expected.items():
         if metadata[name] != value:

@@ -16,22 +16,29 @@ from pipeline.tokens.token_reader import TokenReader
 
 Integers = npt.NDArray[np.int64]
 
-COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
-PAIR_WEIGHT = 0.7  # of the frequency of the pair, beside that of the token alone (Jelinek-Mercer)
+COUNTED_TOKENS = 20_000_000  # of the training text; more do not change the frequencies of common tokens
+PAIR_WEIGHT = 0.7  # weight of the bigram in the interpolation with the unigram (Jelinek-Mercer)
 
 ScoredTokens = tuple[Sequence[int], Sequence[int]]
-"""The tokens before, and the tokens whose probability is asked."""
+"""The context tokens, and the tokens to score."""
 
 
 class NgramLosses(NamedTuple):
-    """The mean losses in nats per token of both models on one text."""
+    """The mean losses of both models on one text, in nats per token."""
 
     unigram: float
     bigram: float
 
 
 class NgramModels:
-    """A unigram and a bigram model of the training split, of the pairs that will be asked, or of all (0.6 GB)."""
+    """A unigram and a bigram model of a share of the training split that covers every source and language.
+
+    Args:
+        asked: the tokens to score, which limit the counted pairs; None counts all pairs (0.6 GB).
+
+    Raises:
+        InputError: a token is outside the vocabulary of the index.
+    """
 
     def __init__(self, index: Path, asked: Iterable[ScoredTokens] | None = None) -> None:
         reader = TokenReader(index, "train")
@@ -41,7 +48,7 @@ class NgramModels:
         if highest >= size:
             raise InputError(f"{index} has a vocabulary of {size}, the model's tokens reach {highest}: it is another's")
         self._counts = np.zeros(size, dtype=np.int64)
-        self._followed = np.zeros(size, dtype=np.int64)  # how often another token comes after each
+        self._followed = np.zeros(size, dtype=np.int64)  # occurrences of each token before another one
         self._pairs = np.array(sorted(before * size + token for before, token in pairs), dtype=np.int64)
         self._pair_counts = np.zeros(len(self._pairs), dtype=np.int64)
         share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
@@ -61,7 +68,7 @@ class NgramModels:
         self.tokens, self.training_tokens = int(self._counts.sum()), reader.tokens
 
     def losses(self, text: Iterable[tuple[Integers, Integers]]) -> NgramLosses:
-        """Return the mean losses of a text that comes as stretches: its tokens, and before each the one it follows."""
+        """Return the mean losses of a text, given as chunks of previous tokens and tokens."""
         unigram, bigram, total = 0.0, 0.0, 0
         for before, tokens in text:
             codes, times = np.unique(before * self._size + tokens, return_counts=True)
@@ -71,11 +78,11 @@ class NgramModels:
         return NgramLosses(unigram / total, bigram / total)
 
     def unigram(self, scored: ScoredTokens) -> float:
-        """Return the log-probability in nats of the tokens, each for itself; one more is counted of each token."""
+        """Return the unigram log-probability of the tokens in nats, with add-one smoothing."""
         return float(np.log(self._probabilities(scored[1])).sum())
 
     def bigram(self, scored: ScoredTokens) -> float:
-        """Return the log-probability in nats of the tokens, each after the one before it."""
+        """Return the bigram log-probability of the tokens in nats."""
         codes = np.array([before * self._size + token for before, token in _adjacent_pairs(*scored)], dtype=np.int64)
         return float(np.log(self._pair_probabilities(codes)).sum())
 
@@ -83,7 +90,7 @@ class NgramModels:
         return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
 
     def _pair_probabilities(self, codes: Integers) -> npt.NDArray[np.float64]:
-        """Return the probability of each coded pair's second token after its first, or alone where nothing follows."""
+        """Return the probability of the second token of each encoded pair; unigram if nothing follows the first."""
         before, token = np.divmod(codes, self._size)
         followed = self._followed[before]
         probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)
@@ -93,7 +100,7 @@ class NgramModels:
         return probability
 
     def _find(self, codes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Return where each pair stands among the known ones, and whether it does."""
+        """Return the index of each pair among the counted ones, and whether it is there."""
         place = np.searchsorted(self._pairs, codes)
         is_known = place < len(self._pairs)
         is_known[is_known] = self._pairs[place[is_known]] == codes[is_known]
@@ -101,6 +108,6 @@ class NgramModels:
 
 
 def _adjacent_pairs(before: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int]]:
-    """Return each token with the one before it; the first one of all stands after itself."""
+    """Return each token with the previous one; without context, the first token follows itself."""
     row = [*(before[-1:] or tokens[:1]), *tokens]
     return list(pairwise(row))

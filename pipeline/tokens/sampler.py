@@ -1,8 +1,8 @@
-"""Choose the tokens of a training step: a pure function of seed, step, recorded skips, rank and world size.
+"""Selects the tokens of a training step, as a pure function of seed, step, recorded skips, rank and world size.
 
-The groups of the split (source, language and strata) that the settings treat alike form a stream, one long row of
-tokens over all shards, cut into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own
-pseudo-random order. There is no index file and no state: a job that continues needs its step and its skips only.
+Groups of the split (source, language and strata) with the same mixing rates form a stream: one long row of tokens over
+all shards, divided into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own
+pseudo-random order. There is no index file and no state: a resumed job needs only its step and its skips.
 """
 
 from __future__ import annotations
@@ -24,35 +24,40 @@ from pipeline.tokens.shard_files import Group
 from pipeline.tokens.token_reader import TokenReader
 
 IGNORE_INDEX = -100
-"""The target of a padded position, which torch's cross entropy leaves out of the loss."""
+"""The target of a padded position, which torch's cross entropy ignores."""
 
 
 def document_boundaries(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
-    """Where in the joined rows each document, or the rest of one, begins and the last one ends, (documents + 1,)."""
+    """Return the start of each document, or rest of one, in the flattened rows, and the end, (documents + 1,)."""
     begins_BT = tokens_BT == begin_of_text_id
     begins_BT[:, 0] = True
     return np.append(np.flatnonzero(begins_BT), begins_BT.size).astype(np.int32)
 
 
 def data_step(step: int, skips: Sequence[int]) -> int:
-    """The data step that a training step takes, both from 0: the step-th that is not in `skips`, which ascend."""
+    """Return the data step of a training step, both from 0: the step-th one that is not in the ascending `skips`."""
     kept_before = [skip - number for number, skip in enumerate(skips)]
     return step + bisect_left(kept_before, step + 1)
 
 
 def count_tokens_seen(batches: BatchSchedule, steps: int, skips: Sequence[int]) -> int:
-    """The tokens that a training has seen after so many steps, which left the data steps `skips` out."""
+    """Return the tokens that a training has seen after `steps` steps, without the skipped data steps."""
     end = data_step(steps - 1, skips) + 1 if steps else 0
     left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
     return batches.tokens(0, end) - left_out * batches.sequence_length
 
 
 class Sampler:
-    """The batches of a training run, equal at every world size that divides the global batch.
+    """The batches of a training, the same at every world size that divides the global batch size.
 
-    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets. A `ramp` makes first
-    batches smaller; `skips` are the data steps, from 0 and ascending, that were left out: the list may grow.
-    Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
+    Sequence i of a stream has the input tokens i*T … i*T+T-1, and the tokens after each as targets.
+
+    Args:
+        ramp: smaller first batches.
+        skips: the skipped data steps, from 0 and ascending; the list may grow.
+
+    Raises:
+        InputError: a stream is shorter than one sequence, or the sampling names a group that the split does not have.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class Sampler:
             of_name: dict[str, int] = {}
             for rate, size in zip(rates, sizes, strict=True):
                 of_name[rate[number][0]] = of_name.get(rate[number][0], 0) + size
-            # A weight is shared by the streams of its name; an epoch is a whole visit of each of them.
+            # Streams of the same name share its weight; an epoch is a complete pass over each of them.
             weights = [
                 rate[number][1] * (Fraction(size, of_name[rate[number][0]] or 1) if mixture.weights else size)
                 for rate, size in zip(rates, sizes, strict=True)
@@ -110,20 +115,20 @@ class Sampler:
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:
-        """The step of the order that a training step takes."""
+        """Return the data step of a training step."""
         return data_step(step, self.skips)
 
     def global_batch(self, step: int) -> Integers:
-        """The sequence numbers of a training step (from 0), (B,), counted through all streams."""
+        """Return the sequence numbers of a training step (from 0), (B,), numbered through all streams."""
         return self.order.batch(self.data_step(step))
 
     def locate(self, sequence: int) -> tuple[int, int]:
-        """The stream of a sequence and the position of its first token in the stream's row."""
+        """Return the stream of a sequence and the position of its first token in the stream's row."""
         stream = int(np.searchsorted(self.order.offsets, sequence, side="right")) - 1
         return stream, (sequence - int(self.order.offsets[stream])) * self.sequence_length
 
     def read_rows(self, sequences: Integers) -> np.ndarray:
-        """The tokens of each sequence and the one after it, (B, T + 1), in the type of the files."""
+        """Return the tokens of each sequence and the one after it, (B, T + 1), in the dtype of the files."""
         tokens_BT = np.empty((len(sequences), self.sequence_length + 1), dtype=self.reader.dtype)
         streams = np.searchsorted(self.order.offsets, sequences, side="right") - 1
         starts = (sequences - self.order.offsets[streams]) * self.sequence_length
@@ -133,14 +138,14 @@ class Sampler:
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
+        """Return input and target tokens of one rank in a step, each (B / world_size, T), views of one array."""
         sequences = rank_share(self.global_batch(step), rank, world_size)
         tokens_BT = self.reader.check_vocabulary(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
 def _mixture_rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Fraction]:
-    """What a mixture calls a group and how much it wants of it: a weight of the name, or epochs."""
+    """Return the name of a group in a mixture, and its weight or epochs."""
     if not (mixture.weights or mixture.epochs):
         return "the rest", Fraction(1)
     name = group[mixture.by]
@@ -152,20 +157,22 @@ def _mixture_rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Frac
 def _check_names(reader: TokenReader, mixture: Mixture) -> None:
     wanted = mixture.weights or mixture.epochs
     if wanted and mixture.by not in reader.grouped_by:
-        raise InputError(
-            f"sampling: the tokens are not told apart by {mixture.by}: write it in the strata of the token set"
-        )
+        raise InputError(f"sampling: the tokens have no stratum {mixture.by}: add it to the strata of the token set")
     place = reader.grouped_by.index(mixture.by) if wanted else 0
     known = sorted({group[place] for group in reader.groups})
     for name, amount in wanted.items():
         if name not in known and amount:
             near = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-            raise InputError(f"sampling: the tokens hold no {mixture.by} {name}: {advice}")
+            raise InputError(f"sampling: the tokens have no {mixture.by} {name}: {advice}")
 
 
 def rank_share(numbers: Integers, rank: int, world_size: int) -> Integers:
-    """The share of one rank; joined in order they are the numbers, which the world size must divide."""
+    """Return the consecutive share of one rank.
+
+    Raises:
+        InputError: the world size does not divide the numbers.
+    """
     if len(numbers) % world_size:
         raise InputError(
             f"global_batch_size {len(numbers)} cannot be shared by {world_size} ranks: give a multiple of {world_size}"

@@ -1,4 +1,4 @@
-"""Settings of the stage `tokens`, and of the sampling that a training asks for."""
+"""Settings of the stage `tokens`, and of the sampling of a training."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from pydantic import Field, field_validator, model_validator
 from pipeline.core.settings import Settings
 
 MINIMUM_CHARACTERS = 40
-"""Shorter parts of a text stand in many documents by chance: this is about seven words."""
+"""Shorter parts of a text, below about seven words, are in many documents by chance."""
 Shards = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 GROUP = ("source", "language")
-"""What all documents of a record batch of tokens share, before their strata."""
+"""The columns, before the strata, that have the same values in all documents of a record batch."""
 UNKNOWN = "unknown"
-"""The stratum of a document of which it is not known."""
+"""The stratum of a document without a value."""
 
 
 def bin_names(bounds: Sequence[float]) -> list[str]:
-    """The names of the bins that ascending bounds divide numbers into, the lowest first; other bounds, other names."""
+    """Return the names of the bins of ascending bounds, the lowest first."""
     below, *names = (np.format_float_positional(bound, trim="-") for bound in [bounds[0], *bounds])
     return [f"below {below}", *(f"from {name}" for name in names)]
 
 
 class Strata(Settings):
-    """By what the documents of a source and language are told apart besides, for `training.sampling` to mix them."""
+    """Properties that divide the documents of a source and language into strata, for mixing by `training.sampling`."""
 
-    genre: bool = Field(default=False, description="that of their source")
-    license: bool = Field(default=False, description="their own, or that of their source")
+    genre: bool = Field(default=False, description="the genre of the source")
+    license: bool = Field(default=False, description="the document's own license, or that of its source")
     cluster_size: list[Annotated[int, Field(ge=2)]] = Field(
-        default=[], description="bounds of the bins of how many copies a document stands for, itself included"
+        default=[], description="bounds of bins of the number of copies that a document represents, itself included"
     )
-    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of the bins of it")
+    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of bins of the quality")
     perplexity: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default=[], description="bounds of the bins of it"
+        default=[], description="bounds of bins of the perplexity"
     )
 
     @field_validator("cluster_size", "quality", "perplexity")
     @classmethod
     def _ascend(cls, bounds: list[float]) -> list[float]:
         if any(after <= before for before, after in pairwise(bounds)):
-            raise ValueError("bounds ascend: write the least first, each once")
+            raise ValueError("bounds must ascend: write the smallest first, each once")
         return bounds
 
     def names(self) -> list[str]:
-        """What is asked for, in the order of the keys."""
+        """Return the configured strata, in the order of the keys."""
         return [name for name in type(self).model_fields if getattr(self, name)]
 
     def bounds(self, name: str) -> list[float]:
-        """The bounds of the bins of `cluster_size`, `quality` or `perplexity`."""
+        """Return the bounds of the bins of `cluster_size`, `quality` or `perplexity`."""
         found: list[float] = getattr(self, name)
         return found
 
 
 class Tokens(Settings):
-    """One token set of a run: a corpus in the tokens of a tokenizer, part of it held out for validation."""
+    """One token set of a run: a corpus encoded with a tokenizer, with a validation split."""
 
     corpus: str = Field(default="main", description="the corpus whose documents are encoded")
     tokenizer: str = Field(default="main", description="the tokenizer that encodes them")
@@ -71,7 +71,7 @@ class Tokens(Settings):
     strata: Strata = Strata()
     suffixes: bool = Field(
         default=True,
-        description="sort the training tokens, so that a text is found in them; four bytes on disk for each token",
+        description="write suffix arrays of the training tokens, to search for texts; four bytes on disk per token",
     )
 
 
@@ -93,25 +93,26 @@ class ShardSettings(Settings):
 
 
 class Mixture(Settings):
-    """How much of each source, language, … a batch holds; without weights and epochs: of each as much as there is."""
+    """The shares of sources, languages or strata in a batch; by default proportional to their tokens."""
 
     by: Literal["source", "language", "genre", "license", "cluster_size", "quality", "perplexity"] = Field(
-        default="source", description="what weights and epochs name; all but source and language are strata of tokens"
+        default="source",
+        description="property named by weights and epochs; source, language or a stratum of the tokens",
     )
-    weights: dict[str, Amount] = Field(default={}, description="shares of a batch, of any sum; not named: left out")
-    epochs: dict[str, Amount] = Field(default={}, description="times that it is seen while the others are seen once")
+    weights: dict[str, Amount] = Field(default={}, description="shares of a batch, of any sum; others get none")
+    epochs: dict[str, Amount] = Field(default={}, description="passes over the named tokens per pass over the others")
 
     @model_validator(mode="after")
     def _check_amounts(self) -> Self:
         if self.weights and self.epochs:
             raise ValueError("weights and epochs exclude each other: give one of them")
         if self.weights and not sum(self.weights.values()):
-            raise ValueError("the weights are all 0: give at least one that is more")
+            raise ValueError("all weights are 0: give at least one above 0")
         return self
 
 
 class Phase(Mixture):
-    """A mixture from a step on, to the next phase or the end."""
+    """A mixture from a step until the next phase or the end."""
 
     from_step: Annotated[int, Field(ge=1)] | None = Field(default=None, description="its first step, counted from 0")
     from_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="of training.steps")
@@ -123,18 +124,22 @@ class Phase(Mixture):
         return self
 
     def start(self, steps: int) -> int:
-        """The number of steps before the phase, of a training of `steps` steps."""
+        """Return the number of steps before the phase, in a training of `steps` steps."""
         return self.from_step if self.from_step is not None else int(steps * (self.from_share or 0))
 
 
 class Sampling(Mixture):
-    """Which tokens a training sees, in which proportions; the default: every token once in an epoch, all shuffled."""
+    """The mixture of tokens of a training; by default every token once per epoch, shuffled."""
 
     phases: list[Phase] = Field(default=[], description="other mixtures from a step on")
-    mask_documents: bool = Field(default=False, description="a token attends to its own document alone")
+    mask_documents: bool = Field(default=False, description="restrict attention to the same document")
 
     def mixtures(self, steps: int) -> list[tuple[int, Mixture]]:
-        """Each mixture with the step, from 0, at which it starts; ValueError where they are not in order."""
+        """Return each mixture with its first step, from 0.
+
+        Raises:
+            ValueError: phases are not in order, or start after the last step.
+        """
         found: list[tuple[int, Mixture]] = [(0, self), *((phase.start(steps), phase) for phase in self.phases)]
         for (before, _), (start, _) in pairwise(found):
             if start <= before:
@@ -145,7 +150,7 @@ class Sampling(Mixture):
 
 
 class TokenUse(Settings):
-    """What a model needs of a token set."""
+    """The requirements of a model for a token set."""
 
     model: str
     sequence_length: int
@@ -158,8 +163,8 @@ class IndexSettings(Settings):
     """Settings of tokens.index."""
 
     shards: Shards
-    uses: list[TokenUse] = Field(default=[], description="of the models that are trained on it: refused where too few")
+    uses: list[TokenUse] = Field(default=[], description="of models trained on it, to refuse too few tokens")
 
     def operation(self) -> dict[str, Any]:
-        """Return the models, which change nothing of the index."""
+        """Return the requirements of models, which do not change the index."""
         return {"uses": True}

@@ -1,10 +1,10 @@
-"""Write one shard of a corpus as tokens: an Arrow stream for training and one for validation.
+"""Encodes one shard of a corpus as tokens: an Arrow stream for training and one for validation.
 
-A document becomes begin-of-text, its tokens, end-of-text, as in Llama 3. A shard is a range of id_hash, so a document
-that goes or comes changes one shard, and only the row groups of that range are read. Documents lie in the order of
-source, language, strata and id_hash, and a record batch holds one source, language and stratum of each kind alone: so a
-reader can mix them, and finds a document by binary search. The format is the Arrow IPC stream, which is memory-mapped
-without a copy: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
+A document is begin-of-text, its tokens, end-of-text, as in Llama 3. A shard is a range of id_hash, so a new or removed
+document changes one shard, and only row groups of that range are read. Documents are sorted by source, language, strata
+and id_hash. A record batch has one source, language and stratum, so a reader can mix them, and find a document by
+binary search. The format is the Arrow IPC stream, which is memory-mapped without a copy:
+https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bin_
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
 Document = tuple[int, str, str, str | None, str]
-"""The id_hash, id, text, own licence (None: that of its source) and cluster of a document."""
+"""The id_hash, id, text, own license (None: the license of its source) and cluster of a document."""
 
 
 def run(
     settings: ShardSettings, *, tokenizer: Path, documents: list[Path], train: Path, validation: Path
 ) -> dict[str, Any]:
-    """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
+    """Encode the documents of the shard; return documents, tokens and bytes of each split.
 
-    Memory holds one batch of rows of each open file, two groups of texts and one record batch.
+    Memory: one batch of rows per open file, two batches of texts and one record batch.
     """
     encoder = load_encoder(tokenizer)
     hash_range = shard_range(settings.shard, settings.shards)
@@ -64,7 +64,7 @@ def run(
             for texts in _batch_by_characters(
                 merge_documents(paths, ["text", "license", "cluster"], hash_range, where, filter_columns)
             ):
-                # The tokenizer's threads need no Python: while they encode, the texts before are written.
+                # The tokenizer's threads release the GIL: while they encode, the previous texts are written.
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
@@ -76,14 +76,18 @@ def run(
 
 
 def shard_range(shard: int, shards: int) -> tuple[int, int]:
-    """The first and last id_hash whose `id_hash * shards >> 64` is `shard`."""
+    """Return the first and last id_hash with `id_hash * shards >> 64 == shard`."""
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
 
 def _find_groups(
     paths: list[Path], hash_range: tuple[int, int], settings: ShardSettings
 ) -> list[tuple[dict[str, str], list[Path]]]:
-    """The source, language and strata of the documents in a range, in order, each with the files that hold it."""
+    """Return source, language and strata of the documents in a range, sorted, each with its files.
+
+    Raises:
+        InputError: an id occurs twice.
+    """
     found: dict[tuple[str, ...], list[Path]] = {}
     names = [*GROUP, *settings.strata.names()]
     hashes = []
@@ -111,7 +115,7 @@ def _check_unique_ids(paths: list[Path], hash_range: tuple[int, int], hashes: li
 
 
 def _batch_by_characters(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Groups documents so that one call encodes enough text for all threads and not too much for memory."""
+    """Yield batches of documents with enough text for all threads, in bounded memory."""
     group: list[Document] = []
     characters = 0
     for document in documents:
@@ -163,12 +167,12 @@ class _ShardWriter:
         self._stream.close()
 
     def start(self, group: dict[str, str]) -> None:
-        """Says of which source, language and strata the documents that follow are."""
+        """Start a group: set source, language and strata of the next documents."""
         self._flush()
         self._group = group
 
     def add(self, document: Document, ids: list[int]) -> None:
-        """Adds one document with the begin and end tokens around its own; its list becomes the writer's."""
+        """Add one document and its begin and end tokens; modifies and keeps the list of ids."""
         hash_value, name, text, license_name, _ = document
         ids.insert(0, self._borders[0])
         ids.append(self._borders[1])
@@ -203,44 +207,45 @@ class _ShardWriter:
         self._rows, self._tokens, self._tokens_waiting = [], [], 0
 
 
-# By what documents of one source and language are told apart, so that a training can mix them: their strata.
+# Strata divide the documents of a source and language, so that a training can mix them.
 #
-# A number, such as how many copies a document stands for, puts it in a bin: `below` the first bound, or `from` the
-# greatest bound that it reaches. FineWeb-2 lets a training read what many pages hold more often, by the size of its
-# cluster: https://arxiv.org/abs/2506.20920.
+# A numeric property, such as the number of copies, is divided into bins: `below` the first bound, or `from` the largest
+# bound that it reaches. FineWeb-2 repeats documents by the size of their cluster: https://arxiv.org/abs/2506.20920.
 
 
 def stratum_columns(strata: Strata) -> list[str]:
-    """The columns of the documents that tell their groups: source, language and what the strata need."""
+    """Return the columns of documents that determine their groups: source, language and columns of strata."""
     return [*GROUP, *(name for name in strata.names() if name != "genre")]
 
 
 def assign_strata(
     batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str], licenses: Mapping[str, str]
 ) -> pa.Table:
-    """The source, language and strata of each document of a batch with the columns of `columns_of`.
+    """Return source, language and strata of each document of a batch with the columns of `stratum_columns`.
 
     Args:
-        genres: those of the sources that have one.
-        licenses: those of the sources, which documents have that state none of their own.
+        genres: genres of the sources.
+        licenses: licenses of the sources, for documents without their own.
     """
-    told = {name: batch.column(name) for name in GROUP}
+    columns = {name: batch.column(name) for name in GROUP}
     for name in strata.names():
         if name == "genre":
-            told[name] = pa.array([genres.get(source, UNKNOWN) for source in told["source"].to_pylist()], pa.string())
+            columns[name] = pa.array(
+                [genres.get(source, UNKNOWN) for source in columns["source"].to_pylist()], pa.string()
+            )
         elif name == "license":
-            told[name] = resolve_licenses(batch, licenses)
+            columns[name] = resolve_licenses(batch, licenses)
         else:
             bounds = strata.bounds(name)
             names = np.array([*bin_names(bounds), UNKNOWN])
             values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
             places = np.searchsorted(bounds, values, side="right")
-            told[name] = pa.array(names[np.where(np.isnan(values), len(names) - 1, places)], pa.string())
-    return pa.table(told)
+            columns[name] = pa.array(names[np.where(np.isnan(values), len(names) - 1, places)], pa.string())
+    return pa.table(columns)
 
 
 def group_condition(group: Mapping[str, str], strata: Strata, licenses: Mapping[str, str]) -> pc.Expression:
-    """The condition on the columns of `columns_of` that the documents of a group meet."""
+    """Return a filter for the documents of a group, on the columns of `stratum_columns`."""
     condition = pc.scalar(True)
     for name, wanted in group.items():
         if name in GROUP:

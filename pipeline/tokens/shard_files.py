@@ -1,4 +1,4 @@
-"""Map the shards of a token set into memory, and copy them to a disk of the node."""
+"""Memory-maps the shards of a token set, and copies them to a local disk of the node."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pipeline.core.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
-"""Of a stream: the mark after the last record batch."""
+"""The end-of-stream marker of an Arrow stream."""
 
 Group = tuple[str, ...]
-"""A source, a language and the strata, which all documents of a record batch share."""
+"""The source, language and strata of all documents of a record batch."""
 
 
 class BatchPlace(NamedTuple):
-    """Where a record batch lies in the file of its shard: the bytes before it and before its tokens; their number."""
+    """The byte positions of a record batch and of its tokens in the file of its shard, and the number of tokens."""
 
     position: int
     values_position: int
@@ -36,7 +36,11 @@ class BatchPlace(NamedTuple):
 
 
 class MappedShard:
-    """An Arrow stream of tokens.shard in mapped memory; InputError where it is missing, cut off or of another kind."""
+    """A memory-mapped Arrow stream of tokens.shard.
+
+    Raises:
+        InputError: the file is missing, truncated or of another kind.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,16 +66,20 @@ class MappedShard:
         return np.frombuffer(self._buffer, dtype=np.uint8)
 
     def batch(self, position: int) -> pa.RecordBatch:
-        """The record batch that begins there, as the file's own pages; the file is mapped when one is asked for."""
+        """Return the record batch at a byte position, without a copy; the file is mapped on first use."""
         return pa.ipc.read_record_batch(pa.ipc.read_message(self._buffer.slice(position)), self._schema)
 
     def values(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
-        """So many tokens from a byte of the file on, as a read-only view of it."""
+        """Return `length` tokens from a byte position as a read-only view of the file."""
         found = self._bytes[position : position + length * dtype.itemsize]
         return found.view(dtype)
 
     def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
-        """All record batches with their places; reads a page of each. InputError where the stream is cut off."""
+        """Return all record batches with their places; reads one page of each.
+
+        Raises:
+            InputError: the stream is truncated.
+        """
         stream = pa.BufferReader(self._buffer)
         stream.seek(self._first)
         found = []
@@ -81,7 +89,7 @@ class MappedShard:
                 tokens = batch.column("tokens").flatten()
                 at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
                 found.append((BatchPlace(position, at, len(tokens)), batch))
-            if self._buffer.slice(position).to_pybytes() != STREAM_END:  # cut off between two record batches
+            if self._buffer.slice(position).to_pybytes() != STREAM_END:  # truncated between two record batches
                 raise EOFError("it has no end")
         except (OSError, EOFError, pa.ArrowInvalid) as error:
             raise self._broken_stream_error(error) from error
@@ -89,23 +97,23 @@ class MappedShard:
 
 
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
-    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages."""
+    """Memory-map an Arrow stream of tokens.shard, and return its metadata and record batches without a copy."""
     shard = MappedShard(path)
     return shard.metadata, [batch for _, batch in shard.batches()]
 
 
 def read_group(batch: pa.RecordBatch) -> Group:
-    """The source, language and strata of a record batch, which must not be empty."""
+    """Return the source, language and strata of a nonempty record batch."""
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
 
 def encode_places(places: Sequence[BatchPlace]) -> str:
-    """The places of record batches as an index holds them: three 64-bit numbers of each, in base64."""
+    """Return the places of record batches in the format of the index: three 64-bit numbers each, in base64."""
     return base64.b64encode(np.array(places, dtype="<i8").tobytes()).decode()
 
 
 def decode_places(batches: str) -> Integers:
-    """The places that an index holds, (N, 3)."""
+    """Return the places of record batches from the format of the index, (N, 3)."""
     found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
     return found
 
@@ -115,10 +123,13 @@ BLOCK_BYTES = 2**24
 
 
 def copy_to_node(index: Path, folder: Path) -> Path:
-    """The path of a copied index, in a part of `folder` that is named by the index's hash.
+    """Copy a token set to a subfolder of `folder` named by the index's hash, and return the path of the copied index.
 
-    One process of a node copies and the others wait for it; what lies there whole is used again. A shard is hashed as
-    it is copied and gets its name at the end, the index last. InputError where there is no room, before that.
+    One process per node copies while the others wait; complete files are reused. A shard is hashed while it is copied,
+    and renamed at the end; the index comes last.
+
+    Raises:
+        InputError: there is too little disk space, a shard is missing or altered, or the folder is not writable.
     """
     try:
         content = index.read_bytes()
@@ -130,7 +141,7 @@ def copy_to_node(index: Path, folder: Path) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
         with (target / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets go of it when the process ends, however it ends
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it when the process ends
             missing = []
             for split, number, entry in entries:
                 path = target / split / f"{number}.arrow"
@@ -155,13 +166,17 @@ def _check_free_space(target: Path, needed: int) -> None:
     free = shutil.disk_usage(target).free
     if needed and free < needed + SPARE_BYTES:
         raise InputError(
-            f"staging: {target} has room for {free} bytes, the shards to copy take {needed}: name a folder on a larger "
-            "disk or leave staging out"
+            f"staging: {target} has {free} bytes free, the shards to copy take {needed}: name a folder on a larger "
+            "disk or remove staging"
         )
 
 
 def _copy_shard(source: Path, path: Path, sha256: str) -> None:
-    """Copies a shard aside and renames it; raises InputError when it is missing or its bytes are not those indexed."""
+    """Copy a shard to a temporary name and rename it.
+
+    Raises:
+        InputError: it is missing, or its bytes differ from the index.
+    """
     if not source.is_file():
         raise InputError(f"{source} is missing, which the index names: build it again with tokens.shard")
     path.parent.mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
-"""Find a text in the suffix array of a shard, compiled: how far it matches from each of its bytes, and where.
+"""Searches the suffix array of a shard for a text with compiled code: the longest match at each byte, and occurrences.
 
-An occurrence of a text is told by the first of its bytes at which a token begins in the document: from there on it is
-found by binary search, and the k bytes before are the last ones of the token before. `reach` says for each byte of the
-text how many bytes before it are the end of any token at all. Where so much stands in the shard that to look at the
-token before each is slow, the text is searched behind each token that could be there.
+An occurrence of a text is identified by its first byte that begins a token in the document. From that byte it is found
+by binary search; the k bytes before it must be the end of the previous token. `reach` is, for each byte of the text,
+the maximum k for any token. If there are too many candidates to check the previous token of each, the search is
+repeated with each possible previous token as prefix.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 
-SEARCH_COST = 16  # a binary search takes as long as a look at so many suffixes in a row
+SEARCH_COST = 16  # a binary search takes as long as checking this many consecutive suffixes
 
 
 class TokenBytes(NamedTuple):
-    """The tokens that a tokenizer knows."""
+    """The bytes of the tokens of a vocabulary."""
 
-    letters: Bytes  # of all of them
-    spelled: Integers  # where those of each begin, and one past the last of all
-    backwards: Integers  # their numbers, sorted by their bytes read backwards
+    letters: Bytes  # of all tokens, concatenated
+    spelled: Integers  # the start of each token, and the end of the last one
+    backwards: Integers  # token ids, sorted by their reversed bytes
 
 
 class SuffixArray(NamedTuple):
-    """What is searched: the suffix array, and the tokens that it is of."""
+    """The suffix array of a shard, and its tokens."""
 
-    order: npt.NDArray[np.signedinteger[Any]]  # positions of tokens, in the order of the text from there on
-    tokens: npt.NDArray[np.unsignedinteger[Any]]  # the file, with what stands between the record batches
-    starts: Integers  # the position of the first token of each record batch, and one past the last of all
-    shifts: Integers  # what is added to a position of a record batch to have its place in `tokens`
+    order: npt.NDArray[np.signedinteger[Any]]  # token positions, sorted by the text from there on
+    tokens: npt.NDArray[np.unsignedinteger[Any]]  # the file, including bytes between the record batches
+    starts: Integers  # the position of the first token of each record batch, and the end of the last one
+    shifts: Integers  # per record batch, the difference between index in `tokens` and token position
     vocabulary: TokenBytes
 
 
 @cached_njit
 def _token_place(shard: SuffixArray, suffix: int) -> int:
-    """Return where in the file the first token of a suffix stands."""
+    """Return the index in `tokens` of the first token of a suffix."""
     position = shard.order[suffix]
     if position < 1 or position >= shard.starts[-1]:
         raise ValueError("a position is outside the shard")
@@ -51,9 +51,9 @@ def _token_place(shard: SuffixArray, suffix: int) -> int:
 
 @cached_njit
 def _common_prefix(shard: SuffixArray, suffix: int, text: Bytes, start: int, end: int) -> tuple[int, bool]:
-    """Return how many bytes of `text[start:end]` the suffix begins with, and whether the text is the smaller one.
+    """Return the length of the common prefix of `text[start:end]` and a suffix, and whether the text is smaller.
 
-    A text that the suffix begins with is smaller. A special token ends every comparison.
+    A prefix of the suffix is smaller than it. A special token ends the comparison.
     """
     letters, spelled, _ = shard.vocabulary
     place, at = _token_place(shard, suffix), start
@@ -71,7 +71,7 @@ def _common_prefix(shard: SuffixArray, suffix: int, text: Bytes, start: int, end
 
 @cached_njit
 def _first_suffix(shard: SuffixArray, text: Bytes, start: int, end: int, behind: bool) -> int:
-    """Return the first suffix that is not smaller than a text; `behind`: and that does not begin with it either."""
+    """Return the first suffix that is not smaller than a text; with `behind`, also not beginning with it."""
     low, high = 0, len(shard.order)
     while low < high:
         middle = (low + high) // 2
@@ -85,7 +85,7 @@ def _first_suffix(shard: SuffixArray, text: Bytes, start: int, end: int, behind:
 
 @cached_njit
 def _common_suffix(vocabulary: TokenBytes, token: int, text: Bytes, end: int) -> tuple[int, int]:
-    """Return how many bytes of `text[:end]` a token ends with, and how many bytes it has."""
+    """Return the length of the common suffix of a token and `text[:end]`, and the length of the token."""
     if token >= len(vocabulary.spelled) - 1:
         return 0, 0
     first, last = vocabulary.spelled[token], vocabulary.spelled[token + 1]
@@ -97,13 +97,13 @@ def _common_suffix(vocabulary: TokenBytes, token: int, text: Bytes, end: int) ->
 
 @cached_njit
 def _preceding_bytes(shard: SuffixArray, suffix: int, text: Bytes, start: int) -> tuple[int, int]:
-    """Return how many bytes before `start` the token before the suffix ends with, and how many bytes it has."""
+    """Return the common suffix length of `text[:start]` and the token before a suffix, and the token's length."""
     return _common_suffix(shard.vocabulary, shard.tokens[_token_place(shard, suffix) - 1], text, start)
 
 
 @cached_njit
 def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return between which places of `backwards` the tokens are that end with `text[start:end]`."""
+    """Return the range in `backwards` of tokens that end with `text[start:end]`."""
     found = (0, 0)
     for behind in (False, True):
         low, high = 0, len(vocabulary.backwards)
@@ -127,7 +127,7 @@ def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: in
 
 @cached_njit
 def reachable_bytes(vocabulary: TokenBytes, text: Bytes) -> Integers:
-    """Return how many bytes before each byte of a text, and before its end, are the end of some token."""
+    """Return, for each byte of a text and its end, how many bytes before it can be the end of a token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):
         while reach[end] < end:
@@ -140,7 +140,7 @@ def reachable_bytes(vocabulary: TokenBytes, text: Bytes) -> Integers:
 
 @cached_njit
 def _token_then_text(vocabulary: TokenBytes, token: int, text: Bytes, start: int, end: int) -> Bytes:
-    """Return the bytes of a token and then `text[start:end]`."""
+    """Return the bytes of a token followed by `text[start:end]`."""
     return np.concatenate(
         (vocabulary.letters[vocabulary.spelled[token] : vocabulary.spelled[token + 1]], text[start:end])
     )
@@ -148,7 +148,7 @@ def _token_then_text(vocabulary: TokenBytes, token: int, text: Bytes, start: int
 
 @cached_njit
 def _longest_prefix(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, int, int]:
-    """Return the first suffix that is not smaller than `text[start:]`, and what it and the one before it begin with."""
+    """Return the first suffix not smaller than `text[start:]`, and the common prefixes of the one before and of it."""
     below, size = _first_suffix(shard, text, start, len(text), False), len(text)
     common_above = _common_prefix(shard, below - 1, text, start, size)[0] if below > 0 else 0
     common_below = _common_prefix(shard, below, text, start, size)[0] if below < len(shard.order) else 0
@@ -159,7 +159,7 @@ def _longest_prefix(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, i
 def _extend_through_tokens(
     shard: SuffixArray, text: Bytes, start: int, least: int, minimum: int, ends: Integers
 ) -> None:
-    """Raise `ends` by the occurrences before whose first token, at `start`, a token ends with `least` bytes or more."""
+    """Raise `ends` by occurrences whose first token begins at `start`, after a token that ends with `least` bytes."""
     first, last = _tokens_ending_with(shard.vocabulary, text, start - least, start)
     for token in shard.vocabulary.backwards[first:last]:
         key = _token_then_text(shard.vocabulary, token, text, start, len(text))
@@ -172,9 +172,9 @@ def _extend_through_tokens(
 
 @cached_njit
 def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends: Integers) -> None:
-    """Raise `ends` to where the longest part from each byte of a text ends that stands in the shard.
+    """Raise `ends` to the end of the longest part of a text from each byte that is in the shard.
 
-    Parts of fewer than `minimum` bytes, and those within a single token, are left out.
+    Parts of fewer than `minimum` bytes and parts inside a single token are ignored.
 
     Raises:
         ValueError: the suffix array does not fit its shard.
@@ -186,7 +186,7 @@ def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minim
         common = max(common_above, common_below)
         if common >= minimum:
             ends[start] = max(ends[start], start + common)
-        # From the nearest suffixes outwards, as long as one with more bytes before it would be a longer part.
+        # From the nearest suffixes outwards, while one with more preceding bytes would give a longer part.
         while common > 0:
             least = 0
             for before in range(reach[start], max(1, minimum - common) - 1, -1):
@@ -213,9 +213,9 @@ def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minim
 
 @cached_njit
 def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
-    """Return how often `text[start:end]` stands in the shard, but for within a single token.
+    """Return the number of occurrences of `text[start:end]` in the shard, except inside a single token.
 
-    As many as there is room for are written to `found`: the position of the first token that begins in each.
+    Writes the position of the first token that begins in each to `found`, up to its length.
 
     Raises:
         ValueError: the suffix array does not fit its shard.
@@ -228,7 +228,7 @@ def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reac
         first, last = _tokens_ending_with(shard.vocabulary, text, start, at) if at > start else (0, 0)
         if at > start and above - below > SEARCH_COST * (last - first):
             for token in shard.vocabulary.backwards[first:last]:
-                # A token that is no longer than the bytes before is found from its own first byte.
+                # A token of exactly the preceding bytes is found from its own first byte.
                 if _common_suffix(shard.vocabulary, token, text, at)[1] == at - start:
                     continue
                 key = _token_then_text(shard.vocabulary, token, text, at, end)
@@ -244,7 +244,7 @@ def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reac
         for suffix in range(below, above):
             if at > start:
                 before, size = _preceding_bytes(shard, suffix, text, at)
-                # A token that begins with the text itself is found from there.
+                # A token that begins at the start of the text is found from there.
                 if before < at - start or size == at - start:
                     continue
             if count < len(found):
@@ -255,7 +255,7 @@ def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reac
 
 @cached_njit
 def find_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
+    """Return the number of occurrences of a token with the bytes `text`; write positions to `found`.
 
     Raises:
         ValueError: the suffix array does not fit its shard.

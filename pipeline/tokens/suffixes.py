@@ -1,9 +1,9 @@
-"""Sort the suffixes of a training shard: the places of its tokens, in the order of the text from there on.
+"""Writes the suffix array of a training shard: token positions, sorted by the text from there on.
 
-The order is that of bytes and not of token numbers: so a text is found by binary search wherever a token begins,
-however its last token was cut there, and `pipeline.tokens.text_search` looks at the bytes before. All suffixes of the
-shard's text are sorted (Mori, libdivsufsort), and those that begin with a token are kept. The file is an Arrow stream
-of one column and one record batch, which is memory-mapped without a copy.
+The order is by bytes, not by token ids. So binary search finds a text wherever a token begins, however its last token
+is split; `pipeline.tokens.text_search` checks the bytes before. All suffixes of the shard's text are sorted (Mori,
+libdivsufsort), and those at the start of a token are kept. The file is an Arrow stream of one column and one record
+batch, which is memory-mapped without a copy.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
 from pipeline.tokens.shard_files import open_shard
 
-BLOCK_SIZE = 64  # bytes of text whose tokens are counted together
+BLOCK_SIZE = 64  # bytes of text per count of tokens
 
 
 def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> dict[str, Any]:
-    """Write the suffix array of a shard; return its tokens, the suffixes and the bytes of text that were sorted.
+    """Write the suffix array of a shard; return the numbers of tokens, suffixes and bytes of text.
 
-    Memory holds six bytes for each byte of the shard's text; eleven from 2 GiB on.
+    Memory: six bytes per byte of the shard's text, eleven from 2 GiB on.
+
+    Raises:
+        InputError: the shard was made with another tokenizer.
     """
     encoder = load_encoder(tokenizer)
     metadata, batches = open_shard(train)
@@ -59,16 +62,16 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
 
 
 def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
-    """Map a suffix array: positions of tokens, in the order of the text; refuse one of another shard.
+    """Memory-map a suffix array: token positions, sorted by text.
 
     Raises:
-        InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
+        InputError: it is missing, damaged, or belongs to another shard.
     """
     if not path.is_file():
         record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(
-            f"{path} is missing: without suffix arrays no text can be looked up. Leave out `suffixes: false` of its "
-            f"token set, or delete {record}, and start again"
+            f"{path} is missing, and text search needs it: remove `suffixes: false` from its token set, or delete "
+            f"{record}, and run again"
         )
     try:
         reader = pa.ipc.open_stream(pa.memory_map(os.fspath(path)))
@@ -91,7 +94,7 @@ def _write_spellings(
     begins: npt.NDArray[np.bool_],
     at: int,
 ) -> int:
-    """Write the bytes of the tokens into the text from a place on, and mark where a token begins; return the end."""
+    """Write the bytes of tokens into `text` from `at`, mark the start of each in `begins`, and return the end."""
     for token in tokens:
         begins[at] = True
         for letter in range(starts[token], starts[token + 1]):
@@ -108,7 +111,7 @@ def _keep_token_starts(
     blocks: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """Return the token of each suffix that begins with one that is not special, in their order."""
+    """Return the token positions of the suffixes at the start of a token that is not special, in suffix order."""
     size = 0
     for place in order:
         if begins[place] and text[place] != SPECIAL_TOKEN_BYTE:

@@ -1,7 +1,6 @@
-"""Find the parts of a text that are in the training documents of a token set, and in which documents.
+"""Finds the parts of a text that occur in the training documents of a token set, and the documents.
 
-Compared are the bytes of texts and not tokens: a text is found wherever its first and its last token are cut, and never
-across the border of two documents.
+Texts are compared by bytes, not by tokens, so a text is found at any token boundaries, but not across documents.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TextMatch:
-    """A part of a text that stands in training documents, and that no longer part of the text holds."""
+    """A maximal part of a text that occurs in training documents."""
 
     start: int  # its first character in the text, from 0
     end: int  # one past its last character
-    positions: list[Integers]  # for each shard, the token at which each occurrence stands, in order
+    positions: list[Integers]  # for each shard, the token position of each occurrence, sorted
 
     @property
     def occurrences(self) -> int:
-        """How often the part stands in training documents, more than once in one of them too."""
+        """The number of occurrences in training documents, including several in one document."""
         return sum(map(len, self.positions))
 
 
 def count_covered_characters(parts: list[TextMatch]) -> int:
-    """Return how many characters of a text stand in its parts, each counted once."""
+    """Return the number of characters of a text that its parts cover."""
     return len({place for part in parts for place in range(part.start, part.end)})
 
 
 class TextSearch:
-    """The training documents of a token set, searched by its suffix arrays.
+    """Searches the training documents of a token set with its suffix arrays.
 
     Raises:
         InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
@@ -75,7 +74,7 @@ class TextSearch:
             self._shards.append(self._make_suffix_array(row, order))
 
     def _make_suffix_array(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
-        """One array over all record batches of a shard, which lie in one mapped file, and where each is in it."""
+        """Return the suffix array of a shard with one view of its tokens over all record batches of the mapped file."""
         views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
         size, first = views[0].itemsize, views[0].ctypes.data
         places = [(view.ctypes.data - first) // size for view in views]
@@ -96,13 +95,13 @@ class TextSearch:
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
     def find_parts(self, text: str, minimum: int) -> list[TextMatch]:
-        """The longest parts of a text of at least so many characters, in their order; parts may overlap.
+        """Return the maximal parts of a text of at least `minimum` characters, in order; they may overlap.
 
-        Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
-        Unicode's composed form, and so is the text searched; places are those in the text as it is given.
+        Every part of the text of that length in a training document is inside one of them. The text is searched in
+        Unicode NFC, like the documents; positions refer to the text as given.
 
         Raises:
-            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
+            InputError: the text cannot be encoded in UTF-8, or a suffix array does not match its shard.
         """
         searched = normalize_nfc(text)
         if searched != text:
@@ -132,7 +131,7 @@ class TextSearch:
         return found
 
     def _match_within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
-        """Raise `ends` to where the parts end that stand within a single token of the shards."""
+        """Raise `ends` to the ends of parts inside a single token of the shards."""
         for number, word in self._long_tokens(minimum):
             wanted = [at for at in range(len(text) - minimum + 1) if text[at : at + minimum] in word]
             if wanted and any(len(self._token_positions(shard, number)) for shard in self._shards):
@@ -154,34 +153,35 @@ class TextSearch:
     def _positions(
         self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
     ) -> Integers:
-        """The token of each occurrence of a part of a text in a shard, in order."""
+        """Return the token position of each occurrence of a part of a text in a shard, sorted."""
         letters = np.frombuffer(text, dtype=np.uint8)
         count = suffix_search.find_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
         found = [np.empty(count, dtype=np.int64)]
         suffix_search.find_occurrences(shard, letters, start, end, reach, found[0])
         part = text[start:end]
         for number, word in self._long_tokens(len(part)):
-            # At the first byte of a token the part is found by the suffix of that token.
+            # At the first byte of a token, the suffix of that token already found the part.
             times = sum(word.startswith(part, at) for at in range(1, len(word)))
             found += [self._token_positions(shard, number)] * times
         return np.sort(np.concatenate(found))
 
     def count_documents(self, part: TextMatch) -> int:
-        """Return in how many documents a part stands."""
+        """Return the number of documents with a part."""
         return sum(
             len(np.unique(np.searchsorted(row.borders, positions, side="right")))
             for row, positions in zip(self.rows, part.positions, strict=True)
         )
 
     def documents(self, part: TextMatch) -> Iterator[dict[str, Any]]:
-        """Yield the documents that a part stands in: id, source, language, own license, and its `occurrences` there."""
+        """Yield the documents with a part: id, source, language, own license, and the `occurrences` of the part."""
         for row, positions in zip(self.rows, part.positions, strict=True):
             at = 0
             while at < len(positions):
                 document = row.documents_in(int(positions[at]), 1)[0]
                 past = int(np.searchsorted(positions, document["end"], side="left"))
-                told = {key: document[key] for key in ("id", "source", "language", "license")}
-                yield {**told, "occurrences": past - at}
+                yield {key: document[key] for key in ("id", "source", "language", "license")} | {
+                    "occurrences": past - at
+                }
                 at = past
 
     def decode_row(self, row: TokenRow, start: int, end: int) -> str:
@@ -190,11 +190,11 @@ class TextSearch:
         return spelled.replace(bytes([SPECIAL_TOKEN_BYTE]), b"").decode(errors="replace")
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens that may be cut anywhere; U+FFFD, which no document has, stands for others."""
+        """Return the text of tokens; undecodable bytes become U+FFFD and are stripped at both ends."""
         return self._spell(tokens).decode(errors="replace").strip("\ufffd")
 
     def contains(self, text: str) -> bool:
-        """Return whether a text stands, as a whole, in a training document; an empty one does not."""
+        """Return whether a complete text occurs in a training document; False for an empty text."""
         text = normalize_nfc(text)
         return bool(text) and bool(self.find_parts(text, len(text)))
 
@@ -204,7 +204,7 @@ class TextSearch:
 
 @contextmanager
 def _altered_array_as_error() -> Iterator[None]:
-    """Tell of a suffix array that does not fit its shard in one sentence."""
+    """Convert the ValueError of an altered suffix array to InputError."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Read the shards of a token set from mapped memory, as long rows of tokens: of a whole split or of groups of it."""
+"""Reads the memory-mapped shards of a token set as long rows of tokens: of a complete split or of groups of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_pla
 
 
 class TokenRow:
-    """Record batches of shards, joined to one row of tokens; none is read before it is asked for.
+    """Record batches of shards, concatenated to one row of tokens and read lazily.
 
-    The table has for each batch the numbers of its shard, ascending, and of its group, and its `BatchPlace`, (N, 5).
+    Args:
+        table: for each batch the ascending number of its shard, the number of its group, and its `BatchPlace`, (N, 5).
     """
 
     def __init__(self, name: str, shards: list[MappedShard], dtype: np.dtype[Any], table: Integers) -> None:
@@ -42,23 +43,27 @@ class TokenRow:
 
     @property
     def views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
-        """The position of the first token of each record batch, and its tokens as a read-only view of the file."""
+        """The position of the first token of each record batch, and its tokens as a read-only view."""
         return [(start, self._values(number)) for number, start in enumerate(self._starts[:-1].tolist())]
 
     @cached_property
     def borders(self) -> Integers:
-        """The position of the first token of each document, in order."""
+        """The position of the first token of each document."""
         starts = enumerate(self._starts[:-1].tolist())
         found = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def map_documents(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """What a function of a record batch and its group tells of each of its documents, of all documents in order."""
+        """Return the concatenated results of a function of each record batch and its group, one value per document."""
         batches = map(self._batch, range(len(self._table)))
         return np.concatenate([values(batch, read_group(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
-        """The tokens start … start+length-1 as read-only views, one for each record batch they touch."""
+        """Return the tokens start … start+length-1 as read-only views, one per record batch.
+
+        Raises:
+            IndexError: they are outside the row.
+        """
         if start < 0 or length < 0 or start + length > self.tokens:
             raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
         views = []
@@ -71,11 +76,15 @@ class TokenRow:
         return views
 
     def read(self, start: int, length: int) -> Integers:
-        """The tokens start … start+length-1, (length,); IndexError where they reach outside the row."""
+        """Return the tokens start … start+length-1, (length,).
+
+        Raises:
+            IndexError: they are outside the row.
+        """
         return np.concatenate([np.empty(0, dtype=np.int64), *self.slices(start, length)], dtype=np.int64)
 
     def read_rows(self, starts_B: Integers, tokens_BT: npt.NDArray[Any], rows_B: Integers) -> None:
-        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type."""
+        """Fill the rows `rows_B` of an array, (…, T), each with the T tokens from its start, in the files' dtype."""
         length, size = tokens_BT.shape[1], self.dtype.itemsize
         batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
         is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
@@ -89,8 +98,12 @@ class TokenRow:
                 tokens_BT[row] = np.concatenate(self.slices(start, length))
 
     def documents_in(self, start: int, length: int) -> list[dict[str, Any]]:
-        """The documents that start … start+length-1 touch: id, source, language, own license (None: that of the
-        source), and the positions of their first token as `start` and of one past their last as `end`."""
+        """Return the documents with tokens in start … start+length-1.
+
+        Returns:
+            For each document id, source, language, own license (None: the license of its source), the position of its
+            first token as `start`, and the position after its last token as `end`.
+        """
         found: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
         number = self._batch_at(start)
@@ -106,7 +119,7 @@ class TokenRow:
         return found
 
     def find_document(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
-        """The first position of a document and one past the last, or None; batches are in the order of id_hash."""
+        """Return the first position of a document and the one after its last, or None, by binary search of id_hash."""
         for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
             batch, origin = self._batch(number), int(self._starts[number])
             hashes = batch.column("id_hash").to_numpy()
@@ -119,9 +132,12 @@ class TokenRow:
 
 
 class TokenReader(TokenRow):
-    """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
+    """The tokens of one split (`train` or `validation`), all shards concatenated.
 
-    InputError where a shard is not the one that was indexed; its bytes are not read: see `refuse_altered`.
+    The bytes of shards are not verified here; see `check_altered_shards`.
+
+    Raises:
+        InputError: the index is invalid, or size or metadata of a shard differ from it.
     """
 
     def __init__(self, index_path: Path, split: str) -> None:
@@ -145,8 +161,8 @@ class TokenReader(TokenRow):
                 for number, entry in enumerate(described["shards"])
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            told = f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again"
-            raise InputError(told) from error
+            message = f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again"
+            raise InputError(message) from error
         shards = [_open_indexed_shard(index_path, index, entry) for entry in described["shards"]]
         table = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables])
         super().__init__(f"the {split} split", shards, dtype, table)
@@ -154,7 +170,11 @@ class TokenReader(TokenRow):
         self.groups: dict[Group, int] = {group: int(of_groups[number]) for group, number in numbers.items()}
 
     def check_vocabulary(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The same tokens; InputError where one is outside the vocabulary: a shard was altered and kept its size."""
+        """Return the tokens unchanged.
+
+        Raises:
+            InputError: a token is outside the vocabulary, because a shard was altered without changing its size.
+        """
         if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
             raise InputError(
                 f"a shard of {self.index_path} holds the token {largest} of a vocabulary of {self.vocabulary_size}: it "
@@ -163,11 +183,11 @@ class TokenReader(TokenRow):
         return tokens
 
     def shard_row(self, shard: int) -> TokenRow:
-        """The tokens of one shard."""
+        """Return the tokens of one shard."""
         return self._select_batches(f"shard {shard}", self._table[:, 0] == shard)
 
     def join_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:
-        """One row of the tokens of some groups, over all shards in their order."""
+        """Return the tokens of some groups as one row, over all shards in order."""
         is_wanted = np.array([wanted(group) for group in self.groups], dtype=bool)  # in the order of their numbers
         return self._select_batches(self.name, is_wanted[self._table[:, 1]])
 
@@ -176,7 +196,7 @@ class TokenReader(TokenRow):
 
 
 def check_altered_shards(index_path: Path) -> None:
-    """Raises InputError when a shard that is younger than the index has other bytes than the index says."""
+    """Raise InputError if a shard newer than the index has another sha256 than in the index."""
     index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
     expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
@@ -189,7 +209,7 @@ def check_altered_shards(index_path: Path) -> None:
 
 
 def _batch_table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
-    """The table of a shard's record batches, as `TokenRow` has it; `numbers` are those of the groups, and grow."""
+    """Return the table of a shard's record batches for `TokenRow`; add new groups to `numbers`."""
     places = decode_places(entry["batches"])
     groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
     ends = np.cumsum([group["tokens"] for group in entry["groups"]])
@@ -201,7 +221,11 @@ def _batch_table(number: int, entry: dict[str, Any], grouped_by: list[str], numb
 
 
 def _open_indexed_shard(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> MappedShard:
-    """A shard; raises InputError when it is not the one that the index describes."""
+    """Return a shard.
+
+    Raises:
+        InputError: it is missing, or its size or metadata differ from the index.
+    """
     path = index_path.parent / entry["path"]
     size = path.stat().st_size if path.is_file() else None
     if size is None:

@@ -1,8 +1,8 @@
-"""Read the held-out documents of a validation as rows of tokens: the same for every step and world size.
+"""Reads the validation documents as rows of tokens, the same for every step and world size.
 
-Without a number of tokens they are all of the split. Else they are the same share of the documents of each source and
-language, at least one: those with the least id_hash, which is drawn independently of what is held out and of the order
-of files. So a smaller sample is part of a larger one, and a source that stands last is not left out.
+Without a number of tokens, all documents of the split are used. Otherwise a fixed share of the documents of each source
+and language is used, at least one: those with the smallest id_hash, which is independent of the split and of the order
+of files. So a smaller sample is part of a larger one, and every source is included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOKENS_PER_READ = 1 << 20
 
 
 class ValidationRows(NamedTuple):
-    """One rank's rows of a global batch: input and target tokens, and the document of each target; each (B, T)."""
+    """The rows of one rank in a global batch: input and target tokens, and the document of each target; each (B, T)."""
 
     input_BT: Integers
     target_BT: Integers
@@ -33,9 +33,13 @@ class ValidationRows(NamedTuple):
 
 
 class ValidationSet:
-    """Documents of the validation split, by source, language and id_hash: all of them, or about so many tokens of them.
+    """Documents of the validation split by source, language and id_hash: all, or a sample of about `tokens` tokens.
 
-    `tokens_D` counts what is predicted of each, its end-of-text included, its begin-of-text not; `bytes_D` is UTF-8's.
+    `tokens_D` counts the predicted tokens of each document, with end-of-text and without begin-of-text. `bytes_D` is
+    the size in UTF-8.
+
+    Raises:
+        InputError: the split has no documents.
     """
 
     def __init__(self, index: Path, tokens: int | None = None) -> None:
@@ -67,7 +71,7 @@ class ValidationSet:
 
     @cached_property
     def parts(self) -> dict[str, Integers]:
-        """The numbers of the documents of each language and each source, by `language/NAME` and `source/NAME`."""
+        """The document numbers of each language and source, by `language/NAME` and `source/NAME`."""
         found = {}
         for column, place in (("language", 1), ("source", 0)):
             for name in sorted({group[place] for group in self.groups}):
@@ -76,7 +80,7 @@ class ValidationSet:
         return found
 
     def report(self) -> dict[str, Any]:
-        """Return what a validation sees, of how much."""
+        """Return the counts of the used documents and of the complete split."""
         return {
             "documents": len(self.tokens_D),
             "tokens": int(self.tokens_D.sum()),
@@ -86,7 +90,7 @@ class ValidationSet:
         }
 
     def predicted_pairs(self) -> Iterator[tuple[Integers, Integers]]:
-        """Yield stretches of what is predicted: before each token the one it follows, and the tokens; each (N,)."""
+        """Yield chunks of predicted tokens: the previous token of each, and the tokens; each (N,)."""
         end = int(self._borders[-1])
         for start in range(0, end - 1, TOKENS_PER_READ):
             token_N = self._read(start, min(TOKENS_PER_READ + 1, end - start))
@@ -98,10 +102,10 @@ class ValidationSet:
     def batches(
         self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1
     ) -> Iterator[ValidationRows]:
-        """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
+        """Yield the rows of one rank: all documents concatenated in rows of T tokens, as in training.
 
-        Each token but begin-of-text is a target once. All batches have the same shape, so that every rank takes equally
-        many steps: the end is filled with begin-of-text as input and IGNORED.
+        Each token except begin-of-text is a target once. All batches have the same shape, so that all ranks take the
+        same number of steps; padding has begin-of-text as input and IGNORE_INDEX as target.
         """
         rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
         for first in range(0, rows, global_batch_size):
@@ -122,7 +126,7 @@ class ValidationSet:
             yield ValidationRows(input_BT, target_BT, document_BT)
 
     def _read(self, start: int, length: int) -> Integers:
-        """The tokens from `start` on of the documents one after another, (length,)."""
+        """Return `length` tokens of the concatenated documents from `start`, (length,)."""
         parts, end = [], start + length
         document = int(np.searchsorted(self._borders, start, side="right")) - 1
         while start < end:

@@ -115,5 +115,5 @@ def test_what_is_not_there_is_said_not_to_be(run_directory: Path, capsys: pytest
         assert message in capsys.readouterr().err
     (run_directory / "tokens/main/suffixes/0.arrow").rename(run_directory / "tokens/main/suffixes/kept")
     assert main([*ask, "het"]) == 2
-    assert "0.arrow is missing: without suffix arrays no text can be looked up" in capsys.readouterr().err
+    assert "0.arrow is missing, and text search needs it" in capsys.readouterr().err
     (run_directory / "tokens/main/suffixes/kept").rename(run_directory / "tokens/main/suffixes/0.arrow")

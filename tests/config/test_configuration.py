@@ -55,7 +55,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("tokenizer.main.sweep", {"algoritm": ["bpe"]}, ["algoritm", "did you mean 'algorithm'"]),
         ("tokenizer", {"main": {"sweep": {"digits": ["right"]}}, "main-right": {}}, ["main.sweep", "main-right"]),
         ("tokenizer.main.sample_weights", {"de": 1}, ["sample_weights", "'de'", "one of en, nl"]),
-        ("tokenizer.main.sample_weights", {"nl": 0}, ["sample_weights are all 0"]),
+        ("tokenizer.main.sample_weights", {"nl": 0}, ["all sample_weights are 0"]),
         ("tokenizer.main.parallel", {"nl": "nl.txt"}, ["parallel", "one language"]),
         ("models.base.architecture.heads", 5, ["width 32", "heads 5"]),
         ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),

@@ -44,7 +44,7 @@ def test_a_disk_without_room_stops_the_job_before_it_starts(
 ) -> None:
     monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
     places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "staging": tmp_path / "disk"}
-    with pytest.raises(InputError, match=r"staging: .* name a folder on a larger disk or leave staging out"):
+    with pytest.raises(InputError, match=r"staging: .* name a folder on a larger disk or remove staging"):
         segment.run(settings(), **tokens, previous=[], launch="", **places)
     assert not (tmp_path / "scratch").exists()
 

@@ -179,8 +179,8 @@ def test_a_skipped_batch_is_not_seen_and_the_next_one_takes_its_place(reader: To
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"weights": {"nl_boek": 1}}, "sampling: the tokens hold no source nl_boek: did you mean nl_book"),
-        ({"by": "language", "epochs": {"fy": 2}}, "sampling: the tokens hold no language fy: there is en, nl"),
+        ({"weights": {"nl_boek": 1}}, "sampling: the tokens have no source nl_boek: did you mean nl_book"),
+        ({"by": "language", "epochs": {"fy": 2}}, "sampling: the tokens have no language fy: there is en, nl"),
         ({"epochs": {"nl_book": 0, "en_book": 0}}, "sampling: nothing is left of the tokens from step 0 on"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_mixture_of_what_is_not_there_is_refused(reader: TokenReader, keys: di
     ("keys", "message"),
     [
         ({"weights": {"a": -1}}, "greater than or equal to 0"),
-        ({"weights": {"a": 0}}, "the weights are all 0"),
+        ({"weights": {"a": 0}}, "all weights are 0"),
         ({"weights": {"a": 1}, "epochs": {"a": 1}}, "exclude each other"),
         ({"phases": [{"weights": {"a": 1}}]}, "starts either from_step or from_share"),
     ],

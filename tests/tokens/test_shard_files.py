@@ -48,7 +48,7 @@ def test_processes_that_stage_at_once_copy_each_shard_once(built: Path, tmp_path
 
 def test_without_room_nothing_is_copied(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
-    with pytest.raises(InputError, match=r"staging: .* has room for \d+ bytes, the shards to copy take \d+: name a"):
+    with pytest.raises(InputError, match=r"staging: .* has \d+ bytes free, the shards to copy take \d+: name a"):
         copy_to_node(built, tmp_path / "disk")
     assert not list((tmp_path / "disk").rglob("*.arrow"))
 

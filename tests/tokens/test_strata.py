@@ -167,7 +167,7 @@ def bin_or_value(name: str, key: str) -> str:
 
 
 def test_a_mixture_by_what_the_tokens_do_not_tell_apart_is_refused(built: Path) -> None:
-    with pytest.raises(InputError, match="not told apart by license: write it in the strata of the token set"):
+    with pytest.raises(InputError, match="the tokens have no stratum license: add it to the strata of the token set"):
         Sampler(TokenReader(built, "train"), T, BATCH, 1, Sampling(by="license", weights={"MIT": 1}))
 
 
@@ -204,7 +204,7 @@ def test_a_document_without_a_licence_of_its_own_is_in_the_stratum_of_that_of_it
 
 def test_bounds_must_ascend() -> None:
     for bounds in ([5, 2], [2, 2]):
-        with pytest.raises(ValidationError, match="bounds ascend"):
+        with pytest.raises(ValidationError, match="bounds must ascend"):
             Strata(cluster_size=bounds)
     with pytest.raises(ValidationError, match="cluster_size"):
         Strata(cluster_size=[1])
