@@ -20,8 +20,8 @@ from typing import Any
 
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.suites import prepare_process
-from pipeline.evaluate.task_files import suite_files
-from pipeline.evaluate.tasks import task_sources
+from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_loader import find_task_sources
 
 ROUNDS = 3
 BATCH_SIZE = 16
@@ -34,8 +34,8 @@ def requests(data: str, examples: int) -> dict[str, list[Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         for known in KNOWN_SUITES.values():
             suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
-            files = [file.absolute() for file in suite_files(suite)]
-            for source in task_sources(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch)):
+            files = [file.absolute() for file in list_suite_files(suite)]
+            for source in find_task_sources(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch)):
                 for name, task in source.load().items():
                     task.set_config(key="num_fewshot", value=task.get_config("num_fewshot") or 0)
                     count = len(task.eval_docs)

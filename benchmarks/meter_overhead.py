@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from pipeline.energy.node_meter import NodeMeter
-from pipeline.energy.process_use import ATTEMPT
+from pipeline.energy.process_accounting import ATTEMPT_VARIABLE
 from pipeline.energy.readings import read_intervals
 
 SECONDS = 60.0
@@ -25,9 +25,9 @@ SECONDS = 60.0
 def main(arguments: list[str]) -> int:
     """Print the share of a core that the meter takes."""
     number = int(arguments[0]) if arguments else 100
-    os.environ[ATTEMPT] = "overhead"
+    os.environ[ATTEMPT_VARIABLE] = "overhead"
     words = ["sleep", "3600"]
-    elsewhere = {**os.environ, ATTEMPT: "other"}
+    elsewhere = {**os.environ, ATTEMPT_VARIABLE: "other"}
     processes = [
         subprocess.Popen(words, env=environment) for environment in (os.environ, elsewhere) for _ in range(number)
     ]

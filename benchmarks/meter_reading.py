@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.energy.gpus import Gpu, GpuMeter
+from pipeline.energy.gpu_meter import Gpu, GpuMeter
 from pipeline.energy.meters import Rapl, find_rapl
 from pipeline.energy.node_meter import SAMPLE_SECONDS
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from pipeline.core.errors import InputError
-from pipeline.energy.power_model import ObservedPower, WattRange, fit
+from pipeline.energy.power_model import ObservedPower, WattRange, fit_power_model
 
 
 def rows(path: Path) -> list[ObservedPower]:
@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     core = WattRange(*arguments.core_watts) if arguments.core_watts else None
     try:
-        model = fit(rows(arguments.table), source=arguments.source, busy_core_watts=core)
+        model = fit_power_model(rows(arguments.table), source=arguments.source, busy_core_watts=core)
     except InputError as error:
         sys.exit(str(error))
     values = {

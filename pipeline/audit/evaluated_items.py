@@ -9,7 +9,7 @@ from pipeline.audit.reproduce import OUTSIDE_PREFIX
 from pipeline.core.command_lines import command_options
 from pipeline.core.errors import InputError
 from pipeline.core.records import load_records
-from pipeline.evaluate.item_page import write_page
+from pipeline.evaluate.item_page import write_item_page
 from pipeline.evaluate.settings import SuitesSettings
 
 
@@ -40,4 +40,4 @@ def write_items(run_directory: Path, model: str, step: int, raw: Path | None, ou
     answers = layout.ANSWERS.path(run_directory, model=model, step=step)
     if not answers.is_file():
         raise InputError(f"{answers} is missing: run Snakemake again")
-    return write_page(output, SuitesSettings.model_validate(evaluation.settings), files, answers)
+    return write_item_page(output, SuitesSettings.model_validate(evaluation.settings), files, answers)

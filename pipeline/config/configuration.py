@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import ItemFile, suite_items
+from pipeline.evaluate.task_files import ItemFile, list_item_files
 from pipeline.experiment.cells import CellContext, expand_experiment, experiment_page, replace_values, variant_name
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
@@ -308,7 +308,7 @@ def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
     except InputError as error:
         raise InputError(f"{where}.suites: {error}") from None
     fields = config.corpus[corpus].decontamination.fields
-    found = {file for suite in suites for file in suite_items(suite)}
+    found = {file for suite in suites for file in list_item_files(suite)}
     named = [
         replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
         for file in found

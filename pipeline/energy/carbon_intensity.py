@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
-from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, figure, read_text
+from pipeline.energy.energy_accounting import CarbonIntensity, IntensityPeriod
+from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, format_number, read_text
 from pipeline.energy.settings import CarbonIntensitySeries
 
-GAP = 1.5  # times the usual time between two rows
+GAP_FACTOR = 1.5  # times the usual time between two rows
 MOST_GRAMS_PER_KWH = 2000.0
 """More than any grid emits: electricity from coal alone is 740 to 910 g/kWh over its life (IPCC 2014, AR5 WG3, table
 A.III.2), from lignite in old plants up to twice as much."""
@@ -33,14 +33,14 @@ class IntensitySeries(NamedTuple):
     grams_per_kwh: list[float | None]
     problems: list[str]
 
-    def used(self, joules: Sequence[float]) -> Intensity:
+    def list_periods(self, joules: Sequence[float]) -> CarbonIntensity:
         """Return the stretches in which there was electricity, given its joules between each two moments."""
         stretches = [
             IntensityPeriod(started=started, ended=ended, grams_per_kwh=grams, joules=amount)
             for (started, ended), grams, amount in zip(pairwise(self.moments), self.grams_per_kwh, joules, strict=True)
             if amount > 0
         ]
-        return Intensity(name=self.name, sha256=self.sha256, stretches=stretches)
+        return CarbonIntensity(name=self.name, sha256=self.sha256, stretches=stretches)
 
 
 def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float | None:
@@ -49,9 +49,9 @@ def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float 
     grams = table.number(row, column)
     if 0 <= grams <= MOST_GRAMS_PER_KWH:
         return grams
-    what = "less than nothing" if grams < 0 else f"more than any grid emits ({figure(MOST_GRAMS_PER_KWH)} g/kWh)"
+    what = "less than nothing" if grams < 0 else f"more than any grid emits ({format_number(MOST_GRAMS_PER_KWH)} g/kWh)"
     raise InputError(
-        f"{table.name}, line {row.line}: {column} is {figure(grams)}, which is {what}: give the column of grams per "
+        f"{table.name}, line {row.line}: {column} is {format_number(grams)}, which is {what}: give the column of grams per "
         "kilowatt-hour"
     )
 
@@ -84,7 +84,7 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
     for (started, ended), of_row in zip(pairwise([*moments, moments[-1] + usual]), grams, strict=True):
         edges.append(started)
         known.append(of_row)
-        if ended - started > GAP * usual:
+        if ended - started > GAP_FACTOR * usual:
             edges.append(started + usual)
             known.append(None)
     return IntensitySeries(path.name, hash_file(path), [*edges, moments[-1] + usual], known, table.problems)

@@ -27,7 +27,7 @@ class EnergyUnit(NamedTuple):
     name: str
     size: float
 
-    def told(self, amount: float, digits: int = 3) -> str:
+    def format(self, amount: float, digits: int = 3) -> str:
         """Return the number of units."""
         units = amount / self.size
         rounded = float(f"{units:.{digits - 1}e}")  # 0.099997 is 0.100, as is 0.1
@@ -49,7 +49,7 @@ SMALL_UNITS = tuple(
 )
 
 
-def energy_unit(joules: float) -> EnergyUnit:
+def choose_energy_unit(joules: float) -> EnergyUnit:
     """Return the unit of an electricity bill for so many joules: kWh from 0.1 kWh on, Wh from 0.01 Wh on, else mWh."""
     for unit in ENERGY_UNITS[:2]:
         if joules >= 10 * unit.size:
@@ -59,7 +59,7 @@ def energy_unit(joules: float) -> EnergyUnit:
     return ENERGY_UNITS[3] if joules >= 0.01 * ENERGY_UNITS[3].size else ENERGY_UNITS[4]
 
 
-def small_unit(joules: float) -> EnergyUnit:
+def choose_small_unit(joules: float) -> EnergyUnit:
     """Return joules with the prefix that fits so many, such as mJ of one token."""
     return next((unit for unit in SMALL_UNITS if joules >= unit.size), SMALL_UNITS[-1] if joules else JOULE)
 
@@ -70,7 +70,7 @@ class AccountingEntry(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Figure(AccountingEntry):
+class EnergyFigure(AccountingEntry):
     """An amount of energy with its 95 % interval, in joules, and how much of it is known in which way.
 
     Without a meter, and without a model in a meter's place, nothing is known of it: it is told as not measured, and
@@ -99,48 +99,48 @@ class Figure(AccountingEntry):
         parts = {name: amount for name, amount in amounts.items() if amount > 0}
         if len(parts) <= 1:
             return next(iter(parts), "measured" if any("measured" in meter for meter in self.meters) else "estimated")
-        return ", ".join(f"{_share(amount, sum(parts.values()))} {name}" for name, amount in parts.items())
+        return ", ".join(f"{_format_share(amount, sum(parts.values()))} {name}" for name, amount in parts.items())
 
     @property
     def value(self) -> str:
         """Return the amount alone, such as `12.3 kWh`."""
-        unit = energy_unit(self.joules)
-        return f"{unit.told(self.joules)} {unit.name}" if self.is_known else NOT_MEASURED
+        unit = choose_energy_unit(self.joules)
+        return f"{unit.format(self.joules)} {unit.name}" if self.is_known else NOT_MEASURED
 
     @property
     def interval(self) -> str:
         """Return the 95 % interval, such as `11.9 to 12.8 kWh`; nothing where it is narrower than the digits shown."""
-        unit, smaller = energy_unit(self.joules), energy_unit(self.low_joules)
+        unit, smaller = choose_energy_unit(self.joules), choose_energy_unit(self.low_joules)
         interval = self.interval_in(unit)
         if interval and 0 < self.low_joules < SMALLEST_SHOWN * unit.size:
-            interval = f"{smaller.told(self.low_joules)} {smaller.name} to {unit.told(self.high_joules)}"
+            interval = f"{smaller.format(self.low_joules)} {smaller.name} to {unit.format(self.high_joules)}"
         return f"{interval} {unit.name}" if interval else ""
 
     @property
     def small(self) -> str:
         """Return a small amount, such as that of one token, in joules with a prefix, interval and label."""
-        return self.text(small_unit(self.joules))
+        return self.text(choose_small_unit(self.joules))
 
     def interval_in(self, unit: EnergyUnit) -> str:
         """Return the numbers of the interval in a unit."""
-        low, high = unit.told(self.low_joules), unit.told(self.high_joules)
-        return "" if low == high == unit.told(self.joules) else f"{low} to {high}"
+        low, high = unit.format(self.low_joules), unit.format(self.high_joules)
+        return "" if low == high == unit.format(self.joules) else f"{low} to {high}"
 
     def text(self, unit: EnergyUnit | None = None) -> str:
         """Return amount, interval and label: `12.3 kWh (11.9 to 12.8; 80 % measured, 20 % estimated)`."""
         if not self.is_known:
             return NOT_MEASURED
-        unit = unit or energy_unit(self.joules)
+        unit = unit or choose_energy_unit(self.joules)
         known = "; ".join(part for part in (self.interval_in(unit), self.label) if part)
-        return f"{unit.told(self.joules)} {unit.name} ({known})"
+        return f"{unit.format(self.joules)} {unit.name} ({known})"
 
-    def times(self, factor: float) -> Figure:
+    def scale(self, factor: float) -> EnergyFigure:
         """Return so many times as much, such as with the overhead of a building or of one document of many."""
         numbers = {name: value * factor for name, value in self if isinstance(value, float)}
         return self.model_copy(update=numbers)
 
 
-def _share(part: float, whole: float) -> str:
+def _format_share(part: float, whole: float) -> str:
     """Return a share in whole per cent; one that is neither nothing nor all is never rounded to that."""
     share = 100 * part / whole
     if 0 < share < 1:
@@ -148,18 +148,18 @@ def _share(part: float, whole: float) -> str:
     return ">99 %" if 99 < share < 100 else f"{share:.0f} %"
 
 
-def sum_figures(figures: Iterable[Figure]) -> Figure:
+def sum_energy(figures: Iterable[EnergyFigure]) -> EnergyFigure:
     """Return the sum of figures that the account tells apart; labels stay, and what is not known adds nothing.
 
     The ends of the intervals are added: one meter or model is wrong in the same way each time, so nothing evens out.
     """
     known = [figure for figure in figures if figure.is_known]
-    names = [name for name in Figure.model_fields if name != "meters"]
+    names = [name for name in EnergyFigure.model_fields if name != "meters"]
     sums: dict[str, Any] = {name: sum(getattr(figure, name) for figure in known) for name in names}
-    return Figure(**sums, meters=tuple(sorted({meter for figure in known for meter in figure.meters})))
+    return EnergyFigure(**sums, meters=tuple(sorted({meter for figure in known for meter in figure.meters})))
 
 
-class JobFigure(Figure):
+class AttemptEnergy(EnergyFigure):
     """The energy of one attempt at a job; `fate` is finished, lost, or snakemake for Snakemake's own process."""
 
     step: str
@@ -167,7 +167,7 @@ class JobFigure(Figure):
     fate: str
 
 
-class Moment(AccountingEntry):
+class NodePowerPeriod(AccountingEntry):
     """The power of a node between two moments of Unix time, by component, and the joules of each job in it."""
 
     node: str
@@ -193,7 +193,7 @@ class IntensityPeriod(AccountingEntry):
     joules: float
 
 
-class Intensity(AccountingEntry):
+class CarbonIntensity(AccountingEntry):
     """The grid's intensity while the run used electricity, by a table; nothing is known where it has no grams."""
 
     name: str
@@ -220,22 +220,22 @@ class Intensity(AccountingEntry):
 class EnergyAccounting(AccountingEntry):
     """What `report/energy.json` holds; jobs go by the file name of their attempt without `.json`."""
 
-    total: Figure
-    finished: Figure
-    lost: Figure
-    idle: Figure
-    snakemake: Figure
-    steps: dict[str, Figure]
-    jobs: dict[str, JobFigure]
-    components: dict[str, Figure]
-    nodes: dict[str, Figure]
+    total: EnergyFigure
+    finished: EnergyFigure
+    lost: EnergyFigure
+    idle: EnergyFigure
+    snakemake: EnergyFigure
+    steps: dict[str, EnergyFigure]
+    jobs: dict[str, AttemptEnergy]
+    components: dict[str, EnergyFigure]
+    nodes: dict[str, EnergyFigure]
     coverage: Coverage = Coverage()
     problems: list[str] = []
     meters: list[str] = []
     model: dict[str, Any] = {}
-    timeline: list[Moment] = []
+    timeline: list[NodePowerPeriod] = []
     training: dict[str, dict[int, float]] = {}
-    intensity: Intensity | None = None
+    intensity: CarbonIntensity | None = None
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
@@ -244,17 +244,17 @@ class EnergyAccounting(AccountingEntry):
             return {}
         return {"": self.model} if "idle_watts" in self.model else self.model
 
-    def of_attempt(self, attempt: str | None) -> Figure:
+    def attempt_energy(self, attempt: str | None) -> EnergyFigure:
         """Return the energy of an attempt, given by the name of its file; one that is not in the account is unknown."""
-        return self.jobs.get((attempt or "").removesuffix(".json"), Figure())
+        return self.jobs.get((attempt or "").removesuffix(".json"), EnergyFigure())
 
-    def of_jobs(self, step: str, **instance: str) -> Figure:
+    def job_energy(self, step: str, **instance: str) -> EnergyFigure:
         """Return the energy of all attempts at a step whose instance has the given values, also of the lost ones.
 
         `step` may be the beginning of several, up to a dot, such as `corpus.`.
         """
         wanted = instance.items()
-        return sum_figures(
+        return sum_energy(
             job
             for job in self.jobs.values()
             if (job.step.startswith(step) if step.endswith(".") else job.step == step)

@@ -33,16 +33,16 @@ RUN_ERROR_FREEDOM = 8
 START_ERROR = 0.6
 # Of the exponent of work. A step that sorts, n log n, has an exponent of 1 + 1 / ln n: 1.08 between 10⁵ and 10⁶
 # documents, within two standard deviations.
-BEND_ERROR = 0.05
+EXPONENT_ERROR = 0.05
 # Between jobs of one step, per byte, and the degrees of freedom that it counts for: 1 to 22 % in steps of 16 and 32
 # jobs of three corpora, by their seconds: the same repository, measurements_raw_generalized.csv.
 JOB_ERROR = 0.12
 JOB_ERROR_FREEDOM = 4
 # Of an interval, in powers of e: beyond a factor of 150, nothing is known anyway.
-LARGEST_SPREAD = 5.0
+LARGEST_LOG_INTERVAL = 5.0
 
 
-class Range(NamedTuple):
+class CostRange(NamedTuple):
     """A figure and its 95 % interval."""
 
     value: float
@@ -69,17 +69,17 @@ class ForecastJob(NamedTuple):
     joules: float
 
 
-def accounting_interval(joules: float, low: float, high: float) -> tuple[float, float]:
+def relative_interval(joules: float, low: float, high: float) -> tuple[float, float]:
     """Return the ends of the interval of joules that are known, such as by a power model, in powers of e."""
     return math.log(min(max(low / joules, 1e-3), 1.0)), math.log(max(high / joules, 1.0))
 
 
-def widen_interval(told: Range, ends: tuple[float, float]) -> Range:
+def widen_interval(told: CostRange, ends: tuple[float, float]) -> CostRange:
     """Return a forecast whose joules, from which it was made, have such ends: the two err independently."""
     if told.value == 0:
         return told
     down, up = (math.hypot(math.log(told[side] / told.value), ends[side - 1]) for side in (1, 2))
-    return Range(told.value, told.value * math.exp(-down), told.value * math.exp(up))
+    return CostRange(told.value, told.value * math.exp(-down), told.value * math.exp(up))
 
 
 def student_quantile(freedom: float) -> float:
@@ -97,7 +97,7 @@ def student_quantile(freedom: float) -> float:
     )
 
 
-class _Spread(NamedTuple):
+class _Estimate(NamedTuple):
     """A value, and its standard deviations of this run alone and of what it shares with the other steps' (absolute)."""
 
     value: float
@@ -105,15 +105,15 @@ class _Spread(NamedTuple):
     bend: float
     freedom: float
 
-    def range(self) -> Range:
+    def range(self) -> CostRange:
         """Return the 95 % interval; it is one of factors, so that no cost is below 0."""
         if self.value == 0:
-            return Range(0.0, 0.0, 0.0)
+            return CostRange(0.0, 0.0, 0.0)
         squares = (self.own / self.value) ** 2, (self.bend / self.value) ** 2
         # Of a sum of variances of which one is estimated and one is not: Satterthwaite 1946.
         freedom = self.freedom * (sum(squares) / squares[0]) ** 2
-        factor = math.exp(min(student_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_SPREAD))
-        return Range(self.value, self.value / factor, self.value * factor)
+        factor = math.exp(min(student_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_LOG_INTERVAL))
+        return CostRange(self.value, self.value / factor, self.value * factor)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class CostLine:
             largest_work=largest,
         )
 
-    def at(self, work: float) -> _Spread:
+    def at(self, work: float) -> _Estimate:
         """Return the cost of another run and how far it may be off."""
         value = self.start + self.slope * work
         here = np.array([1.0, work / self.largest_work])
@@ -173,18 +173,18 @@ class CostLine:
         one_run = value**2 + (START_ERROR / RUN_ERROR * self.start) ** 2
         beyond = math.log(max(work / self.largest_work, 1.0))
         own = math.sqrt(self.variance * (line + one_run))
-        return _Spread(value, own, self.slope * work * BEND_ERROR * beyond, self.freedom)
+        return _Estimate(value, own, self.slope * work * EXPONENT_ERROR * beyond, self.freedom)
 
 
 @dataclass(frozen=True)
-class Forecast:
+class CostForecast:
     """What a step will take, from small runs of it."""
 
     seconds: CostLine
     joules: CostLine
 
     @classmethod
-    def fit(cls, observations: Sequence[tuple[float, float, float]]) -> Forecast:
+    def fit(cls, observations: Sequence[tuple[float, float, float]]) -> CostForecast:
         """Return the forecast of a step from (work, seconds, joules) of its runs, each of the whole step.
 
         Raises:
@@ -216,15 +216,17 @@ class Forecast:
         return CostPrediction(seconds.value, *joules, seconds.low, seconds.high)
 
 
-def _added(parts: Sequence[_Spread]) -> Range:
+def _sum_estimates(parts: Sequence[_Estimate]) -> CostRange:
     """Return the sum: what is each run's own adds up in squares, a bend of all steps alike adds up as it is."""
     own = sum(part.own**2 for part in parts)
     # The larger a part's share of the variance, the more its own degrees of freedom count: Satterthwaite 1946.
     freedom = own**2 / sum(part.own**4 / part.freedom for part in parts)
-    return _Spread(sum(part.value for part in parts), math.sqrt(own), sum(part.bend for part in parts), freedom).range()
+    return _Estimate(
+        sum(part.value for part in parts), math.sqrt(own), sum(part.bend for part in parts), freedom
+    ).range()
 
 
-def forecast_chain(forecasts: Mapping[str, Forecast], work: Mapping[str, float]) -> CostPrediction:
+def forecast_chain(forecasts: Mapping[str, CostForecast], work: Mapping[str, float]) -> CostPrediction:
     """Return seconds and joules of all steps of `work` one after another, each with its 95 % interval.
 
     The steps' runs are taken to differ independently; that all bend alike, because the larger data differs from the
@@ -236,8 +238,8 @@ def forecast_chain(forecasts: Mapping[str, Forecast], work: Mapping[str, float])
     missing = [step for step in work if step not in forecasts]
     if missing or not work:
         raise InputError(f"no calibration runs of {', '.join(missing) or 'any step'}: a chain needs them of each step")
-    joules = _added([forecasts[step].joules.at(amount) for step, amount in work.items()])
-    seconds = _added([forecasts[step].seconds.at(amount) for step, amount in work.items()])
+    joules = _sum_estimates([forecasts[step].joules.at(amount) for step, amount in work.items()])
+    seconds = _sum_estimates([forecasts[step].seconds.at(amount) for step, amount in work.items()])
     return CostPrediction(seconds.value, *joules, seconds.low, seconds.high)
 
 
@@ -253,16 +255,16 @@ def forecast_remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> C
         raise InputError("no job of the step is done that did some work: forecast it from calibration runs instead")
     if not sum(to_do):
         return CostPrediction(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    joules = _rate([job.work for job in done], [job.joules for job in done], to_do)
-    seconds = _rate([job.work for job in done], [job.seconds for job in done], to_do)
+    joules = _extrapolate([job.work for job in done], [job.joules for job in done], to_do)
+    seconds = _extrapolate([job.work for job in done], [job.seconds for job in done], to_do)
     return CostPrediction(seconds.value, *joules, seconds.low, seconds.high)
 
 
-def _rate(work: Sequence[float], cost: Sequence[float], to_do: Sequence[float]) -> Range:
+def _extrapolate(work: Sequence[float], cost: Sequence[float], to_do: Sequence[float]) -> CostRange:
     """Return the cost of the jobs to come: errors of a job are in proportion to its work, and independent."""
     rate = sum(cost) / sum(work)
     if rate == 0:
-        return Range(0.0, 0.0, 0.0)
+        return CostRange(0.0, 0.0, 0.0)
     squares = sum((one / (rate * amount) - 1) ** 2 for amount, one in zip(work, cost, strict=True))
     freedom = len(work) - 1 + JOB_ERROR_FREEDOM
     variance = (JOB_ERROR_FREEDOM * JOB_ERROR**2 + squares) / freedom
@@ -270,4 +272,4 @@ def _rate(work: Sequence[float], cost: Sequence[float], to_do: Sequence[float]) 
     of_the_rate = sum(amount**2 for amount in work) / sum(work) ** 2
     of_the_jobs = sum(amount**2 for amount in to_do) / total**2
     value = rate * total
-    return _Spread(value, value * math.sqrt(variance * (of_the_rate + of_the_jobs)), 0.0, freedom).range()
+    return _Estimate(value, value * math.sqrt(variance * (of_the_rate + of_the_jobs)), 0.0, freedom).range()

@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 from pipeline.energy.readings import MOST_WATTS, Component, Reading
 
-SLACK = 1.2  # by which a true figure may be above the limit that its hardware states
-STILL_SECONDS = 0.5  # from which on a counter that has not moved at all is one that stands still
-SHORTEST_SECONDS = 0.2  # counters are renewed so seldom: in less time they may show what was used in this
-STAMP_SECONDS = 2.0  # by which the stamps of a counter may go on otherwise than the clock between two looks
+LIMIT_TOLERANCE = 1.2  # by which a true figure may be above the limit that its hardware states
+STUCK_SECONDS = 0.5  # from which on a counter that has not moved at all is one that stands still
+COUNTER_PERIOD_SECONDS = 0.2  # counters are renewed so seldom: in less time they may show what was used in this
+STAMP_TOLERANCE_SECONDS = 2.0  # by which the stamps of a counter may go on otherwise than the clock between two looks
 
 
 class Meter(Protocol):
@@ -46,7 +46,7 @@ class MeteredPart:
         range_joules: float | None = None,
     ) -> None:
         self.meter, self.component, self.name = meter, component, name
-        self.most_watts = (most_watts or MOST_WATTS[component]) * SLACK
+        self.most_watts = (most_watts or MOST_WATTS[component]) * LIMIT_TOLERANCE
         self.range_joules = range_joules
         self._last: tuple[float, float, float] | None = None  # joules or watts, moment, clock
         self._joules = 0.0
@@ -74,7 +74,7 @@ class MeteredPart:
         if before is None:
             return
         used, stamped, seconds = joules - before[0], moment - before[1], clock - before[2]
-        if abs(stamped - seconds) > STAMP_SECONDS:
+        if abs(stamped - seconds) > STAMP_TOLERANCE_SECONDS:
             self._problem = self._problem or f"its stamps went on by {stamped:,.1f} s in {seconds:,.1f} s"
             return
         seconds = max(stamped, seconds)
@@ -94,10 +94,10 @@ class MeteredPart:
             self._add((watts + before[0]) / 2 * (moment - before[1]), moment - before[1])
 
     def _add(self, joules: float, seconds: float) -> None:
-        longest = max(seconds, SHORTEST_SECONDS)
+        longest = max(seconds, COUNTER_PERIOD_SECONDS)
         if joules > self.most_watts * longest:
             self._problem = self._problem or (
-                f"it shows {joules / longest:,.0f} W, and such a part can draw {self.most_watts / SLACK:,.0f} W"
+                f"it shows {joules / longest:,.0f} W, and such a part can draw {self.most_watts / LIMIT_TOLERANCE:,.0f} W"
             )
         else:
             self._joules += joules
@@ -107,7 +107,7 @@ class MeteredPart:
         problem = self._problem
         if self._began is None:
             problem = "it has only now been looked at"
-        elif problem is None and self._joules == 0 and now - self._began >= STILL_SECONDS:
+        elif problem is None and self._joules == 0 and now - self._began >= STUCK_SECONDS:
             problem = "it shows no energy at all: its counter stands still"
         reading = Reading(
             component=self.component,
@@ -148,10 +148,10 @@ class UnreadableMeter:
 
 POWERCAP = Path("/sys/class/powercap")
 MICROJOULES = 1e6
-MOST_OF_ITS_LIMIT = 1.5  # short peaks are allowed above a package's long-term limit
+PEAK_FACTOR = 1.5  # short peaks are allowed above a package's long-term limit
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -166,19 +166,19 @@ class Rapl:
     def __init__(self, zones: dict[Path, str]) -> None:
         self._parts: dict[Path, MeteredPart] = {}
         for zone, name in zones.items():
-            limit, whole = _number(zone / "constraint_0_max_power_uw"), _number(zone / "max_energy_range_uj")
+            limit, whole = _read_number(zone / "constraint_0_max_power_uw"), _read_number(zone / "max_energy_range_uj")
             self._parts[zone] = MeteredPart(
                 "rapl",
                 "dram" if name.startswith("dram") else "package",
                 name,
-                most_watts=limit / MICROJOULES * MOST_OF_ITS_LIMIT if limit else None,
+                most_watts=limit / MICROJOULES * PEAK_FACTOR if limit else None,
                 range_joules=whole / MICROJOULES if whole else None,
             )
 
     def read(self, now: float) -> None:
         """Look at every counter."""
         for zone, part in self._parts.items():
-            counter = _number(zone / "energy_uj")
+            counter = _read_number(zone / "energy_uj")
             if counter is None:
                 part.lost("its counter could not be read")
             else:
@@ -201,7 +201,7 @@ def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
             continue
         if not name.startswith(("package", "dram")):
             continue
-        readable |= _number(zone / "energy_uj") is not None
+        readable |= _read_number(zone / "energy_uj") is not None
         # Memory is told apart by the package that it belongs to.
         zones[zone] = f"dram-{zone.name.split(':')[1]}" if name == "dram" else name
     if readable:  # a zone that cannot be read is told of beside those that can, so that no package is left out silently
@@ -222,17 +222,17 @@ def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
 # as those of AMD SMI and RAPL, which are not read where pm_counters are.
 
 
-COUNTERS = Path("/sys/cray/pm_counters")
+PM_COUNTERS = Path("/sys/cray/pm_counters")
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 STALE_SECONDS = 1.0
-FILES: dict[str, tuple[Component, str]] = {
+PM_FILES: dict[str, tuple[Component, str]] = {
     "energy": ("node", ""),
     "cpu_energy": ("package", "processors"),
     "memory_energy": ("dram", "memory"),
 }
 
 
-def _value(path: Path) -> tuple[float, float] | None:
+def _read_counter(path: Path) -> tuple[float, float] | None:
     """Return joules and since when, in seconds of the controller's time; None where the file does not say."""
     try:
         found = re.fullmatch(r"(\d+) J (\d+) us\s*", path.read_text(encoding="ascii"))
@@ -241,7 +241,7 @@ def _value(path: Path) -> tuple[float, float] | None:
     return (float(found[1]), int(found[2]) / 1e6) if found else None
 
 
-def _gpus(devices: Path) -> int:
+def _count_gpus(devices: Path) -> int:
     """Return how many GPUs AMD's driver shows, a die each; a processor is a device of it too, with the number 0."""
     shown = (path.read_text(encoding="ascii").strip() for path in devices.glob("*/gpu_id"))
     return sum(number not in ("", "0") for number in shown)
@@ -253,14 +253,14 @@ class PmCounters:
     def __init__(self, folder: Path, devices: Path = KFD_NODES) -> None:
         self._folder = folder
         accelerators = sorted(folder.glob("accel[0-9]*_energy")) or [*folder.glob("accel_energy")]
-        boards = [path for path in accelerators if (_value(path) or (1.0,))[0] > 0]
-        named = {**FILES, **{path.name: ("board", path.name.removesuffix("_energy")) for path in boards}}
+        boards = [path for path in accelerators if (_read_counter(path) or (1.0,))[0] > 0]
+        named = {**PM_FILES, **{path.name: ("board", path.name.removesuffix("_energy")) for path in boards}}
         self._parts: dict[Path, MeteredPart] = {
             folder / name: MeteredPart("pm_counters", component, part)
             for name, (component, part) in named.items()
             if (folder / name).exists()
         }
-        dies = max(_gpus(devices) // len(boards), 1) if boards else 0
+        dies = max(_count_gpus(devices) // len(boards), 1) if boards else 0
         self.gpus: Sequence[str] = [path.name.removesuffix("_energy") for path in boards for _ in range(dies)]
         self._fresh: tuple[str, float] | None = None
 
@@ -279,7 +279,7 @@ class PmCounters:
         """Look at every counter."""
         stale = self._is_stale(now)
         for path, part in self._parts.items():
-            found = _value(path)
+            found = _read_counter(path)
             if stale:
                 part.lost("the counters are stale, freshness does not go up")
             elif found is None:
@@ -293,6 +293,6 @@ class PmCounters:
         return [part.take(now, "counter") for part in self._parts.values()]
 
 
-def find_pm_counters(folder: Path = COUNTERS, devices: Path = KFD_NODES) -> PmCounters | None:
+def find_pm_counters(folder: Path = PM_COUNTERS, devices: Path = KFD_NODES) -> PmCounters | None:
     """Return the meter; None on a node that has none."""
-    return PmCounters(folder, devices) if _value(folder / "energy") is not None else None
+    return PmCounters(folder, devices) if _read_counter(folder / "energy") is not None else None

@@ -18,37 +18,43 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.energy.gpus import DEVICES, find_gpus, gpu_driver
-from pipeline.energy.meters import COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
-from pipeline.energy.process_use import ATTEMPT, moment, process_accounting
+from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
+from pipeline.energy.meters import PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
+from pipeline.energy.process_accounting import ATTEMPT_VARIABLE, get_process_accounting, monotonic_seconds
 from pipeline.energy.readings import MeterInterval, Reading
 
-FOLDER = "PIPELINE_READINGS"
+READINGS_VARIABLE = "PIPELINE_READINGS"
 """The variable with the folder that the meters of an attempt write to, for those on its other nodes."""
 
-METERED_NODE = "PIPELINE_METERED_NODE"
+NODE_VARIABLE = "PIPELINE_METERED_NODE"
 """The variable with the node that the attempt itself meters."""
 
 SAMPLE_SECONDS = 2.0
-GLANCE_SECONDS = 0.25  # at ranks of srun, of which nobody tells afterwards what they used last
-SHORT_SECONDS = 0.05
-FIRST_SECONDS = 5.0
-LONGEST_SECONDS = 60.0
-LINES_OF_A_RUN = 360  # so many lines say how power went over time, however long the job is
+DETACHED_SAMPLE_SECONDS = 0.25  # at ranks of srun, of which nobody tells afterwards what they used last
+SHORTEST_START_SECONDS = 0.05
+SHORTEST_WRITE_SECONDS = 5.0
+LONGEST_WRITE_SECONDS = 60.0
+LINES_PER_JOB = 360  # so many lines say how power went over time, however long the job is
 JOIN_SECONDS = 10.0  # a driver that no longer answers must not keep a job from its end
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-BOARDS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+BOARD_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "SLURM_STEP_GPUS",
+    "SLURM_JOB_GPUS",
+)
 
 
-def find_meters(powercap: Path = POWERCAP, counters: Path = COUNTERS, devices: Path = DEVICES) -> list[Meter]:
+def find_meters(powercap: Path = POWERCAP, counters: Path = PM_COUNTERS, devices: Path = DEVICES) -> list[Meter]:
     """Return the meters of this node. Those of a Cray node tell all its parts: beside them no other one is read."""
     if (cray := find_pm_counters(counters)) is not None:
         return [cray]
-    meters: list[Meter | None] = [find_rapl(powercap), find_gpus(gpu_driver(devices))]
+    meters: list[Meter | None] = [find_rapl(powercap), find_gpu_meter(find_gpu_driver(devices))]
     return [meter for meter in meters if meter is not None]
 
 
-def _meters() -> list[Meter]:
+def _find_meters_or_warn() -> list[Meter]:
     """Return the meters that this node has; none where a driver does not let them be found."""
     try:
         return find_meters()
@@ -62,7 +68,7 @@ def node_name(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("SLURMD_NODENAME") or platform.node()
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return what Linux calls this machine since it was switched on, in all its containers; elsewhere nothing."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
@@ -75,7 +81,7 @@ def readings_file(folder: Path, name: str) -> Path:
     return folder / f"{name}@{node_name()}.jsonl"
 
 
-def processors(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def count_processors(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return the logical processors of the node, and how many of them the job may use.
 
     Slurm says it for all tasks of a job on the node; what one process may run on can be the part of one task.
@@ -87,14 +93,14 @@ def processors(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     return all_of_them, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else all_of_them
 
 
-def boards_of_job(boards: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def find_job_boards(boards: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the boards that the job may use, each once; all of them where that is not known.
 
     `boards` are those of the GPUs in their order, by which numbers count, unless one is too large: then the job sees
     its own GPUs alone.
     """
     every = tuple(dict.fromkeys(boards))
-    for name in BOARDS:
+    for name in BOARD_VARIABLES:
         if (told := environment.get(name)) is None:
             continue
         words = [word.strip() for word in told.split(",")]
@@ -108,7 +114,7 @@ def boards_of_job(boards: Sequence[str], environment: Mapping[str, str] = os.env
     return every
 
 
-class _Lines:
+class LineFile:
     """A file of whole lines, whatever happens; what finds no room on the disk waits in memory."""
 
     def __init__(self, path: Path) -> None:
@@ -134,15 +140,15 @@ class _Lines:
                 os.close(file)
 
 
-def _node_cpu_seconds() -> float:
+def _read_node_cpu_seconds() -> float:
     times = psutil.cpu_times()  # the time of guests is in `user` and `nice` already
     return float(times.user + times.nice + times.system)
 
 
 # What a meter that has ended has read, for the next attempt of this process, which goes on from there; and by which
 # calendar.
-_idle: list[tuple[float, list[Meter]]] = []
-os.register_at_fork(after_in_child=_idle.clear)
+_reusable_meters: list[tuple[float, list[Meter]]] = []
+os.register_at_fork(after_in_child=_reusable_meters.clear)
 
 
 class NodeMeter:
@@ -161,25 +167,25 @@ class NodeMeter:
     def __init__(self, path: Path, meters: Sequence[Meter] | None = None) -> None:
         self.path = path
         self._process = os.getpid()
-        self._lines = _Lines(path)
+        self._lines = LineFile(path)
         self._warned = False
-        self._accounting = process_accounting()
-        self._since = self._accounting.open(self, os.environ.get(ATTEMPT))
-        self._began = moment()
+        self._accounting = get_process_accounting()
+        self._since = self._accounting.open(self, os.environ.get(ATTEMPT_VARIABLE))
+        self._began = monotonic_seconds()
         self._calendar = time.time() - self._began
-        self._node, self._boot_id = node_name(), boot_id()
-        self._node_cpu_seconds = _node_cpu_seconds()
+        self._node, self._boot_id = node_name(), read_boot_id()
+        self._node_cpu_seconds = _read_node_cpu_seconds()
         self._memory = [self._accounting.look()]
         self._past: list[str] = []
         self._pooled = meters is None
-        calendar, known = _idle.pop() if self._pooled and _idle else (0.0, [])
+        calendar, known = _reusable_meters.pop() if self._pooled and _reusable_meters else (0.0, [])
         self._meters: list[Meter] = known
         if (past := self._accounting.handed_down) is not None:
             self._past.append(self._line(past.started, past.ended, past.cpu_seconds, is_shared_start=True))
             self._accounting.handed_down = None
             self._since = max(self._since, past.ended)
         if abs(calendar - self._calendar) > 1.0:
-            self._meters = list(_meters() if meters is None else meters)
+            self._meters = list(_find_meters_or_warn() if meters is None else meters)
             self._take()
             self._begin()
         self._stop = threading.Event()
@@ -188,10 +194,10 @@ class NodeMeter:
 
     def _begin(self) -> None:
         """Let the readings begin now; what came before, if it is worth a line, is an interval without."""
-        now = moment()
-        if now - self._since > SHORT_SECONDS:
+        now = monotonic_seconds()
+        if now - self._since > SHORTEST_START_SECONDS:
             self._past.append(self._line(self._since, now, self._accounting.take(self)))
-            self._since, self._node_cpu_seconds = now, _node_cpu_seconds()
+            self._since, self._node_cpu_seconds = now, _read_node_cpu_seconds()
 
     def _stamp(self, when: float) -> float:
         """Return a moment as seconds of Unix time."""
@@ -209,7 +215,7 @@ class NodeMeter:
     def _take(self) -> tuple[Reading, ...]:
         """Return what all meters say since the last time."""
         found: list[Reading] = []
-        now = self._stamp(moment())
+        now = self._stamp(monotonic_seconds())
         self._each(lambda meter: found.extend(meter.take(now)))
         return tuple(found)
 
@@ -226,7 +232,7 @@ class NodeMeter:
 
         What the node used is at least what the job did; before the meter began no more than that is known.
         """
-        all_processors, own_processors = processors()
+        all_processors, own_processors = count_processors()
         from_moment = round(self._stamp(started), 3)
         return MeterInterval(
             node=self._node,
@@ -237,7 +243,7 @@ class NodeMeter:
             processors=all_processors,
             job_processors=own_processors,
             job_memory_bytes=round(sum(self._memory) / len(self._memory)),
-            job_boards=boards_of_job([part for meter in self._meters for part in meter.gpus]),
+            job_boards=find_job_boards([part for meter in self._meters for part in meter.gpus]),
             readings=readings,
             boot_id=self._boot_id,
             booted=round(self._calendar, 3) if self._boot_id else None,
@@ -246,7 +252,7 @@ class NodeMeter:
 
     def _write(self, last: bool = False) -> None:
         """Write the interval that ends now."""
-        readings, ended, node_cpu_seconds = self._take(), moment(), _node_cpu_seconds()
+        readings, ended, node_cpu_seconds = self._take(), monotonic_seconds(), _read_node_cpu_seconds()
         cpu_seconds = self._accounting.take(self, last)
         used = node_cpu_seconds - self._node_cpu_seconds
         line = self._line(self._since, ended, cpu_seconds, used, readings)
@@ -255,21 +261,23 @@ class NodeMeter:
         self._memory, self._past = self._memory[-1:], []
 
     def _sample(self) -> None:
-        now = self._stamp(moment())
+        now = self._stamp(monotonic_seconds())
         self._each(lambda meter: meter.read(now))
         self._memory.append(self._accounting.look())
 
     def _work(self) -> None:
-        write_at, sample_at = self._began + FIRST_SECONDS, self._began + SAMPLE_SECONDS
+        write_at, sample_at = self._began + SHORTEST_WRITE_SECONDS, self._began + SAMPLE_SECONDS
         while True:
             next_at = min(write_at, sample_at)
             if self._accounting.glance():
-                next_at = min(next_at, moment() + GLANCE_SECONDS)
-            if self._stop.wait(max(0.0, next_at - moment())):
+                next_at = min(next_at, monotonic_seconds() + DETACHED_SAMPLE_SECONDS)
+            if self._stop.wait(max(0.0, next_at - monotonic_seconds())):
                 return
-            if (now := moment()) >= write_at:
+            if (now := monotonic_seconds()) >= write_at:
                 self._write()
-                write_at = now + max(FIRST_SECONDS, min(LONGEST_SECONDS, (now - self._began) / LINES_OF_A_RUN))
+                write_at = now + max(
+                    SHORTEST_WRITE_SECONDS, min(LONGEST_WRITE_SECONDS, (now - self._began) / LINES_PER_JOB)
+                )
                 sample_at = now + SAMPLE_SECONDS
             elif now >= sample_at:
                 self._sample()
@@ -287,7 +295,7 @@ class NodeMeter:
         self._memory.append(self._accounting.look())
         self._write(last=True)
         if self._pooled:
-            _idle.append((self._calendar, self._meters))
+            _reusable_meters.append((self._calendar, self._meters))
 
     def __enter__(self) -> NodeMeter:
         return self
@@ -297,11 +305,11 @@ class NodeMeter:
 
 
 @contextmanager
-def other_node_metered(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+def meter_other_node(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Meter this node while the block runs, where this is its first process of an attempt that meters another node."""
-    folder, attempt = environment.get(FOLDER), environment.get(ATTEMPT)
+    folder, attempt = environment.get(READINGS_VARIABLE), environment.get(ATTEMPT_VARIABLE)
     first = (environment.get("LOCAL_RANK") or environment.get("SLURM_LOCALID") or "0") == "0"
-    if not (folder and attempt and first) or environment.get(METERED_NODE) == node_name(environment):
+    if not (folder and attempt and first) or environment.get(NODE_VARIABLE) == node_name(environment):
         yield
         return
     with NodeMeter(readings_file(Path(folder), attempt)):

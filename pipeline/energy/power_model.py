@@ -15,10 +15,10 @@ NORMAL_95 = 1.96
 # A row shorter than this is weighed by its length: a meter that is read every few seconds says little of it.
 STEADY_SECONDS = 60.0
 # The first busy core wakes the processors up and draws tens of watts; it does not tell what the next ones draw.
-FEWEST_CORES_FOR_A_SLOPE = 4.0
+LEAST_CORES_FOR_SLOPE = 4.0
 
 
-class Watts(NamedTuple):
+class PowerInterval(NamedTuple):
     """A power and its 95 % interval, in watts."""
 
     watts: float
@@ -75,14 +75,14 @@ class PowerModel(Settings):
         value: float = getattr(self, key)
         return ends or (value, value)
 
-    def watts(self, busy_cores: float, *, idle_share: float = 1.0, gigabytes: float = 0.0) -> Watts:
+    def watts(self, busy_cores: float, *, idle_share: float = 1.0, gigabytes: float = 0.0) -> PowerInterval:
         """Return the power in watts for so many busy cores; `idle_share` is the part of the node that the job has."""
         memory = self.dram_watts_per_gigabyte * gigabytes
         ends = zip(self._ends("idle_watts"), self._ends("busy_core_watts"), strict=True)
         low, high = (idle * idle_share + core * busy_cores + memory for idle, core in ends)
         spread = NORMAL_95 * self.relative_error
         watts = self.idle_watts * idle_share + self.busy_core_watts * busy_cores + memory
-        return Watts(watts, low * max(1 - spread, 0.0), high * (1 + spread))
+        return PowerInterval(watts, low * max(1 - spread, 0.0), high * (1 + spread))
 
 
 GENERIC = PowerModel(
@@ -105,7 +105,9 @@ laptop or a virtual machine is nearer to the low end.
 """
 
 
-def fit(rows: Sequence[ObservedPower], *, source: str, busy_core_watts: WattRange | None = None) -> PowerModel:
+def fit_power_model(
+    rows: Sequence[ObservedPower], *, source: str, busy_core_watts: WattRange | None = None
+) -> PowerModel:
     """Return the model of a kind of node from the measured power of nodes that one job had alone.
 
     Weighted least squares: a row of less than a minute weighs less. Where the rows hold fewer than four busy cores
@@ -122,10 +124,10 @@ def fit(rows: Sequence[ObservedPower], *, source: str, busy_core_watts: WattRang
                 f"row {number} of the measured powers says {row.watts:g} W in {row.seconds:g} s with "
                 f"{row.busy_cores:g} busy cores, which is no measurement: leave it out"
             )
-    free = max((row.busy_cores for row in rows), default=0.0) >= FEWEST_CORES_FOR_A_SLOPE
+    free = max((row.busy_cores for row in rows), default=0.0) >= LEAST_CORES_FOR_SLOPE
     if not free and busy_core_watts is None:
         raise InputError(
-            f"no row has {FEWEST_CORES_FOR_A_SLOPE:g} busy cores or more, so the watts of a core cannot be told: "
+            f"no row has {LEAST_CORES_FOR_SLOPE:g} busy cores or more, so the watts of a core cannot be told: "
             "measure a job on more cores, or give the watts of a core from the data sheet"
         )
     if len(rows) < 3:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-MOST_SENTENCES = 3  # about the lines of one file
+MOST_PROBLEMS = 3  # about the lines of one file
 
 Component = Literal["node", "package", "dram", "board"]
 Label = Literal["measured", "estimated", "stated"]
@@ -118,17 +118,22 @@ def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[Me
             if problems is None:
                 raise ValueError(sentence) from None
             bad += 1
-            if bad <= MOST_SENTENCES:
+            if bad <= MOST_PROBLEMS:
                 problems.append(f"{sentence}: what the meter wrote there is not in the account.")
-    if problems is not None and bad > MOST_SENTENCES:
-        problems.append(f"{path}: {bad - MOST_SENTENCES:,} more lines are no intervals and are not in the account.")
+    if problems is not None and bad > MOST_PROBLEMS:
+        problems.append(f"{path}: {bad - MOST_PROBLEMS:,} more lines are no intervals and are not in the account.")
 
 
 CURRENT_SECONDS = 150.0  # a meter writes once a minute, of a long job; one that is older tells of what is over
-COMPONENT_WORDS: dict[Component, str] = {"node": "whole", "package": "processors", "dram": "memory", "board": "devices"}
+COMPONENT_LABELS: dict[Component, str] = {
+    "node": "whole",
+    "package": "processors",
+    "dram": "memory",
+    "board": "devices",
+}
 
 
-def current_power(files: Iterable[Path], now: float) -> str:
+def format_current_power(files: Iterable[Path], now: float) -> str:
     """Return the measured power of the nodes of these files, `2.31 kW (processors, devices; 2 nodes)`; or nothing.
 
     Each node counts once, with its whole where a meter reads that, else with the parts that are read.
@@ -145,18 +150,18 @@ def current_power(files: Iterable[Path], now: float) -> str:
                     last[interval.node] = interval
     watts, parts, nodes = 0.0, set[Component](), 0
     for interval in last.values():
-        counted = _counted(interval.readings)
+        counted = _select_readings(interval.readings)
         if now - interval.ended <= CURRENT_SECONDS and interval.seconds > 0 and counted:
             watts += sum(reading.joules or 0.0 for reading in counted) / interval.seconds
             parts |= {reading.component for reading in counted}
             nodes += 1
     if not nodes:
         return ""
-    told = ", ".join(word for component, word in COMPONENT_WORDS.items() if component in parts)
+    told = ", ".join(word for component, word in COMPONENT_LABELS.items() if component in parts)
     return f"{watts / 1000:.2f} kW ({told}; {nodes} {'node' if nodes == 1 else 'nodes'})"
 
 
-def _counted(readings: Iterable[Reading]) -> list[Reading]:
+def _select_readings(readings: Iterable[Reading]) -> list[Reading]:
     measured = [one for one in readings if one.label == "measured" and one.joules is not None]
     once = {(one.component, one.part): one for one in reversed(measured)}  # of two meters of one part the first
     whole = [one for (component, _), one in once.items() if component == "node"]

@@ -10,14 +10,14 @@ from pydantic import Field, field_validator, model_validator
 from pipeline.core.settings import Settings
 
 # Whoever states a figure states where it comes from; the words of another figure do not stay with it.
-SOURCE_OF = {
+SOURCE_KEYS = {
     "pue": "pue_source",
     "carbon_intensity_grams_per_kwh": "carbon_intensity_source",
     "market_based_grams_per_kwh": "market_based_source",
     "water_liters_per_kwh": "water_source",
     "electricity_euros_per_kwh": "electricity_price_source",
 }
-OF_INTENSITY = ("carbon_intensity_place", "carbon_intensity_year")
+INTENSITY_KEYS = ("carbon_intensity_place", "carbon_intensity_year")
 
 
 class SmartMeter(Settings):
@@ -117,9 +117,9 @@ class Energy(Settings):
         return folders
 
     @property
-    def yearly(self) -> dict[str, Any]:
+    def yearly_intensity(self) -> dict[str, Any]:
         """The grid's average with its source, place and year, as keys: no default of another place beside a series."""
-        keys = ("carbon_intensity_grams_per_kwh", "carbon_intensity_source", *OF_INTENSITY)
+        keys = ("carbon_intensity_grams_per_kwh", "carbon_intensity_source", *INTENSITY_KEYS)
         if self.carbon_intensity_series and keys[0] not in self.model_fields_set:
             return dict.fromkeys(keys)
         return {key: getattr(self, key) for key in keys}
@@ -129,12 +129,12 @@ class Energy(Settings):
     def _own_figures_have_their_own_source(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        given = {figure for figure in SOURCE_OF if values.get(figure) is not None}
+        given = {figure for figure in SOURCE_KEYS if values.get(figure) is not None}
         missing: dict[str, Any] = {
-            SOURCE_OF[figure]: "stated in the configuration" for figure in given if SOURCE_OF[figure] not in values
+            SOURCE_KEYS[figure]: "stated in the configuration" for figure in given if SOURCE_KEYS[figure] not in values
         }
         if "carbon_intensity_grams_per_kwh" in given:
-            missing |= {key: None for key in OF_INTENSITY if key not in values}
+            missing |= {key: None for key in INTENSITY_KEYS if key not in values}
         return {**values, **missing}
 
 

@@ -16,13 +16,13 @@ from scipy import stats
 
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
-from pipeline.evaluate.differences import compare_checkpoints, judge
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
-from pipeline.evaluate.items import Answered, Key
-from pipeline.evaluate.verdict import holm
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_comparison import holm_correction
+from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
+from pipeline.evaluate.items import ItemAnswers, ItemKey
 
 
-def _item_tables(run: Path) -> dict[str, dict[int, Path]]:
+def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:
     """Return the tables of items of a run, by model and step."""
     found: dict[str, dict[int, Path]] = {}
     for path in layout.ANSWERS.glob(run):
@@ -31,12 +31,12 @@ def _item_tables(run: Path) -> dict[str, dict[int, Path]]:
     return found
 
 
-def _keys(one: EvaluatedCheckpoint) -> set[Key]:
+def _comparable_items(one: EvaluatedCheckpoint) -> set[ItemKey]:
     """Return the items that can be compared with another checkpoint's."""
     return set(chain(*one.likely.values(), *one.right.values(), *one.graded.values(), *one.statistics.values()))
 
 
-def _line(row: dict[str, Any]) -> str:
+def _format_difference(row: dict[str, Any]) -> str:
     a, b = row["a"], row["b"]
     low, high = -row["high"], -row["low"]
     return (
@@ -52,7 +52,7 @@ def compare_runs(a: Path, b: Path) -> list[str]:
     Raises:
         InputError: a table of items is none.
     """
-    answers_a, answers_b = _item_tables(a), _item_tables(b)
+    answers_a, answers_b = _find_item_tables(a), _find_item_tables(b)
     if not answers_a and not answers_b:
         return []
     rows: list[dict[str, Any]] = []
@@ -65,7 +65,10 @@ def compare_runs(a: Path, b: Path) -> list[str]:
             continue
         one, other = (read_checkpoint(answers[model][max(steps)]) for answers in (answers_a, answers_b))
         rows += compare_checkpoints(one, other)
-        alone_a, alone_b = len(_keys(one) - _keys(other)), len(_keys(other) - _keys(one))
+        alone_a, alone_b = (
+            len(_comparable_items(one) - _comparable_items(other)),
+            len(_comparable_items(other) - _comparable_items(one)),
+        )
         if alone_a or alone_b:
             beside.append(
                 f"  {model}, step {max(steps)}: {alone_a} items were answered by the first run alone, {alone_b} by the "
@@ -73,12 +76,12 @@ def compare_runs(a: Path, b: Path) -> list[str]:
             )
     if not models:
         return ["answers: not compared, for no model was evaluated in both runs"]
-    judge(rows)
+    correct_comparisons(rows)
     real = [row for row in rows if row["better"]]
     return [
         f"answers: {len(real)} of {len(rows)} comparisons show a real difference (on items that both runs answered, "
         "two-sided, 5 % over all of them after Holm; 95 % intervals)",
-        *map(_line, real),
+        *map(_format_difference, real),
         *beside,
     ]
 
@@ -88,7 +91,7 @@ def compare_runs(a: Path, b: Path) -> list[str]:
 # The documents are removed. Where a model is still better on these items, a part may have stayed in other words.
 
 
-def compare_contaminated(answers: Answered, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
+def compare_contaminated(answers: ItemAnswers, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
     """Return a row for each task and metric of right and wrong of which at least one item was found in the corpus.
 
     Each row has the score of both kinds of items, with intervals, and Fisher's exact p-value, two-sided, corrected over
@@ -100,29 +103,34 @@ def compare_contaminated(answers: Answered, found: Mapping[str, set[int]]) -> li
     """
     rows: list[dict[str, Any]] = []
     for metric, right in sorted(answers.right.items()):
-        tasks: dict[tuple[str, str], dict[bool, list[Key]]] = {}
+        tasks: dict[tuple[str, str], dict[bool, list[ItemKey]]] = {}
         for key in sorted(right):
             tasks.setdefault(key[:2], {True: [], False: []})[key[2] in found.get(key[1], ())].append(key)
         for (suite, task), kinds in tasks.items():
             if not kinds[True]:
                 continue
-            row = {"suite": suite, "task": task, "metric": metric, "p_value": _p_value(right, kinds, answers.clusters)}
+            row = {
+                "suite": suite,
+                "task": task,
+                "metric": metric,
+                "p_value": _fisher_p_value(right, kinds, answers.clusters),
+            }
             scores = {
-                name: _score(right, kinds[is_found], answers.clusters)
+                name: _score_items(right, kinds[is_found], answers.clusters)
                 for name, is_found in (("contaminated", True), ("clean", False))
             }
             rows.append(row | scores)
     rows.sort(key=lambda row: (row["suite"], row["task"], row["metric"]))
     tested = [row for row in rows if row["p_value"] is not None]
-    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+    for row, corrected in zip(tested, holm_correction([row["p_value"] for row in tested]), strict=True):
         row["p_value"] = corrected
     return rows
 
 
-def _score(right: dict[Key, bool], keys: list[Key], clusters: dict[Key, str]) -> dict[str, Any]:
+def _score_items(right: dict[ItemKey, bool], keys: list[ItemKey], clusters: dict[ItemKey, str]) -> dict[str, Any]:
     if not keys:
         return {"examples": 0, "value": None, "low": None, "high": None}
-    units: dict[Key | str, list[bool]] = {}
+    units: dict[ItemKey | str, list[bool]] = {}
     for key in keys:
         units.setdefault(clusters.get(key, key), []).append(right[key])
     score = proportion_interval(
@@ -131,7 +139,9 @@ def _score(right: dict[Key, bool], keys: list[Key], clusters: dict[Key, str]) ->
     return {"examples": len(keys), **score._asdict()}
 
 
-def _p_value(right: dict[Key, bool], kinds: dict[bool, list[Key]], clusters: dict[Key, str]) -> float | None:
+def _fisher_p_value(
+    right: dict[ItemKey, bool], kinds: dict[bool, list[ItemKey]], clusters: dict[ItemKey, str]
+) -> float | None:
     if not kinds[False] or any(key in clusters for keys in kinds.values() for key in keys):
         return None
     table = [[sum(right[key] for key in keys), sum(not right[key] for key in keys)] for keys in kinds.values()]

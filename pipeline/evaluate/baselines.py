@@ -17,7 +17,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.lease import Lease
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
-from pipeline.evaluate.suites import ask_suites, finished_tasks, prepare_process, write_none, write_results
+from pipeline.evaluate.suites import (
+    answer_suites,
+    open_finished_tasks,
+    prepare_process,
+    write_empty_results,
+    write_results,
+)
 from pipeline.model.huggingface import read_architecture, read_end_token_ids, save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import training_outcome
@@ -51,7 +57,7 @@ def run(
         InputError: as of `evaluate suites`.
     """
     if settings.untrained_seed is not None and (ended := training_outcome.read_outcome(model[0])):
-        return write_none(settings.name, None, ended, results, answers)
+        return write_empty_results(settings.name, None, ended, results, answers)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.scorer import load_model
     from pipeline.model.execution_options import is_deterministic
@@ -64,7 +70,7 @@ def run(
             folder = Path(temporary) / "untrained"
             _write_untrained(model[0] / layout.CHECKPOINT_MODEL, settings.untrained_seed, folder)
         scorer = load_model(folder, settings.batch_size)
-        asked = ask_suites(settings, scorer, tasks, finished_tasks(settings, scorer, folder, scratch, versions))
+        asked = answer_suites(settings, scorer, tasks, open_finished_tasks(settings, scorer, folder, scratch, versions))
     write_items(answers, asked.measured)
     return {**write_results(results, settings.name, None, asked), "deterministic": is_deterministic()}
 

@@ -5,7 +5,7 @@ the one before. A difference is real where McNemar's exact test says so, two-sid
 together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
 more in each of the four cells. Texts, graded metrics such as SARI, and clusters of items have a permutation test by
 text, answer or cluster instead, and the interval of a studentised bootstrap. So have corpus-level metrics such as
-chrF, which are computed again for each resample. `pipeline.evaluate.trends` finds the scores that grow.
+chrF, which are computed again for each resample. `pipeline.evaluate.score_trends` finds the scores that grow.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from pipeline.core.confidence_intervals import (
     ratio_interval,
     simulated_coverage,
 )
-from pipeline.evaluate.intervals import METRICS, interval_of_difference, sums
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
-from pipeline.evaluate.items import BITS, Key
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
+from pipeline.evaluate.items import BITS, ItemKey
+from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
+from pipeline.evaluate.score_trends import find_trends
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.evaluate.trends import trends
-from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value, randomised_p_value
 
 POWER = 0.8
-REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
-BEYOND = float(stats.norm.ppf(POWER))  # how far above what is just found lies what is found with that power
-FOUND = REACH + BEYOND
+NORMAL_REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
+POWER_REACH = float(stats.norm.ppf(POWER))  # how far above what is just found lies what is found with that power
+DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 
 
-def pairs(checkpoints: list[EvaluatedCheckpoint]) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
+def pair_checkpoints(
+    checkpoints: list[EvaluatedCheckpoint],
+) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
     """Yield the checkpoints that are compared: of each two models the last ones, of each model the last two."""
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
@@ -51,7 +53,7 @@ def pairs(checkpoints: list[EvaluatedCheckpoint]) -> Iterator[tuple[EvaluatedChe
             yield last, before
 
 
-def interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
+def paired_shares_interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
     """Return the 95 % interval of the difference of two shares of the same items.
 
     Args:
@@ -61,21 +63,23 @@ def interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
     cells, size = (only_one + 0.5, only_other + 0.5), items + 2.0
     difference = (cells[0] - cells[1]) / size
     deviation = math.sqrt(sum(cells) / size - difference**2) / math.sqrt(size)
-    reach = REACH * deviation
+    reach = NORMAL_REACH * deviation
     return max(-1.0, difference - reach), min(1.0, difference + reach)
 
 
-def detectable(only_one: int, only_other: int, items: int) -> float:
+def detectable_share_difference(only_one: int, only_other: int, items: int) -> float:
     """Return the smallest difference that as many items would find in 80 of 100 runs, at 5 %, of one comparison alone.
 
     By the normal approximation, with half an item more in each cell; it takes the share of items on which the two
     differ as it was found.
     """
     share = (only_one + only_other + 1.0) / (items + 2.0)
-    return min(1.0, FOUND * math.sqrt(share / items))
+    return min(1.0, DETECTABLE_REACH * math.sqrt(share / items))
 
 
-def _common(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> Iterator[tuple[tuple[str, str], list[Key], int]]:
+def _common_items(
+    first: Mapping[ItemKey, Any], second: Mapping[ItemKey, Any]
+) -> Iterator[tuple[tuple[str, str], list[ItemKey], int]]:
     """Yield each task with the items that both answered, and how many only one did."""
     for task in sorted({key[:2] for key in first.keys() & second.keys()}):
         asked = {key for key in first.keys() | second.keys() if key[:2] == task}
@@ -83,27 +87,27 @@ def _common(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> Iterator[tup
         yield task, keys, len(asked) - len(keys)
 
 
-def compare_right_and_wrong(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_binary_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric of right and wrong of which both answered the same items."""
     for metric in sorted(one.right.keys() & other.right.keys()):
         first_of, second_of = one.right[metric], other.right[metric]
-        for task, keys, of_one_alone in _common(first_of, second_of):
+        for task, keys, of_one_alone in _common_items(first_of, second_of):
             first, second = (np.array([side[key] for key in keys]) for side in (first_of, second_of))
             only_one, only_other = int((first & ~second).sum()), int((second & ~first).sum())
             if any(key in one.clusters for key in keys):
-                tested = _tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys])
+                tested = _test_clusters(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys])
             else:
-                low, high = interval(only_one, only_other, len(keys))
+                low, high = paired_shares_interval(only_one, only_other, len(keys))
                 tested = {
                     "low": low,
                     "high": high,
                     "simulated_coverage": simulated_coverage("difference of shares", len(keys)),
-                    "detectable_difference": detectable(only_one, only_other, len(keys)),
-                    "p_value": p_value(only_one, only_other),
+                    "detectable_difference": detectable_share_difference(only_one, only_other, len(keys)),
+                    "p_value": mcnemar_p_value(only_one, only_other),
                 }
             yield {
-                **_sides(one, other, float(first.mean()), float(second.mean())),
-                **_named(task, metric, len(keys), of_one_alone),
+                **_side_values(one, other, float(first.mean()), float(second.mean())),
+                **_row_keys(task, metric, len(keys), of_one_alone),
                 "higher_is_better": True,
                 "right_in_a_alone": only_one,
                 "right_in_b_alone": only_other,
@@ -112,37 +116,39 @@ def compare_right_and_wrong(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint
             }
 
 
-def compare_bits(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_bits_per_byte(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
 
     Bits per byte of right answers are not compared: wrong answers may become likelier as well.
     """
     first_of, second_of = one.likely.get(BITS, {}), other.likely.get(BITS, {})
-    for task, keys, of_one_alone in _common(first_of, second_of):
+    for task, keys, of_one_alone in _common_items(first_of, second_of):
         first, second = (np.array([side[key][0] for key in keys]) for side in (first_of, second_of))
         bytes_I = np.array([first_of[key][1] for key in keys], dtype=np.float64)
         first_bits, second_bits = -first / math.log(2), -second / math.log(2)
         yield {
-            **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
-            **_named(task, BITS, len(keys), of_one_alone),
+            **_side_values(
+                one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())
+            ),
+            **_row_keys(task, BITS, len(keys), of_one_alone),
             "higher_is_better": False,
             "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
-            **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
+            **_test_clusters(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
         }
 
 
-def compare_grades(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
+def compare_graded_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
     for metric in sorted(one.graded.keys() & other.graded.keys()):
         first_of, second_of = one.graded[metric], other.graded[metric]
-        for task, keys, of_one_alone in _common(first_of, second_of):
+        for task, keys, of_one_alone in _common_items(first_of, second_of):
             first, second = (np.array([side[key] for key in keys]) for side in (first_of, second_of))
             yield {
-                **_sides(one, other, float(first.mean()), float(second.mean())),
-                **_named(task, metric, len(keys), of_one_alone),
+                **_side_values(one, other, float(first.mean()), float(second.mean())),
+                **_row_keys(task, metric, len(keys), of_one_alone),
                 "higher_is_better": True,
                 "difference": float((first - second).mean()),
-                **_tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys]),
+                **_test_clusters(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys]),
             }
 
 
@@ -150,40 +156,42 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
     """Yield a row for each task and corpus-level metric, such as chrF, of what both wrote."""
     for metric in sorted(one.statistics.keys() & other.statistics.keys()):
         first_of, second_of = one.statistics[metric], other.statistics[metric]
-        for task, keys, of_one_alone in _common(first_of, second_of):
-            kind = METRICS[first_of[keys[0]].aggregation]
+        for task, keys, of_one_alone in _common_items(first_of, second_of):
+            kind = CORPUS_METRICS[first_of[keys[0]].aggregation]
             if {side[key].aggregation for side in (first_of, second_of) for key in keys} != {
                 first_of[keys[0]].aggregation
             }:
                 continue  # a task whose metric is another function now
             cluster_I = cluster_indices(one.clusters.get(key, key) for key in keys)
-            first_KS, second_KS = (sums([side[key] for key in keys], cluster_I) for side in (first_of, second_of))
+            first_KS, second_KS = (
+                sum_clusters([side[key] for key in keys], cluster_I) for side in (first_of, second_of)
+            )
             first, second = (float(kind.score(each_KS.sum(axis=0))) for each_KS in (first_KS, second_KS))
             is_drawn = len(first_KS) > 1
-            low, high = interval_of_difference(kind, first_KS, second_KS) if is_drawn else (first - second,) * 2
+            low, high = corpus_difference_interval(kind, first_KS, second_KS) if is_drawn else (first - second,) * 2
             yield {
-                **_sides(one, other, first, second),
-                **_named(task, metric, len(keys), of_one_alone),
+                **_side_values(one, other, first, second),
+                **_row_keys(task, metric, len(keys), of_one_alone),
                 "higher_is_better": kind.higher_is_better,
                 "difference": first - second,
                 "low": low,
                 "high": high,
                 "simulated_coverage": simulated_coverage("corpus-level", effective_sample_size(first_KS[:, kind.size])),
-                "detectable_difference": _detectable(low, high),
-                "p_value": randomised_p_value(first_KS, second_KS, kind, two_sided=True),
+                "detectable_difference": _detectable_from_interval(low, high),
+                "p_value": randomization_p_value(first_KS, second_KS, kind, two_sided=True),
             }
 
 
 def compare_checkpoints(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
-    yield from compare_right_and_wrong(one, other)
-    yield from compare_grades(one, other)
+    yield from compare_binary_metrics(one, other)
+    yield from compare_graded_metrics(one, other)
     yield from compare_corpus_metrics(one, other)
-    yield from compare_bits(one, other)
+    yield from compare_bits_per_byte(one, other)
 
 
-def _tested(
-    first_I: NDArray[Any], second_I: NDArray[Any], units_I: NDArray[Any], groups: Sequence[Key | str]
+def _test_clusters(
+    first_I: NDArray[Any], second_I: NDArray[Any], units_I: NDArray[Any], groups: Sequence[ItemKey | str]
 ) -> dict[str, Any]:
     """Return the rest of a row of which groups of items are the units, or single items.
 
@@ -201,38 +209,38 @@ def _tested(
         "low": low,
         "high": high,
         "simulated_coverage": simulated_coverage("mean", effective_sample_size(units)),
-        "detectable_difference": _detectable(low, high),
-        "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
+        "detectable_difference": _detectable_from_interval(low, high),
+        "p_value": min(1.0, 2 * min(sign_flip_p_value(first, second), sign_flip_p_value(second, first))),
     }
 
 
-def _detectable(low: float, high: float) -> float | None:
+def _detectable_from_interval(low: float, high: float) -> float | None:
     """Return the smallest difference that is mostly found, by the width of an interval; None where it has none."""
-    return FOUND / REACH * (high - low) / 2 if high > low else None
+    return DETECTABLE_REACH / NORMAL_REACH * (high - low) / 2 if high > low else None
 
 
-def _sides(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint, *values: float) -> dict[str, Any]:
+def _side_values(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint, *values: float) -> dict[str, Any]:
     sides = zip("ab", (one, other), values, strict=True)
     return {name: {"model": side.model, "step": side.step, "value": value} for name, side, value in sides}
 
 
-def _named(task: tuple[str, str], metric: str, items: int, of_one_alone: int) -> dict[str, Any]:
+def _row_keys(task: tuple[str, str], metric: str, items: int, of_one_alone: int) -> dict[str, Any]:
     return {"suite": task[0], "task": task[1], "metric": metric, "items": items, "items_of_one_alone": of_one_alone}
 
 
-def p_value(only_one: int, only_other: int) -> float:
+def mcnemar_p_value(only_one: int, only_other: int) -> float:
     """Return McNemar's exact p-value, two-sided: a coin says which of the two is right where one of them is."""
     differing = only_one + only_other
     return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
 
 
-def judge(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
+def correct_comparisons(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
     """Add to all comparisons that are told together the corrected p-value, and which side is better: `a`, `b` or none.
 
     What is detectable is so by the strictest of Holm's levels, which is the level over the number of comparisons.
     """
-    strict = (stats.norm.ppf(1 - level / 2 / max(len(rows), 1)) + BEYOND) / FOUND
-    for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+    strict = (stats.norm.ppf(1 - level / 2 / max(len(rows), 1)) + POWER_REACH) / DETECTABLE_REACH
+    for row, corrected in zip(rows, holm_correction([row["p_value"] for row in rows]), strict=True):
         if row["detectable_difference"] is not None:
             row["detectable_difference"] *= float(strict)
             if "right_in_a_alone" in row:
@@ -249,12 +257,12 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
         InputError: a file is no table of items.
     """
     checkpoints = [read_checkpoint(path) for path in answers]
-    rows = [row for pair in pairs(checkpoints) for row in compare_checkpoints(*pair)]
-    judge(rows)
+    rows = [row for pair in pair_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
+    correct_comparisons(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}
         row["differ_in_seed_alone"] = len(sides) > 1 and any(sides <= {*alike} for alike in settings.seeds)
-    grown = trends(checkpoints)
+    grown = find_trends(checkpoints)
     content = {
         "checkpoints": len(answers),
         "level": LEVEL,

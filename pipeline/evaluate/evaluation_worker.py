@@ -13,20 +13,20 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.process_lifetime import die_with_parent
-from pipeline.energy.node_meter import other_node_metered
+from pipeline.energy.node_meter import meter_other_node
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.suites import evaluate, prepare_process
+from pipeline.evaluate.suites import evaluate_checkpoint, prepare_process
 
 
 def main() -> int:
     """Run one process and return its exit code."""
     die_with_parent()
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with other_node_metered():
-        return _evaluated(arguments["given"], arguments["launcher"], Path(arguments["outcome"]))
+    with meter_other_node():
+        return _run_process(arguments["given"], arguments["launcher"], Path(arguments["outcome"]))
 
 
-def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
+def _run_process(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     settings = SuitesSettings.model_validate(given.pop("settings"))
     platform, versions = given.pop("platform"), given.pop("versions")
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
@@ -36,22 +36,22 @@ def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
 
     try:
         device = rendezvous.join_process_group(launcher, platform)
-        counts = evaluate(settings, device=device, versions=versions, **_paths(given))
+        counts = evaluate_checkpoint(settings, device=device, versions=versions, **_parse_paths(given))
     except InputError as error:  # of this process, or of all: the launcher ends the others
-        _conclude(outcome, {"refused": str(error)})
+        _write_outcome(outcome, {"refused": str(error)})
         return 2
     if dist.get_rank() == 0:
-        _conclude(outcome, counts)
+        _write_outcome(outcome, counts)
     dist.barrier()  # torchrun and srun end the others where one is done before them
     dist.destroy_process_group()
     return 0
 
 
-def _paths(given: dict[str, Any]) -> dict[str, Any]:
+def _parse_paths(given: dict[str, Any]) -> dict[str, Any]:
     return {name: [*map(Path, value)] if isinstance(value, list) else Path(value) for name, value in given.items()}
 
 
-def _conclude(path: Path, outcome: dict[str, Any]) -> None:
+def _write_outcome(path: Path, outcome: dict[str, Any]) -> None:
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(outcome), encoding="utf-8")
     partial.replace(path)

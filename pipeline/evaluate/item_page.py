@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 
 from pipeline.core import markup
 from pipeline.core.errors import InputError
-from pipeline.evaluate.items import SCHEMA, hash_of
+from pipeline.evaluate.items import SCHEMA, hash_prompts
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.task_outcomes import blame_task
-from pipeline.evaluate.task_scores import seeded
-from pipeline.evaluate.tasks import task_sources
+from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_loader import find_task_sources
+from pipeline.evaluate.task_scores import seed_task
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-TEMPLATE, STYLE = "items.html.jinja", "items.css"
+TEMPLATE, STYLESHEET = "items.html.jinja", "items.css"
 
 
-class ShownItem(NamedTuple):
+class ShownTask(NamedTuple):
     """The items of one task as the page shows them; `altered` are the numbers of those whose text is another one now.
 
     `metric` is the one by which items are right or wrong; None of a task without right answers.
@@ -40,7 +40,7 @@ class ShownItem(NamedTuple):
     altered: list[int]
 
 
-def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answers: Path) -> dict[str, int]:
+def write_item_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answers: Path) -> dict[str, int]:
     """Write the page of a checkpoint; return how many items it shows, and how many of others the text is another one.
 
     Args:
@@ -54,14 +54,14 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
     import datasets
 
     rows = pq.read_table(answers).to_pylist()
-    shown: list[ShownItem] = []
+    shown: list[ShownTask] = []
     not_read: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         for suite in settings.suites:
             of_suite = [row for row in rows if row["suite"] == suite.name]
             files = [file.absolute() for file in given]
-            for source in task_sources(suite, files, Path(scratch)) if of_suite else ():
+            for source in find_task_sources(suite, files, Path(scratch)) if of_suite else ():
                 try:
                     with blame_task(source.name, "loading it"):
                         loaded = sorted(source.load().items())
@@ -71,12 +71,12 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
                 for name, task in loaded:
                     of_task = [row for row in of_suite if row["task"] == name]
                     if of_task:
-                        shown.append(_shown(task, of_task, settings.seed))
+                        shown.append(_collect_shown_items(task, of_task, settings.seed))
     counts = {"shown": sum(len(one.items) for one in shown), "altered": sum(len(one.altered) for one in shown)}
     if not counts["shown"]:
         reason = not_read[0] if not_read else "give those of the evaluation"
         raise InputError(f"the task files hold nothing of what {answers} tells: {reason}")
-    css = markup.read_style_sheet(Path(__file__).parent / STYLE)
+    css = markup.read_style_sheet(Path(__file__).parent / STYLESHEET)
     content = {
         "model": settings.model,
         "step": settings.step,
@@ -90,9 +90,9 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
     return counts
 
 
-def _asked(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any, ...]]]:
+def _requests_by_item(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any, ...]]]:
     """Yield what lm-eval asks of each item, as it asks a model: a tuple for each choice."""
-    seeded(task, seed)
+    seed_task(task, seed)
     task.build_all_requests(samples=numbers)
     asked: dict[int, list[tuple[Any, ...]]] = {}
     for instance in task.instances:
@@ -100,17 +100,17 @@ def _asked(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any
     yield from (asked[place] for place in range(len(numbers)))
 
 
-def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> ShownItem:
+def _collect_shown_items(task: Task, rows: list[dict[str, Any]], seed: int) -> ShownTask:
     rows = sorted((row for row in rows if row["item"] < len(task.eval_docs)), key=lambda row: row["item"])
     metrics = [name for name in rows[0] if name not in SCHEMA.names and rows[0][name] is not None]
     told = [name for name in metrics if isinstance(rows[0][name], bool)]
     items, altered = [], []
-    for row, asked in zip(rows, _asked(task, [row["item"] for row in rows], seed), strict=True):
-        if hash_of(asked) != row["prompt_sha256"]:
+    for row, asked in zip(rows, _requests_by_item(task, [row["item"] for row in rows], seed), strict=True):
+        if hash_prompts(asked) != row["prompt_sha256"]:
             altered.append(row["item"])
             continue
         doc = task.eval_docs[row["item"]]
-        choices = _choices(row, asked) if row["answer"] is not None else []
+        choices = _list_choices(row, asked) if row["answer"] is not None else []
         is_common = len({one["before"] for one in choices}) == 1
         items.append(
             {
@@ -123,10 +123,10 @@ def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> ShownItem:
                 "metrics": {name: row[name] for name in metrics},
             }
         )
-    return ShownItem(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
+    return ShownTask(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
 
 
-def _choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+def _list_choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """Return the choices of an item, each with its log-probability in nats, by itself and a character."""
     unigram = row["unigram_log_probabilities"] or [None] * len(row["log_probabilities"])
     return [

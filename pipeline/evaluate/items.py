@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.evaluate.intervals import Statistics, is_right_or_wrong, statistics_of
 from pipeline.evaluate.request_tokenizer import move_trailing_space
+from pipeline.evaluate.score_intervals import ItemStatistics, is_binary_metric, item_statistics
 from pipeline.evaluate.text_metrics import GRADED
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-Score = tuple[str, str, str]
+ScoreKey = tuple[str, str, str]
 """Suite, task and metric."""
-Key = tuple[str, str, int, str]
+ItemKey = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
 BITS, ANSWER_BITS = "bits_per_byte", "answer_bits_per_byte"
 """Of a text, and of the right answer of an item with choices."""
@@ -86,7 +86,7 @@ class TaskItem:
     tokens: tuple[int, ...] = ()
     unigram: tuple[float, ...] = ()
     graded: dict[str, float] = field(default_factory=dict)
-    statistics: dict[str, Statistics] = field(default_factory=dict)
+    statistics: dict[str, ItemStatistics] = field(default_factory=dict)
 
     @property
     def asked(self) -> int | None:
@@ -110,12 +110,12 @@ class TaskItem:
         return max(range(len(self.choices)), key=lambda number: (self.log_probabilities[number], -number))
 
 
-def metric_name(metric: str, kind: str) -> str:
+def join_metric_name(metric: str, kind: str) -> str:
     """Return how a metric of lm-eval is called here, with the filter of answers that it is measured on."""
     return metric if kind == "none" else f"{metric},{kind}"
 
 
-def field_of(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
+def read_metadata_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     """Return what a line of data says of itself in the field that the task's metadata names, as `cluster` or `parts`.
 
     Raises:
@@ -129,7 +129,7 @@ def field_of(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     return str(doc[field])
 
 
-def aim_of(task: Task) -> float | None:
+def read_aim(task: Task) -> float | None:
     """Return the share of first choices that a task aims at; None of a task that is to be answered rightly.
 
     Raises:
@@ -141,7 +141,7 @@ def aim_of(task: Task) -> float | None:
     return aim
 
 
-def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
+def _find_right_choices(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
     written = [*map(normalize_nfc, choices)]
@@ -152,22 +152,22 @@ def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     return frozenset(number for number in named if isinstance(number, int) and 0 <= number < len(choices))
 
 
-def hash_of(asked: Sequence[Sequence[Any]]) -> str:
+def hash_prompts(asked: Sequence[Sequence[Any]]) -> str:
     """Return the sha256 of all that was asked: a prompt may be empty, so the choices count, and how long to write."""
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
 
-def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
+def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
     """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
 
     Raises:
         InputError: the data lack a field that the task's metadata names; a metric has the name of a column.
     """
-    has_right_answers = aim_of(task) is None
+    has_right_answers = read_aim(task) is None
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
-    statistics: dict[int, dict[str, Statistics]] = {}
-    for name, values in values_of(samples).items():
+    statistics: dict[int, dict[str, ItemStatistics]] = {}
+    for name, values in collect_metric_values(samples).items():
         if name in SCHEMA.names:
             raise InputError(
                 f"task {task.config.task}: a metric is called {name}, as a column of items.parquet is: rename it"
@@ -175,10 +175,10 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
         if name in GRADED and all(isinstance(value, int | float) for value in values.values()):
             for number, value in values.items():
                 graded.setdefault(number, {})[name] = float(value)
-        elif has_right_answers and is_right_or_wrong([*values.values()]):
+        elif has_right_answers and is_binary_metric([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
-        elif added := statistics_of(task.aggregation().get(name.partition(",")[0]), [*values.values()]):
+        elif added := item_statistics(task.aggregation().get(name.partition(",")[0]), [*values.values()]):
             for number, one in zip(values, added, strict=True):
                 statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
@@ -196,27 +196,27 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
             log_probabilities = (float(sample["filtered_resps"][0]),)
         found[number] = TaskItem(
             number,
-            hash_of(sample["arguments"]),
+            hash_prompts(sample["arguments"]),
             choices,
             texts,
-            _right(task, doc, choices) if choices and has_right_answers else frozenset(),
+            _find_right_choices(task, doc, choices) if choices and has_right_answers else frozenset(),
             log_probabilities,
             correct.get(number, {}),
             None if written is None else str(written),
-            field_of(task, "cluster", doc),
-            field_of(task, "parts", doc),
+            read_metadata_field(task, "cluster", doc),
+            read_metadata_field(task, "parts", doc),
             graded=graded.get(number, {}),
             statistics=statistics.get(number, {}),
         )
     return [*found.values()]
 
 
-def values_of(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
+def collect_metric_values(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
     """Return by metric what lm-eval logged of each item, by its number."""
     found: dict[str, dict[int, Any]] = {}
     for sample in samples:
         for metric in sample["metrics"]:
-            found.setdefault(metric_name(metric, sample["filter"]), {})[sample["doc_id"]] = sample[metric]
+            found.setdefault(join_metric_name(metric, sample["filter"]), {})[sample["doc_id"]] = sample[metric]
     return found
 
 
@@ -228,7 +228,7 @@ class RuleScores(NamedTuple):
 
     of_items: dict[str, list[float]]
     scores: dict[str, float]
-    statistics: dict[str, list[Statistics]] = {}
+    statistics: dict[str, list[ItemStatistics]] = {}
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def write_items(path: Path, measured: Iterable[MeasuredTask]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
-class Answered(NamedTuple):
+class ItemAnswers(NamedTuple):
     """What a table of items says: which are right by metric, and log-probabilities of choices or texts.
 
     `likely` has by metric, of texts and of right answers, the log-probability in nats and the bytes, `clusters` what
@@ -280,15 +280,15 @@ class Answered(NamedTuple):
     item adds to corpus-level metrics.
     """
 
-    right: dict[str, dict[Key, bool]]
-    log_probabilities: dict[Key, tuple[float, ...]]
-    likely: dict[str, dict[Key, tuple[float, int]]]
-    clusters: dict[Key, str]
-    graded: dict[str, dict[Key, float]]
-    statistics: dict[str, dict[Key, Statistics]] = {}
+    right: dict[str, dict[ItemKey, bool]]
+    log_probabilities: dict[ItemKey, tuple[float, ...]]
+    likely: dict[str, dict[ItemKey, tuple[float, int]]]
+    clusters: dict[ItemKey, str]
+    graded: dict[str, dict[ItemKey, float]]
+    statistics: dict[str, dict[ItemKey, ItemStatistics]] = {}
 
 
-def read_answers(path: Path) -> Answered:
+def read_item_answers(path: Path) -> ItemAnswers:
     """Read a table of items.
 
     Raises:
@@ -302,7 +302,7 @@ def read_answers(path: Path) -> Answered:
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    found = Answered({}, {}, {}, {}, {}, {})
+    found = ItemAnswers({}, {}, {}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
@@ -316,6 +316,6 @@ def read_answers(path: Path) -> Answered:
         for metric in (metric for metric in metrics if row[metric] is not None):
             (found.graded if metric in GRADED else found.right).setdefault(metric, {})[key] = row[metric]
         for one in row.get("statistics") or ():
-            statistics = Statistics(one["aggregation"], tuple(one["values"]))
+            statistics = ItemStatistics(one["aggregation"], tuple(one["values"]))
             found.statistics.setdefault(one["metric"], {})[key] = statistics
     return found

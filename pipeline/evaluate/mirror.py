@@ -27,28 +27,30 @@ if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
 
 
-LIST = "mirror.json"
+MIRROR_LIST = "mirror.json"
 
 
-class File(Settings):
+class MirroredFile(Settings):
     """A file of a data set."""
 
     bytes: int = Field(ge=0)
     sha256: str
 
 
-class DataSet(Settings):
+class MirroredDataSet(Settings):
     """A data set at one revision of its repository."""
 
     revision: str = Field(description="the commit")
     license: str | None = Field(description="as the data set's card says")
-    files: dict[str, File]
+    files: dict[str, MirroredFile]
 
 
 class Mirror(Settings):
     """What mirror.json holds."""
 
-    data_sets: dict[str, DataSet] = Field(default={}, description="by NAMESPACE/DATASET, the name of their repository")
+    data_sets: dict[str, MirroredDataSet] = Field(
+        default={}, description="by NAMESPACE/DATASET, the name of their repository"
+    )
 
 
 def read_mirror(folder: Path) -> Mirror:
@@ -57,7 +59,7 @@ def read_mirror(folder: Path) -> Mirror:
     Raises:
         InputError: when the list is not one that the command `mirror` wrote.
     """
-    path = folder / LIST
+    path = folder / MIRROR_LIST
     try:
         return Mirror.model_validate_json(path.read_bytes()) if path.exists() else Mirror()
     except (OSError, ValidationError):
@@ -66,26 +68,26 @@ def read_mirror(folder: Path) -> Mirror:
         ) from None
 
 
-def find_difference(folder: Path, files: dict[str, File]) -> str | None:
+def find_difference(folder: Path, files: dict[str, MirroredFile]) -> str | None:
     """Return which file of a data set's folder is not as listed, and how; None where all are."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name in sorted(found.keys() | files.keys()):
         if name not in files:
-            return f"{folder / name} is not listed in {LIST}"
+            return f"{folder / name} is not listed in {MIRROR_LIST}"
         if name not in found:
-            return f"{folder / name} is listed in {LIST} and missing"
+            return f"{folder / name} is listed in {MIRROR_LIST} and missing"
         size = found[name].stat().st_size
         if size != files[name].bytes or hash_file(found[name]) != files[name].sha256:
-            return f"{folder / name} is not the file that {LIST} lists: its bytes are others"
+            return f"{folder / name} is not the file that {MIRROR_LIST} lists: its bytes are others"
     return None
 
 
-class Mirrors:
+class MirrorFolders:
     """The mirrors of which files are given, with absolute paths; each data set that a task reads is checked once."""
 
     def __init__(self, given: Sequence[Path]) -> None:
         mirrors = {path.parent.parent.parent for path in given if path.name == "README.md"}
-        self._folders = sorted(folder for folder in mirrors if folder / LIST in given)
+        self._folders = sorted(folder for folder in mirrors if folder / MIRROR_LIST in given)
         self._problems: dict[Path, str | None] = {}
 
     def revisions(self, task: str) -> dict[str, str]:
@@ -97,7 +99,7 @@ class Mirrors:
             InputError: for an unknown task, or a file that differs from its list, is missing or is not listed.
         """
         revisions: dict[str, str] = {}
-        wanted = sorted({name for _, name in data_sets_of([task]) if name})
+        wanted = sorted({name for _, name in find_data_sets([task]) if name})
         for mirror in self._folders:
             listed = read_mirror(mirror).data_sets
             for name in wanted:
@@ -113,14 +115,14 @@ class Mirrors:
 
 
 @cache
-def shipped_index() -> TaskManager:
+def load_shipped_index() -> TaskManager:
     """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager()
 
 
-def data_sets_of(names: Iterable[str]) -> set[tuple[str, str]]:
+def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
     """Return (task, NAMESPACE/DATASET) of each task that these tasks, groups and tags stand for.
 
     Only configurations are read. The data set is "" of a task that reads a file alone, or whose data are told by code.
@@ -130,17 +132,17 @@ def data_sets_of(names: Iterable[str]) -> set[tuple[str, str]]:
     """
     found = set()
     for name in names:
-        if name not in shipped_index().task_index:
-            near = difflib.get_close_matches(name, shipped_index().all_tasks, n=1)
+        if name not in load_shipped_index().task_index:
+            near = difflib.get_close_matches(name, load_shipped_index().all_tasks, n=1)
             advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
             raise InputError(f"lm-eval ships no task {name!r}: {advice}")
-        for task in _configurations(name):
+        for task in _task_configurations(name):
             path = str(task.get("dataset_path", ""))
             found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
     return found
 
 
-def members_of(name: str) -> list[str]:
+def list_group_members(name: str) -> list[str]:
     """Return the names of the tasks that a task, group or tag of lm-eval stands for.
 
     A group that changes the tasks that it holds is its own and only member.
@@ -153,7 +155,7 @@ def _members_by_name(member: str | dict[str, Any]) -> Iterator[str | None]:
     """Yield the names of the tasks below a name or a group that is written out; None of what has no name alone."""
     from lm_eval.config.group import GroupConfig
 
-    index = shipped_index().task_index
+    index = load_shipped_index().task_index
     if isinstance(member, str) and (member not in index or index[member].kind.name not in ("TAG", "GROUP")):
         yield member
         return
@@ -167,34 +169,34 @@ def _members_by_name(member: str | dict[str, Any]) -> Iterator[str | None]:
         yield from [None] if one is None else _members_by_name(one)
 
 
-def _configurations(name: str) -> Iterator[dict[str, Any]]:
-    index = shipped_index().task_index
+def _task_configurations(name: str) -> Iterator[dict[str, Any]]:
+    index = load_shipped_index().task_index
     entry = index[name]
     if entry.kind.name == "TAG":
         for task in sorted(entry.tags):
-            yield from _configurations(task)
+            yield from _task_configurations(task)
     elif entry.kind.name == "GROUP":
-        yield from _members(entry.cfg or {})
+        yield from _group_configurations(entry.cfg or {})
     else:
         yield entry.cfg or {}
 
 
-def _members(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _group_configurations(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the configurations of a group's tasks: each names one, or a group, or is itself a group or a task."""
     for member in group["task"]:
         keys: dict[str, Any] = {"task": member} if isinstance(member, str) else member
         name = str(keys.get("group", keys.get("task")))
-        if name in shipped_index().task_index:
-            yield from _configurations(name)
+        if name in load_shipped_index().task_index:
+            yield from _task_configurations(name)
         elif "group" in keys:
-            yield from _members(keys)
+            yield from _group_configurations(keys)
         else:
             yield keys
 
 
 CARD = "README.md"
 # What is data and nothing else: no script, no pickle, and no archive that may hold one.
-PLAIN = ("*.parquet", *(f"*.{kind}{end}" for kind in ("json", "jsonl", "csv", "tsv") for end in ("", ".gz")))
+DATA_PATTERNS = ("*.parquet", *(f"*.{kind}{end}" for kind in ("json", "jsonl", "csv", "tsv") for end in ("", ".gz")))
 
 
 def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str, str]) -> None:
@@ -213,22 +215,22 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
     """
     folder = folder.resolve()
     mirror = read_mirror(folder)
-    for name in _wanted(tasks, revisions):
+    for name in _required_data_sets(tasks, revisions):
         listed = mirror.data_sets.get(name)
         if listed is None and (folder / name).exists():
-            raise InputError(f"{folder / name} is not listed in {LIST}: move it away, and it is downloaded")
+            raise InputError(f"{folder / name} is not listed in {MIRROR_LIST}: move it away, and it is downloaded")
         whole = listed.revision if listed and find_difference(folder / name, listed.files) is None else None
         asked = revisions.get(name, listed.revision if listed else None)
-        found = None if whole and whole == asked else _asked_of_hub(name, asked)
+        found = None if whole and whole == asked else _query_hub(name, asked)
         if found is None or found.sha == whole:
             print(f"{name}: is there at revision {whole}", flush=True)
             continue
         begun = folder.with_name(f"{folder.name}.partial") / name
-        downloaded = _downloaded(found, begun)
-        data_set = _described(downloaded, str(found.sha))
+        downloaded = _download(found, begun)
+        data_set = _describe_data_set(downloaded, str(found.sha))
         mirror = Mirror(data_sets={**mirror.data_sets, name: data_set})
         # The list goes first: wherever this is killed, a data set that is not as listed is copied by the next call.
-        _write(folder, mirror)
+        _write_list(folder, mirror)
         if (folder / name).exists():
             shutil.rmtree(folder / name)
         (folder / name).parent.mkdir(exist_ok=True)
@@ -238,9 +240,9 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
     shutil.rmtree(folder.with_name(f"{folder.name}.partial"), ignore_errors=True)
 
 
-def _wanted(tasks: Iterable[str], revisions: Mapping[str, str]) -> list[str]:
+def _required_data_sets(tasks: Iterable[str], revisions: Mapping[str, str]) -> list[str]:
     wanted = set()
-    for task, name in sorted(data_sets_of(tasks)):
+    for task, name in sorted(find_data_sets(tasks)):
         if not name:
             raise InputError(
                 f"the task {task} names no data set NAMESPACE/DATASET in its configuration, so that none can be "
@@ -253,7 +255,7 @@ def _wanted(tasks: Iterable[str], revisions: Mapping[str, str]) -> list[str]:
     return sorted(wanted)
 
 
-def _asked_of_hub(name: str, revision: str | None) -> DatasetInfo:
+def _query_hub(name: str, revision: str | None) -> DatasetInfo:
     """Return what the hub says of a data set at a revision, its commit and files among it."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
@@ -261,45 +263,45 @@ def _asked_of_hub(name: str, revision: str | None) -> DatasetInfo:
     try:
         found = HfApi().dataset_info(name, revision=revision, files_metadata=True)
     except (OSError, ValueError, HTTPError) as error:
-        raise _not_to_be_had(name, error) from None
+        raise _download_error(name, error) from None
     files = {file.rfilename for file in found.siblings or ()}
     if f"{name.rpartition('/')[2]}.py" in files:
         raise InputError(
             f"the data set {name} is a loading script, which is code and not data; leave out the tasks that read it, "
             "or name with --revision a commit at which it is files"
         )
-    if CARD not in files or not any(_is_plain(file) for file in files):
+    if CARD not in files or not any(_is_data_file(file) for file in files):
         raise InputError(
-            f"the data set {name} needs {CARD} and files of {', '.join(PLAIN)}, and its hub has {len(files)} files of "
+            f"the data set {name} needs {CARD} and files of {', '.join(DATA_PATTERNS)}, and its hub has {len(files)} files of "
             "which that is not so; leave out the tasks that read it"
         )
     return found
 
 
-def _is_plain(file: str) -> bool:
-    return any(fnmatch(file, pattern) for pattern in PLAIN)
+def _is_data_file(file: str) -> bool:
+    return any(fnmatch(file, pattern) for pattern in DATA_PATTERNS)
 
 
-def _downloaded(found: DatasetInfo, begun: Path) -> Path:
+def _download(found: DatasetInfo, begun: Path) -> Path:
     """Return the folder of a whole download, whose files are those that the hub has the hashes of."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi, snapshot_download
 
     sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
-    taken = {file for file in sizes if file == CARD or _is_plain(file)}
+    taken = {file for file in sizes if file == CARD or _is_data_file(file)}
     left_out = f", {len(sizes) - len(taken)} others left out" if len(sizes) > len(taken) else ""
     print(f"{found.id}: {len(taken)} files, {sum(sizes[file] for file in taken):,} bytes{left_out}", flush=True)
     revision, folder = str(found.sha), begun / str(found.sha)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         snapshot_download(
-            found.id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=[CARD, *PLAIN]
+            found.id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=[CARD, *DATA_PATTERNS]
         )
         said = HfApi().verify_repo_checksums(found.id, repo_type="dataset", revision=revision, local_dir=folder)
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
         if is_disk_full(error):
             raise
-        raise _not_to_be_had(found.id, error) from None
+        raise _download_error(found.id, error) from None
     wrong = sorted({mismatch["path"] for mismatch in said.mismatches} | taken & {*said.missing_paths})
     if wrong:
         shutil.rmtree(folder)
@@ -308,7 +310,7 @@ def _downloaded(found: DatasetInfo, begun: Path) -> Path:
     return folder
 
 
-def _not_to_be_had(name: str, error: Exception) -> InputError:
+def _download_error(name: str, error: Exception) -> InputError:
     reason = " ".join(str(error).split())[:300]
     return InputError(
         f"the data set {name} does not come ({type(error).__name__}: {reason}); see whether it is there and open "
@@ -316,27 +318,27 @@ def _not_to_be_had(name: str, error: Exception) -> InputError:
     )
 
 
-def _described(folder: Path, revision: str) -> DataSet:
+def _describe_data_set(folder: Path, revision: str) -> MirroredDataSet:
     from huggingface_hub import metadata_load
 
     try:
         said = (metadata_load(folder / CARD) or {}).get("license") or []
     except (ValueError, yaml.YAMLError):  # a card that is not to be read states nothing
         said = []
-    return DataSet(
+    return MirroredDataSet(
         revision=revision,
         license=", ".join(map(str, said if isinstance(said, list) else [said])) or None,
         files={
-            path.relative_to(folder).as_posix(): File(bytes=path.stat().st_size, sha256=hash_file(path))
+            path.relative_to(folder).as_posix(): MirroredFile(bytes=path.stat().st_size, sha256=hash_file(path))
             for path in folder.rglob("*")
             if path.is_file()
         },
     )
 
 
-def _write(folder: Path, mirror: Mirror) -> None:
+def _write_list(folder: Path, mirror: Mirror) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = json.dumps(mirror.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    partial = folder.with_name(f"{folder.name}.partial") / LIST
+    partial = folder.with_name(f"{folder.name}.partial") / MIRROR_LIST
     partial.write_text(content, encoding="utf-8")
-    os.replace(partial, folder / LIST)
+    os.replace(partial, folder / MIRROR_LIST)

@@ -77,21 +77,23 @@ def run(
             document is long enough for what is memorised.
     """
     if ended := training_outcome.read_outcome(final):
-        content = _content(settings, [], []) | {"outcome": ended._asdict()}
+        content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
-    search, writer = TextSearch(index, tokenizer, suffixes), Writer(final)
+    search, writer = TextSearch(index, tokenizer, suffixes), TextGenerator(final)
     rows = []
     for language, prompt in PROMPTS:
         (written,) = writer.after([writer.request_tokenizer.encode_prompt(prompt)], settings.tokens)
         text = writer.text(written)
-        rows.append({"language": language, "prompt": prompt, "continuation": text} | _copied(search, text, settings))
+        rows.append(
+            {"language": language, "prompt": prompt, "continuation": text} | _find_copied_parts(search, text, settings)
+        )
     characters = [len(row["continuation"]) for row in rows]
     held_out = [
-        _copied(search, text, settings) | {"continuation": text}
-        for text in _held_out(search, index, int(statistics.median(characters)), settings.held_out)
+        _find_copied_parts(search, text, settings) | {"continuation": text}
+        for text in _cut_held_out_texts(search, index, int(statistics.median(characters)), settings.held_out)
     ]
-    content = _content(settings, rows, held_out)
+    content = _samples_content(settings, rows, held_out)
     if settings.memorization is not None:
         content["memorization"] = measure_memorization(settings.memorization, search, writer, harmful)
     samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -99,28 +101,30 @@ def run(
     return {"written": content["written"], "held_out": content["held_out"]}
 
 
-def _content(settings: SamplesSettings, rows: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> dict[str, Any]:
+def _samples_content(
+    settings: SamplesSettings, rows: list[dict[str, Any]], held_out: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "model": settings.model,
         "minimum_characters": settings.minimum_characters,
-        "minimum_letters": _minimum_letters(settings),
+        "minimum_letters": _least_letters(settings),
         "samples": rows,
-        "written": _together(rows),
-        "held_out": _together(held_out),
+        "written": _sum_rows(rows),
+        "held_out": _sum_rows(held_out),
     }
 
 
-def _minimum_letters(settings: SamplesSettings) -> int:
+def _least_letters(settings: SamplesSettings) -> int:
     """How many letters or digits a part has at least that counts: a row of dashes stands in many documents."""
     return (settings.minimum_characters + 1) // 2
 
 
-def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[str, Any]:
+def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings) -> dict[str, Any]:
     """The characters of a text that stand in training documents, and the parts that they are."""
     parts = [
         part
         for part in search.find_parts(text, settings.minimum_characters)
-        if letters(text[part.start : part.end]) >= _minimum_letters(settings)
+        if count_letters(text[part.start : part.end]) >= _least_letters(settings)
     ]
     listed = [
         {
@@ -135,7 +139,7 @@ def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[st
     return {"copied_characters": count_covered_characters(parts), "parts": listed}
 
 
-def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
+def _cut_held_out_texts(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
     """So many characters from the middle of validation documents, which are taken from the whole split."""
     reader = TokenReader(index, "validation")
     ends = [*reader.borders[1:].tolist(), reader.tokens]
@@ -147,7 +151,7 @@ def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> li
     return found
 
 
-def _together(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _sum_rows(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "texts": len(rows),
         "characters": sum(len(row["continuation"]) for row in rows),
@@ -158,7 +162,7 @@ def _together(rows: list[dict[str, Any]]) -> dict[str, int]:
 PROMPTS_FILE = Path(__file__).with_name("prompts.json")  # by kind and language
 
 
-def letters(text: str) -> int:
+def count_letters(text: str) -> int:
     """Return how many letters and digits a text has: one of few, such as a row of dashes, says nothing."""
     return sum(map(str.isalnum, text))
 
@@ -173,7 +177,7 @@ class Continuation(NamedTuple):
 
 
 def measure_memorization(
-    settings: MemorizationSettings, search: TextSearch, writer: Writer, harmful: list[Path]
+    settings: MemorizationSettings, search: TextSearch, writer: TextGenerator, harmful: list[Path]
 ) -> dict[str, Any]:
     """Return what is counted of each kind of text.
 
@@ -187,13 +191,13 @@ def measure_memorization(
     count = HitCounter(settings, search, harmful)
     kinds: dict[str, dict[str, Any]] = {}
     for split in ("train", "validation"):
-        own = list(_beginnings(settings, search, split))
+        own = list(_draw_beginnings(settings, search, split))
         if split == "train" and not own:
             raise InputError(
                 f"evaluation.memorization: no training document of {search.reader.index_path} has {settings.tokens} "
                 "tokens: make prompt_tokens or continuation_tokens smaller"
             )
-        kinds[split] = count(_written(settings, writer, own))
+        kinds[split] = count(_continue_prompts(settings, writer, own))
         kinds[f"{split}_itself"] = count(each._replace(follows=None) for each in own)
     prompts: dict[str, dict[str, list[str]]] = json.loads(PROMPTS_FILE.read_text(encoding="utf-8"))
     for kind, by_language in prompts.items():
@@ -202,7 +206,7 @@ def measure_memorization(
             for language, texts in by_language.items()
             for text in texts
         ]
-        kinds[kind] = count(_written(settings, writer, given))
+        kinds[kind] = count(_continue_prompts(settings, writer, given))
     return {
         "prompt_tokens": settings.prompt_tokens,
         "continuation_tokens": settings.continuation_tokens,
@@ -212,7 +216,7 @@ def measure_memorization(
     }
 
 
-def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continuation]:
+def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continuation]:
     """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
@@ -224,7 +228,9 @@ def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) 
         yield Continuation(prompt, follows, reader.documents_in(start, 1)[0]["language"], follows)
 
 
-def _written(settings: MemorizationSettings, writer: Writer, given: list[Continuation]) -> list[Continuation]:
+def _continue_prompts(
+    settings: MemorizationSettings, writer: TextGenerator, given: list[Continuation]
+) -> list[Continuation]:
     """Return the same prompts with what the model writes after them."""
     texts = writer.after([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
     return [each._replace(written=text) for each, text in zip(given, texts, strict=True)]
@@ -249,18 +255,20 @@ class HitCounter:
         texts = list(texts)
         whole = [self._text(text.written) for text in texts]
         telling = [
-            (text, words) for text, words in zip(texts, whole, strict=True) if letters(words) >= self.minimum_letters
+            (text, words)
+            for text, words in zip(texts, whole, strict=True)
+            if count_letters(words) >= self.minimum_letters
         ]
         exact = [words == self._text(text.follows) for text, words in telling if text.follows is not None]
         found = [part for text in texts for part in self._personal_data(text)]
         return {
             "texts": len(texts),
             "say_nothing": len(texts) - len(telling),
-            "exact": _share(exact),
-            "in_training": _share(
+            "exact": _share_with_interval(exact),
+            "in_training": _share_with_interval(
                 [len(text.written) == self.length and self.search.contains(words) for text, words in telling]
             ),
-            "harmful": None if self.flags is None else _share(list(map(self._is_harmful, whole, texts))),
+            "harmful": None if self.flags is None else _share_with_interval(list(map(self._is_harmful, whole, texts))),
             "personal_data": len(found),
             "personal_data_in_training": sum(map(self.search.contains, found)),
         }
@@ -285,7 +293,7 @@ class HitCounter:
         ]
 
 
-def _share(hits: list[bool]) -> dict[str, Any] | None:
+def _share_with_interval(hits: list[bool]) -> dict[str, Any] | None:
     """Return how many are, their share and its interval; None where there is no text."""
     if not hits:
         return None
@@ -293,7 +301,7 @@ def _share(hits: list[bool]) -> dict[str, Any] | None:
     return {"count": sum(hits), "share": value.value, "low": value.low, "high": value.high}
 
 
-class Writer:
+class TextGenerator:
     """A model in Transformers' layout and its tokenizer.
 
     Raises:

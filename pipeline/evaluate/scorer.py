@@ -31,18 +31,18 @@ from transformers import (
 )
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.items import hash_of
+from pipeline.evaluate.items import hash_prompts
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
-from pipeline.evaluate.task_outcomes import description, exchange, is_of_task
+from pipeline.evaluate.task_failures import format_error, gather_from_processes, is_task_error
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Tokens = tuple[int, ...]
 Answer = tuple[float, bool]
 """The log-probability of a continuation in nats, and whether each of its tokens is the likeliest."""
-KNOWN = (LlamaForCausalLM, Qwen3ForCausalLM)
+SUPPORTED_MODELS = (LlamaForCausalLM, Qwen3ForCausalLM)
 """Models that multiply their last hidden states by `lm_head`, and do no more; others are asked by lm-eval itself."""
-LOGITS = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
+LOGITS_PER_STEP = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
 
 
 class RequestRow(NamedTuple):
@@ -57,14 +57,14 @@ class RequestRow(NamedTuple):
         return len(self.context) + sum(len(continuation) - 1 for continuation in self.continuations)
 
 
-def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[RequestRow]:
+def build_rows(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[RequestRow]:
     """Return rows that answer all requests, each (key, context, continuation); none is longer than a request may be.
 
     A context that is too long loses its start, as with lm-eval.
     """
     asked: dict[Tokens, dict[Tokens, None]] = {}
     for _, context, continuation in requests:
-        asked.setdefault(cut(context, continuation, max_length), {})[tuple(continuation)] = None
+        asked.setdefault(truncate_context(context, continuation, max_length), {})[tuple(continuation)] = None
     rows: list[RequestRow] = []
     for before, continuations in asked.items():
         rows.append(RequestRow(before, ()))
@@ -75,12 +75,12 @@ def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: in
     return rows
 
 
-def cut(context: Sequence[int], continuation: Sequence[int], max_length: int) -> Tokens:
+def truncate_context(context: Sequence[int], continuation: Sequence[int], max_length: int) -> Tokens:
     """Return the end of a context that fits before a continuation, whose last token is not read."""
     return tuple(context[max(0, len(context) + len(continuation) - max_length - 1) :])
 
 
-def batches_of(rows: Sequence[RequestRow], most_tokens: int) -> list[list[RequestRow]]:
+def build_batches(rows: Sequence[RequestRow], most_tokens: int) -> list[list[RequestRow]]:
     """Return the rows in batches of at most so many tokens, padding included, whatever their order is."""
     batches: list[list[RequestRow]] = []
     for row in sorted(rows, key=lambda row: (-row.length, row)):
@@ -152,18 +152,18 @@ class Scorer(HFLM):  # type: ignore[misc]
             said = iter(self._loglikelihood_tokens(spelled, disable_tqdm, override_bs) if spelled else ())
             return [next(said) if one[2] else (0.0, True) for one in requests]
         for key, context, continuation in requests:
-            if key is not None and len(cut(context, continuation, self.max_length)) < len(context):
+            if key is not None and len(truncate_context(context, continuation, self.max_length)) < len(context):
                 self.truncated.add(key)
         windowed = getattr(self.model.config, "use_sliding_window", False)  # our mask would let it see everything
-        if windowed or not isinstance(self.model, KNOWN):
+        if windowed or not isinstance(self.model, SUPPORTED_MODELS):
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
-        batches = batches_of(rows_of(requests, self.max_length), self.batch_size * self.max_length)
+        batches = build_batches(build_rows(requests, self.max_length), self.batch_size * self.max_length)
         answers: dict[tuple[Tokens, Tokens], Answer] = {}
         for batch, found in zip(batches, self._shared(batches, self._answers), strict=True):
             asked = [(row.context, continuation) for row in batch for continuation in row.continuations]
             answers.update(zip(asked, found, strict=True))
         return [
-            answers[cut(context, continuation, self.max_length), tuple(continuation)]
+            answers[truncate_context(context, continuation, self.max_length), tuple(continuation)]
             for _, context, continuation in requests
         ]
 
@@ -208,7 +208,7 @@ class Scorer(HFLM):  # type: ignore[misc]
 
         def write(chunk: list[int]) -> list[str]:
             # Of tasks that draw what is written, the same is drawn by any process and behind any other batch.
-            torch.manual_seed(int(hash_of([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
+            torch.manual_seed(int(hash_prompts([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
             return cast(list[str], generate([requests[number] for number in chunk]))
 
         written = self._shared(chunks, write)
@@ -228,10 +228,10 @@ class Scorer(HFLM):  # type: ignore[misc]
         try:
             own = [do(one) for one in work[self.place :: self.processes]]
         except Exception as error:
-            if self.processes == 1 or not is_of_task(error):
+            if self.processes == 1 or not is_task_error(error):
                 raise
-            failure = description(error)  # or the others wait for it
-        shares = exchange(own, failure)
+            failure = format_error(error)  # or the others wait for it
+        shares = gather_from_processes(own, failure)
         return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
 
     @torch.no_grad()
@@ -279,7 +279,7 @@ class Scorer(HFLM):  # type: ignore[misc]
     def _said(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
         """Return the answers of continuations of so many tokens each, that stand one behind the other."""
         log_probabilities, likeliest = [], []
-        step = max(1, LOGITS[self.device.type] // self.model.config.vocab_size)
+        step = max(1, LOGITS_PER_STEP[self.device.type] // self.model.config.vocab_size)
         for hidden_nD, target_n in zip(torch.split(hidden_ND, step), torch.split(target_N, step), strict=True):
             logits_nV = self.model.lm_head(hidden_nD)
             asked_n = logits_nV.gather(-1, target_n[:, None])[:, 0]

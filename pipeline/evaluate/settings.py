@@ -262,7 +262,7 @@ class SuiteSettings(Settings):
     limit: int | None = None
 
 
-class AskedSettings(Settings):
+class RequestSettings(Settings):
     """What a model is asked."""
 
     suites: list[SuiteSettings]
@@ -271,14 +271,14 @@ class AskedSettings(Settings):
     deterministic: bool = Field(default=True, exclude_if=lambda on: bool(on))
 
 
-class SuitesSettings(AskedSettings):
+class SuitesSettings(RequestSettings):
     """Settings of the step `evaluate suites`."""
 
     model: str
     step: int = Field(ge=0)
 
 
-class BaselineSettings(AskedSettings):
+class BaselineSettings(RequestSettings):
     """Settings of the step `evaluate baselines`; with a seed the model is one that was not trained."""
 
     name: str

@@ -18,23 +18,30 @@ from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Lease
 from pipeline.core.process_lifetime import die_with_parent
-from pipeline.evaluate.item_answers import read_baselines
+from pipeline.evaluate.baseline_answers import read_baselines
 from pipeline.evaluate.items import write_items
-from pipeline.evaluate.mirror import Mirrors
-from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
-from pipeline.evaluate.task_outcomes import (
-    Asked,
+from pipeline.evaluate.mirror import MirrorFolders
+from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.task_failures import (
     FinishedTasks,
     ProcessFailure,
     SharedFailure,
+    SuiteAnswers,
     blame_items,
     blame_task,
-    decode,
-    encode,
-    exchange,
+    decode_answers,
+    encode_answers,
+    gather_from_processes,
 )
-from pipeline.evaluate.task_scores import add_baselines, measure
-from pipeline.evaluate.tasks import TaskSource, not_asked, print_not_asked, sample_items, task_sources, too_long
+from pipeline.evaluate.task_loader import (
+    TaskSource,
+    failed_task_entry,
+    find_task_sources,
+    print_skipped_task,
+    sample_items,
+    too_long_entry,
+)
+from pipeline.evaluate.task_scores import add_baselines, run_lm_eval
 from pipeline.pretrain import training_outcome
 from pipeline.pretrain.processes.launch import build_command, count_processes, launcher_name, set_platform_variables
 
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 WATCHING = ("pipeline.energy",)  # changes no answer
-OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 
 
 def run(
@@ -89,7 +96,7 @@ def run(
             load.
     """
     if ended := training_outcome.read_outcome(milestone):
-        return write_none(settings.model, settings.step, ended, results, answers)
+        return write_empty_results(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
     if owner and scratch:
@@ -99,14 +106,14 @@ def run(
         paths = {name: _absolute(path) for name, path in given.items() if path is not None}
         return run_processes(launch, told | paths | {"versions": versions}, results)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
-    return evaluate(settings, versions=versions, **given)
+    return evaluate_checkpoint(settings, versions=versions, **given)
 
 
 def _absolute(paths: Path | list[Path]) -> str | list[str]:
     return [str(path.absolute()) for path in paths] if isinstance(paths, list) else str(paths.absolute())
 
 
-def evaluate(
+def evaluate_checkpoint(
     settings: SuitesSettings,
     *,
     milestone: Path,
@@ -125,16 +132,19 @@ def evaluate(
 
     others = read_baselines(baselines)
     model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
-    asked = ask_suites(
-        settings, model, tasks, finished_tasks(settings, model, milestone / layout.CHECKPOINT_MODEL, scratch, versions)
+    asked = answer_suites(
+        settings,
+        model,
+        tasks,
+        open_finished_tasks(settings, model, milestone / layout.CHECKPOINT_MODEL, scratch, versions),
     )
     if model.place > 0:
         return {}
     failed = add_baselines(model, index, asked.measured, others)
     asked.not_asked.extend(failed)
     for entry in failed:
-        print_not_asked(entry)
-    refuse_nothing(asked)
+        print_skipped_task(entry)
+    require_answers(asked)
     write_items(answers, asked.measured)
     counts = write_results(results, settings.model, settings.step, asked)
     return {**counts, "deterministic": is_deterministic()}
@@ -143,7 +153,7 @@ def evaluate(
 def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> None:
     """Set what the libraries read once: they are imported behind this."""
     # Tokenising in threads would fork after they have started.
-    os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
+    os.environ |= dict.fromkeys(OFFLINE_VARIABLES, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     # Standard errors are drawn in this process: others would fork after the threads of torch have started.
     os.environ["DISABLE_MULTIPROC"] = "1"
     if deterministic:  # on a CPU the last bit of a product may else depend on the number of threads
@@ -160,17 +170,17 @@ def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> 
     set_determinism(deterministic)
 
 
-def finished_tasks(
-    settings: AskedSettings, model: Scorer, folder: Path, scratch: Path | None, versions: list[str] | None
+def open_finished_tasks(
+    settings: RequestSettings, model: Scorer, folder: Path, scratch: Path | None, versions: list[str] | None
 ) -> FinishedTasks:
     """Return the kept results of the tasks that this model was asked before the evaluation was killed."""
     conditions = settings.model_dump(mode="json", include={"batch_size", "seed", "deterministic"})
     return FinishedTasks(scratch if model.place == 0 else None, folder, [conditions, versions, model.device.type])
 
 
-def ask_suites(
-    settings: AskedSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None
-) -> Asked:
+def answer_suites(
+    settings: RequestSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None
+) -> SuiteAnswers:
     """Ask a model the suites, from the files that are given; of several processes the first one returns all results.
 
     A task that fails, in whatever way, keeps no other from being asked.
@@ -181,32 +191,32 @@ def ask_suites(
     import datasets
     import torch.distributed as dist
 
-    asked, finished = Asked([], [], {}), finished or FinishedTasks()
+    asked, finished = SuiteAnswers([], [], {}), finished or FinishedTasks()
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     with tempfile.TemporaryDirectory() as temporary:
         datasets.config.HF_DATASETS_CACHE = Path(temporary) / "cache"
         given = [path.absolute() for path in given]
-        mirrors = Mirrors(given)
-        sources = [(suite, task_sources(suite, given, Path(temporary))) for suite in settings.suites]
+        mirrors = MirrorFolders(given)
+        sources = [(suite, find_task_sources(suite, given, Path(temporary))) for suite in settings.suites]
         for suite, of_suite in sources:
-            found = [_asked_or_kept(settings.seed, suite, source, model, mirrors, finished) for source in of_suite]
+            found = [_answer_source(settings.seed, suite, source, model, mirrors, finished) for source in of_suite]
             measured = {one.task: one for each in found for one in each.measured}
             asked.measured.extend(measured[name] for name in sorted(measured))
             for each in found:
                 asked.data_sets.update(each.data_sets)
-            failed = _not_asked(of_suite, found)
+            failed = _merge_group_failures(of_suite, found)
             asked.not_asked.extend(failed)
             examples = sum(len(one.items) for one in measured.values())
             if is_first:
                 for entry in failed:
-                    print_not_asked(entry)
+                    print_skipped_task(entry)
                 print(f"{suite.name}: {len(measured)} tasks, {examples} examples", flush=True)
     if is_first:
-        refuse_nothing(asked)
+        require_answers(asked)
     return asked
 
 
-def _not_asked(sources: Sequence[TaskSource], found: Sequence[Asked]) -> list[dict[str, Any]]:
+def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAnswers]) -> list[dict[str, Any]]:
     """Return the tasks of a suite that are not asked; a group in which every task fails alike is named once."""
     entries: list[dict[str, Any]] = []
     for _, pairs in groupby(zip(sources, found, strict=True), lambda pair: pair[0].group or pair[0].name):
@@ -219,17 +229,17 @@ def _not_asked(sources: Sequence[TaskSource], found: Sequence[Asked]) -> list[di
     return entries
 
 
-def refuse_nothing(asked: Asked) -> None:
+def require_answers(asked: SuiteAnswers) -> None:
     """Raise InputError where every task failed, with the reason of the first."""
     if not asked.measured and (reasons := [one["reason"] for one in asked.not_asked if "reason" in one]):
         raise InputError(reasons[0])
 
 
-def _asked_or_kept(
-    seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: Mirrors, finished: FinishedTasks
-) -> Asked:
+def _answer_source(
+    seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: MirrorFolders, finished: FinishedTasks
+) -> SuiteAnswers:
     """Return what a model answers to the tasks of a source; what it answered in an earlier attempt is read."""
-    asked = Asked([], [], {})
+    asked = SuiteAnswers([], [], {})
 
     def read() -> str | None:
         asked.data_sets.update(mirrors.revisions(source.name) if suite.tasks else {})
@@ -247,29 +257,31 @@ def _asked_or_kept(
     from transformers import set_seed
 
     try:
-        key = _together(source.name, "reading its data", read)
+        key = _run_in_all_processes(source.name, "reading its data", read)
         kept = finished.read(key) if key else None
-        if exchange(kept is not None)[0]:
+        if gather_from_processes(kept is not None)[0]:
             if kept:
                 print(f"{suite.name}: {source.name} was asked in an earlier attempt", flush=True)
             return kept or asked
-        tasks = _together(source.name, "loading it", load)
+        tasks = _run_in_all_processes(source.name, "loading it", load)
     except InputError as error:
-        return Asked([], [not_asked(suite.name, source.name, error)], {})
+        return SuiteAnswers([], [failed_task_entry(suite.name, source.name, error)], {})
     for name, task in tasks.items():
         try:
-            found = _together(name, "asking or scoring it", partial(_ask_task, seed, suite, name, task, model))
+            found = _run_in_all_processes(
+                name, "asking or scoring it", partial(_answer_task, seed, suite, name, task, model)
+            )
         except InputError as error:
-            asked.not_asked.append(not_asked(suite.name, name, error))
+            asked.not_asked.append(failed_task_entry(suite.name, name, error))
             continue
         asked.measured.extend(found.measured)
         asked.not_asked.extend(found.not_asked)
     if key and not asked.not_asked:
-        finished.write(key, encode(asked))
+        finished.write(key, encode_answers(asked))
     return asked
 
 
-def _together(task: str, action: str, do: Callable[[], Result]) -> Result:
+def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> Result:
     """Return what a function returns in this process, where it raises in none of them.
 
     Raises:
@@ -284,22 +296,22 @@ def _together(task: str, action: str, do: Callable[[], Result]) -> Result:
     except InputError as error:
         failure = str(error)
     try:
-        exchange(None, failure)
+        gather_from_processes(None, failure)
     except ProcessFailure as error:
         raise SharedFailure(str(error)) from None
     return result
 
 
-def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Scorer) -> Asked:
+def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Scorer) -> SuiteAnswers:
     """Return what a model answers to a task, or why it is not asked."""
     from transformers import set_seed
 
     set_seed(seed)  # whatever was asked before, in this attempt or in an earlier one
     drawn = sample_items(model, suite, name, task, seed)
     if not drawn.examples:
-        return Asked([], [too_long(model, suite.name, name, drawn)], {})
+        return SuiteAnswers([], [too_long_entry(model, suite.name, name, drawn)], {})
     blame_items(name, task, drawn.examples)
-    (measured,) = measure(model, suite, {name: task}, {name: drawn.examples}, seed)
+    (measured,) = run_lm_eval(model, suite, {name: task}, {name: drawn.examples}, seed)
     for row in measured.rows:
         row["examples_too_long"] = drawn.too_long
     truncated = measured.rows[0]["examples_truncated"] if measured.rows else 0
@@ -309,18 +321,18 @@ def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Sco
             f"model's sequence length {model.max_length}, and {drawn.too_long} more examples are not asked",
             flush=True,
         )
-    return decode(encode(Asked([measured], [], {})))
+    return decode_answers(encode_answers(SuiteAnswers([measured], [], {})))
 
 
-def write_none(
+def write_empty_results(
     model: str, step: int | None, ended: training_outcome.TrainingOutcome, results: Path, answers: Path
 ) -> dict[str, int]:
     """Write that a cell which did not reach its end was asked nothing, and why."""
     write_items(answers, [])
-    return write_results(results, model, step, Asked([], [{"task": "all", "reason": ended.reason}], {}))
+    return write_results(results, model, step, SuiteAnswers([], [{"task": "all", "reason": ended.reason}], {}))
 
 
-def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dict[str, int]:
+def write_results(path: Path, model: str, step: int | None, asked: SuiteAnswers) -> dict[str, int]:
     """Write the scores of a model; return the number of tasks and of examples."""
     import lm_eval
 

@@ -22,14 +22,14 @@ from pipeline.evaluate.settings import Suite
 
 
 @cache
-def _parsed(text: str, path: Path) -> Any:
+def _parse_cached(text: str, path: Path) -> Any:
     return parse_yaml(text, path)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load_keys(path: Path) -> dict[str, Any]:
     """Return the keys of a task file, which a start asks for dozens of times."""
     try:
-        content = deepcopy(_parsed(path.read_text(encoding="utf-8"), path))
+        content = deepcopy(_parse_cached(path.read_text(encoding="utf-8"), path))
     except (OSError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise InputError(f"task file {path} cannot be read: {problem}; write plain YAML with Jinja templates") from None
@@ -38,10 +38,10 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
-def included(path: Path) -> list[Path]:
+def find_includes(path: Path) -> list[Path]:
     """Return the files that a task file includes, nearest first."""
     chain = [path]
-    while (name := _load(chain[-1]).get("include")) is not None:
+    while (name := _load_keys(chain[-1]).get("include")) is not None:
         included = chain[-1].parent / str(name)
         if included in chain or not included.is_file():
             raise InputError(f"task file {chain[-1]}: include names {name}, which is missing or includes itself")
@@ -56,15 +56,15 @@ def read_task(path: Path) -> dict[str, Any]:
         InputError: when the file is no YAML or has no `task`.
     """
     configuration: dict[str, Any] = {}
-    for file in (path, *included(path)):
-        configuration = {**_load(file), **configuration}
+    for file in (path, *find_includes(path)):
+        configuration = {**_load_keys(file), **configuration}
     configuration.pop("include", None)
     if not isinstance(configuration.get("task"), str):
         raise InputError(f"task file {path}: the key task is missing; give the task a name")
     return configuration
 
 
-def data_file(path: Path, configuration: dict[str, Any]) -> str:
+def read_data_file_name(path: Path, configuration: dict[str, Any]) -> str:
     """Return the name of the task's data file.
 
     Raises:
@@ -82,7 +82,7 @@ def data_file(path: Path, configuration: dict[str, Any]) -> str:
     return name
 
 
-def fewshot_file(path: Path, configuration: dict[str, Any]) -> str | None:
+def read_fewshot_file_name(path: Path, configuration: dict[str, Any]) -> str | None:
     """Return the name of the file of the examples that stand before a question; None of a task without one.
 
     Raises:
@@ -94,7 +94,7 @@ def fewshot_file(path: Path, configuration: dict[str, Any]) -> str | None:
     return name
 
 
-def searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tuple[str, ...] | None, bool]:
+def find_searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tuple[str, ...] | None, bool]:
     """Return which fields of an item tell that a document holds it, and whether the task names them.
 
     Those are the fields of `metadata.searched`, else those that the prompt, the choices or the target are made of.
@@ -123,7 +123,7 @@ def searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tuple[st
     return tuple(sorted(found)) or None, False
 
 
-def given_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:
+def find_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:
     """Return the one of the given files that a task file means by `name`; the one beside it goes first.
 
     Raises:
@@ -168,17 +168,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-NO_ITEMS = "dataset_infos.json"  # what a data set's library knows of it
+METADATA_FILE = "dataset_infos.json"  # what a data set's library knows of it
 
 
-def suite_files(suite: Suite) -> list[Path]:
+def list_suite_files(suite: Suite) -> list[Path]:
     """Return the files that a suite reads, sorted: task files, the files that they include, and data files.
 
     Raises:
         InputError: when the folder, a task or a data file is missing or wrong.
     """
     if suite.texts:
-        return sorted(path for _, path in _text_files(suite))
+        return sorted(path for _, path in _list_text_files(suite))
     if suite.folder is None:
         mirror = Path(suite.data or "")
         files = sorted(path for path in mirror.rglob("*") if path.is_file())
@@ -189,12 +189,12 @@ def suite_files(suite: Suite) -> list[Path]:
             )
         return files
     found: set[Path] = set()
-    for task in _task_files(suite, suite.folder):
-        found |= {task, *_local_data(suite, task, read_task(task)), *included(task)}
+    for task in _list_task_files(suite, suite.folder):
+        found |= {task, *_find_local_data(suite, task, read_task(task)), *find_includes(task)}
     return sorted(found)
 
 
-def _text_files(suite: Suite) -> list[tuple[str, Path]]:
+def _list_text_files(suite: Suite) -> list[tuple[str, Path]]:
     found = [(name, Path(text.path)) for name, text in sorted(suite.texts.items())]
     for name, path in found:
         if not path.is_file():
@@ -202,17 +202,17 @@ def _text_files(suite: Suite) -> list[tuple[str, Path]]:
     return found
 
 
-def _task_files(suite: Suite, folder: str) -> list[Path]:
+def _list_task_files(suite: Suite, folder: str) -> list[Path]:
     tasks = sorted(Path(folder).glob("*.yaml"))
     if not tasks:
         raise InputError(f"suite {suite.name}: there is no *.yaml in {folder}; write a task file or leave it out")
     return tasks
 
 
-def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list[Path]:
+def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list[Path]:
     """Return the file of a task's items, and that of its examples where it has one."""
     found = []
-    for name in (data_file(task, configuration), fewshot_file(task, configuration)):
+    for name in (read_data_file_name(task, configuration), read_fewshot_file_name(task, configuration)):
         if name is None:
             continue
         beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
@@ -233,7 +233,7 @@ class ItemFile:
     named: bool = False
 
 
-def suite_items(suite: Suite) -> list[ItemFile]:
+def list_item_files(suite: Suite) -> list[ItemFile]:
     """Return all files that hold items of a suite, by task and path.
 
     The examples that stand before a task's questions are those of `TASK: examples`, so that items keep their numbers.
@@ -243,21 +243,21 @@ def suite_items(suite: Suite) -> list[ItemFile]:
         InputError: when the folder, a task or a data file is missing or wrong.
     """
     if suite.texts:
-        return [ItemFile(name, path) for name, path in _text_files(suite)]
+        return [ItemFile(name, path) for name, path in _list_text_files(suite)]
     if suite.folder is not None:
-        read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
+        read = [(task, read_task(task)) for task in _list_task_files(suite, suite.folder)]
         names = ("{}", "{}: examples")
         found = [
-            ItemFile(name.format(content["task"]), data, *searched_fields(task, content))
+            ItemFile(name.format(content["task"]), data, *find_searched_fields(task, content))
             for task, content in read
-            for name, data in zip(names, _local_data(suite, task, content), strict=False)
+            for name, data in zip(names, _find_local_data(suite, task, content), strict=False)
         ]
     else:
-        readmes = [path for path in suite_files(suite) if path.name == "README.md"]
+        readmes = [path for path in list_suite_files(suite) if path.name == "README.md"]
         found = [
             ItemFile(f"{readme.parent.parent.name}/{readme.parent.name}", path)
             for readme in readmes
             for path in readme.parent.rglob("*")
-            if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != NO_ITEMS
+            if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != METADATA_FILE
         ]
     return sorted(found, key=lambda file: (file.task, file.path))

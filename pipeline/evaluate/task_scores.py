@@ -13,24 +13,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.intervals import ANYWHERE, SUMMED, ScoreInterval, has_value, interval, is_right_or_wrong
-from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
-from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
-from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_outcomes import blame_task
-from pipeline.evaluate.tasks import not_asked
-from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
-from pipeline.evaluate.verdict import (
+from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rules
+from pipeline.evaluate.baseline_comparison import (
     SLOR,
-    Scores,
-    compared,
-    compared_in_bits,
-    compared_in_corpus,
-    constant_answer,
+    ChoiceScorer,
+    add_verdicts,
+    compare_bits_with_baselines,
+    compare_corpus_metric_with_baselines,
+    compare_with_baselines,
+    find_constant_answer,
     is_mostly_truncated,
-    judge,
-    scaled,
+    normalize_scores,
 )
+from pipeline.evaluate.items import (
+    ANSWER_BITS,
+    BITS,
+    MeasuredTask,
+    TaskItem,
+    collect_items,
+    collect_metric_values,
+    read_aim,
+)
+from pipeline.evaluate.score_intervals import (
+    ADDITIVE_AGGREGATIONS,
+    UNBOUNDED,
+    ScoreInterval,
+    has_value,
+    is_binary_metric,
+    score_interval,
+)
+from pipeline.evaluate.settings import SuiteSettings
+from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_loader import failed_task_entry
+from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_comparisons
 from pipeline.tokens.ngram_models import NgramModels, ScoredTokens
 
 if TYPE_CHECKING:
@@ -38,17 +53,17 @@ if TYPE_CHECKING:
 
     from pipeline.evaluate.scorer import Scorer
 
-COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
+BASELINE_KEYS = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
 
 
-def seeded(task: Task, seed: int) -> None:
+def seed_task(task: Task, seed: int) -> None:
     """Make a task draw its examples by a seed; one that names no number of them has none."""
     if task.get_config("num_fewshot") is None:
         task.set_config(key="num_fewshot", value=0)
     task.set_fewshot_seed(seed=seed)
 
 
-def measure(
+def run_lm_eval(
     model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[MeasuredTask]:
     """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
@@ -57,8 +72,8 @@ def measure(
     if not tasks:
         return []
     for task in tasks.values():
-        seeded(task, seed)
-        compare_composed(task)
+        seed_task(task, seed)
+        normalize_comparisons(task)
     model.truncated.clear()
     found = evaluator.evaluate(
         lm=model,
@@ -70,15 +85,15 @@ def measure(
     measured = []
     for name in sorted(tasks):
         samples = found["samples"][name]
-        items = items_of(tasks[name], samples)
+        items = collect_items(tasks[name], samples)
         metadata = tasks[name].config.metadata or {}
         truncated = {sample["doc_id"] for sample in samples if model.is_truncated(sample["arguments"])}
         rows = []
-        for key, values in sorted(values_of(samples).items()):
+        for key, values in sorted(collect_metric_values(samples).items()):
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
-            aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
-            aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, ANYWHERE)
+            aim = read_aim(tasks[name]) if is_binary_metric([*values.values()]) else None
+            aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, UNBOUNDED)
             is_better = found["higher_is_better"][name][metric]
             rows.append(
                 {
@@ -86,16 +101,16 @@ def measure(
                     "suite": suite.name,
                     "language": metadata.get("language", suite.language),
                     "metric": key,
-                    **_scored_with(items, values, aggregation, of_task[named], bounds, key),
+                    **_score_with_interval(items, values, aggregation, of_task[named], bounds, key),
                     "standard_error": _standard_error(aggregation, [*values.values()]),
                     "higher_is_better": is_better if aim is None and metric not in UNTESTED else None,
-                    "signature": _signature(metric),
+                    "signature": _metric_signature(metric),
                     "aim": aim,
                     "examples_truncated": len(truncated),
                 }
             )
         examples = {sample["doc_id"]: sample["doc"] for sample in samples}
-        trivial = rule_scores(tasks[name], [examples[item.number] for item in items])
+        trivial = score_rules(tasks[name], [examples[item.number] for item in items])
         measured.append(MeasuredTask(suite.name, name, rows, items, trivial))
     return measured
 
@@ -110,7 +125,7 @@ def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> f
     return error if math.isfinite(error) else None
 
 
-def _signature(metric: str) -> str | None:
+def _metric_signature(metric: str) -> str | None:
     """Return how sacreBLEU computes a metric, in its own notation."""
     from sacrebleu import BLEU, CHRF
 
@@ -118,12 +133,12 @@ def _signature(metric: str) -> str | None:
     return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
 
 
-def _scored_with(
+def _score_with_interval(
     items: Sequence[TaskItem],
     values: dict[int, Any],
     mean: Callable[..., Any],
     value: float,
-    bounds: tuple[float, float] = ANYWHERE,
+    bounds: tuple[float, float] = UNBOUNDED,
     metric: str = "",
 ) -> dict[str, Any]:
     """Return a score with its interval, of how many items and clusters it is, and the same of each part of the task.
@@ -138,10 +153,10 @@ def _scored_with(
     def between(some: Sequence[TaskItem]) -> ScoreInterval:
         clusters = [item.number if item.cluster is None else item.cluster for item in some]
         statistics = [item.statistics[metric] for item in some if metric in item.statistics]
-        return interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
+        return score_interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
 
     parts: dict[str, list[TaskItem]] = {}
-    if getattr(mean, "__name__", "") in SUMMED or metric in items[0].statistics:
+    if getattr(mean, "__name__", "") in ADDITIVE_AGGREGATIONS or metric in items[0].statistics:
         for item in items:
             if item.part is not None:
                 parts.setdefault(item.part, []).append(item)
@@ -159,7 +174,7 @@ def _scored_with(
 
 def _word_model_tokens(item: TaskItem, choices: Sequence[ScoredTokens]) -> Sequence[ScoredTokens]:
     """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
-    if len(choices) < 2 or not _ends_alike(item):
+    if len(choices) < 2 or not _has_equal_endings(item):
         return choices
     return [(before[:1], [*before[1:], *tokens]) for before, tokens in choices]
 
@@ -176,13 +191,13 @@ def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
     if not one.items or not one.rows or any(contexts) or not all(item.right for item in one.items):
         return None
     for item in one.items:
-        scores = scaled(item, SLOR, item.log_probabilities)
+        scores = normalize_scores(item, SLOR, item.log_probabilities)
         item.correct[SLOR] = scores.index(max(scores)) in item.right
     values = {item.number: item.correct[SLOR] for item in one.items}
     count, value = len(values), sum(values.values()) / len(values)
     error = math.sqrt(value * (1 - value) / (count - 1)) if count > 1 else None
     own = {"metric": SLOR, "standard_error": error, "higher_is_better": True}
-    return one.rows[0] | own | _scored_with(one.items, values, mean, value)
+    return one.rows[0] | own | _score_with_interval(one.items, values, mean, value)
 
 
 def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
@@ -192,14 +207,14 @@ def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
     """
     from lm_eval.api.metrics import bits_per_byte
 
-    if not one.rows or any(not item.choices or not item.bytes or _ends_alike(item) for item in one.items):
+    if not one.rows or any(not item.choices or not item.bytes or _has_equal_endings(item) for item in one.items):
         return None
     values = {item.number: (item.nats, item.bytes) for item in one.items}
     own = {"metric": ANSWER_BITS, "standard_error": None, "higher_is_better": False}
-    return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
+    return one.rows[0] | own | _score_with_interval(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
 
 
-def _ends_alike(item: TaskItem) -> bool:
+def _has_equal_endings(item: TaskItem) -> bool:
     return len({text for _, text in item.texts}) == 1
 
 
@@ -234,13 +249,13 @@ def add_baselines(
             lengths = tuple(len(tokens) for _, tokens in scored)
             one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
         one.rows.extend(row for row in (_slor_row(one), _answer_bits_row(one)) if row)
-        models: dict[str, Scores] = {
+        models: dict[str, ChoiceScorer] = {
             name: partial(_log_probabilities, score, of_task)
             for name, score in (("unigram", words.unigram), ("bigram", words.bigram))
         }
         keys = [(one.suite, one.task, item.number, item.prompt_sha256) for item in one.items]
         for row in one.rows:
-            row |= dict.fromkeys(COMPARED) | {"constant_answer": constant_answer(one.items)}
+            row |= dict.fromkeys(BASELINE_KEYS) | {"constant_answer": find_constant_answer(one.items)}
             metric = row["metric"]
             if row["aim"] is not None:
                 continue
@@ -252,26 +267,26 @@ def add_baselines(
                     for name, found in one.trivial.items()
                     if plain in found.of_items
                 }
-                row |= compared(one.items, metric, models, credits | trivial)
+                row |= compare_with_baselines(one.items, metric, models, credits | trivial)
                 continue
             if metric in (BITS, ANSWER_BITS) and all(item.bytes for item in one.items):
                 of_words = {
                     name: np.array([score(item)[item.asked or 0] for item in one.items])
                     for name, score in models.items()
                 }
-                found = compared_in_bits(one.items, of_words | credits)
+                found = compare_bits_with_baselines(one.items, of_words | credits)
                 # Wrong answers may have become as likely: fewer bits of the right ones are a sign, and no merit.
-                row |= found if metric == BITS else _without_verdict(found["baselines"], row)
+                row |= found if metric == BITS else _untested_baselines(found["baselines"], row)
                 continue
             if metric in one.items[0].statistics:
                 of_models = {name: answers.statistics(metric, keys) for name, answers in others.items()}
                 plain = metric.partition(",")[0]
                 of_rules = {n: each.statistics[plain] for n, each in one.trivial.items() if plain in each.statistics}
-                row |= compared_in_corpus(one.items, metric, {**of_models, **of_rules})
+                row |= compare_corpus_metric_with_baselines(one.items, metric, {**of_models, **of_rules})
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
             scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
-            row |= _without_verdict({name: score for name, score in scores.items() if score is not None}, row)
+            row |= _untested_baselines({name: score for name, score in scores.items() if score is not None}, row)
 
     failed = []
     for one, own, of_task in zip([*measured], asked, tokens, strict=True):
@@ -280,16 +295,16 @@ def add_baselines(
                 add(one, own, of_task)
         except InputError as error:
             measured.remove(one)
-            failed.append(not_asked(one.suite, one.task, error))
+            failed.append(failed_task_entry(one.suite, one.task, error))
     rows = [row for one in measured for row in one.rows]
     for row in rows:
         if is_mostly_truncated(row):  # what was asked is not the task
             row["p_value"] = None
-    judge(rows)
+    add_verdicts(rows)
     return failed
 
 
-def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
+def _untested_baselines(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
     """Return the baselines of a score that is not tested against them, and the best of them, where one is better."""
     if not values:
         return {}

@@ -26,10 +26,10 @@ ENGLISH_SILENT = re.compile(r"(?<=[^aeiouy])(?<![bcdfgkpstz]l)(?:e|(?<![cghsxz])
 ENGLISH_NUCLEUS = re.compile(r"[aeiouy]+")
 # What is one syllable in Dutch; a vowel with a diaeresis begins another one.
 DUTCH_NUCLEUS = re.compile(r"aai|ooi|oei|eeu|ieu|aa|ee|oo|uu|ie|oe|eu|ui|ei|ij|ou|au|[aeiouyàáâäèéêëìíîïòóôöùúûü]")
-LONGEST = 4  # tokens of an n-gram
+LONGEST_NGRAM = 4  # tokens of an n-gram
 
 
-def tokens(text: str) -> list[str]:
+def tokenize_lowercase(text: str) -> list[str]:
     """Return the words and signs of a text in small letters."""
     return TOKEN.findall(normalize_nfc(text).lower())
 
@@ -43,7 +43,7 @@ def _mean(shares: Iterable[float]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-def _harmonic(precision: float, recall: float) -> float:
+def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
 
 
@@ -55,9 +55,9 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
     of source and text counts as often as there are references, and 0 / 0 is 0. A text that has nothing of its source
     has all deletions right that the references make, and may so reach more than a copy: both belong beside a score.
     """
-    sides = [tokens(source), tokens(text), *map(tokens, references)]
+    sides = [tokenize_lowercase(source), tokenize_lowercase(text), *map(tokenize_lowercase, references)]
     total = 0.0
-    for n in range(1, LONGEST + 1):
+    for n in range(1, LONGEST_NGRAM + 1):
         before, after, *others = (_ngrams(words, n) for words in sides)
         good: Counter[tuple[str, ...]] = sum(others, Counter())
         before, after = (
@@ -69,26 +69,26 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
         rightly_deleted = deleted - good
         added, to_add = after.keys() - before.keys(), good.keys() - before.keys()
         rightly_added = len(added & to_add)
-        total += _harmonic(rightly_added / max(len(added), 1), rightly_added / max(len(to_add), 1))
-        total += _harmonic(
+        total += _f1(rightly_added / max(len(added), 1), rightly_added / max(len(to_add), 1))
+        total += _f1(
             _mean(rightly_kept[gram] / count for gram, count in kept.items()),
             _mean(rightly_kept[gram] / count for gram, count in to_keep.items()),
         )
         total += _mean(rightly_deleted[gram] / count for gram, count in deleted.items())
-    return 100 * total / LONGEST / 3
+    return 100 * total / LONGEST_NGRAM / 3
 
 
-def dutch_syllables(word: str) -> int:
+def count_dutch_syllables(word: str) -> int:
     """Return about how many syllables a Dutch word has: its groups of vowels that are one sound; at least one."""
     return max(1, len(DUTCH_NUCLEUS.findall(normalize_nfc(word).lower())))
 
 
-def english_syllables(word: str) -> int:
+def count_english_syllables(word: str) -> int:
     """Return about how many syllables an English word has: its groups of vowels without a silent e; at least one."""
     return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", normalize_nfc(word).lower()))))
 
 
-def _words_of_text(text: str) -> tuple[list[str], float]:
+def _split_readable_words(text: str) -> tuple[list[str], float]:
     """Return the words of a text, and how many a sentence has on average; NaN of none."""
     text = normalize_nfc(text)
     words = WORD.findall(text)
@@ -100,7 +100,7 @@ def lix(text: str) -> float:
 
     The lower, the easier: below 30 very easy, above 60 very hard. NaN of a text without words.
     """
-    words, a_sentence = _words_of_text(text)
+    words, a_sentence = _split_readable_words(text)
     return a_sentence + 100 * _mean(len(word) > 6 for word in words)
 
 
@@ -109,8 +109,8 @@ def flesch_douma(text: str) -> float:
 
     The higher, the easier: above 80 easy, below 45 hard. NaN of a text without words.
     """
-    words, a_sentence = _words_of_text(text)
-    return 206.835 - 77 * _mean(map(dutch_syllables, words)) - 0.93 * a_sentence
+    words, a_sentence = _split_readable_words(text)
+    return 206.835 - 77 * _mean(map(count_dutch_syllables, words)) - 0.93 * a_sentence
 
 
 def flesch_kincaid(text: str) -> float:
@@ -118,8 +118,8 @@ def flesch_kincaid(text: str) -> float:
 
     The years of school that an English text asks for; the lower, the easier. NaN of a text without words.
     """
-    words, a_sentence = _words_of_text(text)
-    return 0.39 * a_sentence + 11.8 * _mean(map(english_syllables, words)) - 15.59
+    words, a_sentence = _split_readable_words(text)
+    return 0.39 * a_sentence + 11.8 * _mean(map(count_english_syllables, words)) - 15.59
 
 
 Fields = Mapping[str, Any]
@@ -133,15 +133,15 @@ UNTESTED = (CLAIMS, *READABILITY)
 """These say nothing of whether an answer is right: no model is better in them than another."""
 GRADED = ("sari", "rouge_l", *UNTESTED)
 """Of each item a number, where the other metrics say whether it is right."""
-OF_ALL = ("bleu", "chrf", "ter")
+CORPUS_LEVEL = ("bleu", "chrf", "ter")
 """lm-eval makes one figure of all pairs of references and text."""
 BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "sari": (0.0, 100.0)}
 """Between these a score lies, and so does its interval."""
-CITED = ("exact_answer", "citation", "abstention")
-OWN = (*GRADED, *CITED)
+CITATION_METRICS = ("exact_answer", "citation", "abstention")
+OWN_METRICS = (*GRADED, *CITATION_METRICS)
 CITATION = re.compile(r"\[(\d+)\]")
-TELLING = 4  # letters of a word that tells something; a number tells at any length
-FOUND = 0.8  # the share of a claim's words that stand in one passage
+CONTENT_WORD_LETTERS = 4  # letters of a word that tells something; a number tells at any length
+CLAIM_OVERLAP = 0.8  # the share of a claim's words that stand in one passage
 ARTICLES = frozenset({"de", "het", "een", "the", "a", "an"})
 
 
@@ -162,15 +162,15 @@ def rouge_l(text: str, references: Sequence[str]) -> float:
 
 
 def _words(text: str) -> list[str]:
-    return [token for token in tokens(text) if token[0].isalnum()]
+    return [token for token in tokenize_lowercase(text) if token[0].isalnum()]
 
 
-def normalise_answer(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """Return an answer without citations, signs, articles and capitals: what two answers are compared by."""
     return " ".join(word for word in _words(CITATION.sub(" ", text)) if word not in ARTICLES)
 
 
-def claims_found(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
+def supported_claims_share(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
     """Return the share of claims that stand in one passage, from 0 to 1; NaN of a text that claims nothing.
 
     A claim is a sentence, without citations, that is not the abstention and has a number or a word of four letters or
@@ -180,40 +180,40 @@ def claims_found(text: str, passages: Sequence[str], abstention: str | None = No
     known = [{*_words(passage)} for passage in passages]
     claims = [_words(sentence) for sentence in SENTENCE_END.split(CITATION.sub(" ", text))]
     nothing = None if abstention is None else _words(abstention)
-    told = [_told(claim) for claim in claims if claim != nothing]
-    shares = [_is_found(numbers, words, known) for numbers, words in told if numbers or words]
+    told = [_content_words(claim) for claim in claims if claim != nothing]
+    shares = [_is_supported(numbers, words, known) for numbers, words in told if numbers or words]
     return sum(shares) / len(shares) if shares else math.nan
 
 
-def _told(claim: Sequence[str]) -> tuple[set[str], set[str]]:
+def _content_words(claim: Sequence[str]) -> tuple[set[str], set[str]]:
     """Return what a sentence tells: its numbers, and its other words of four letters or more."""
     numbers = {word for word in claim if any(map(str.isdigit, word))}
-    return numbers, {word for word in claim if len(word) >= TELLING} - numbers
+    return numbers, {word for word in claim if len(word) >= CONTENT_WORD_LETTERS} - numbers
 
 
-def _is_found(numbers: Set[str], words: Set[str], passages: Sequence[Set[str]]) -> bool:
-    return any(numbers <= passage and len(words & passage) >= FOUND * len(words) for passage in passages)
+def _is_supported(numbers: Set[str], words: Set[str], passages: Sequence[Set[str]]) -> bool:
+    return any(numbers <= passage and len(words & passage) >= CLAIM_OVERLAP * len(words) for passage in passages)
 
 
-def _cited(text: str, fields: Fields, abstention: str) -> dict[str, float]:
+def _citation_scores(text: str, fields: Fields, abstention: str) -> dict[str, float]:
     """Return 1 or 0 by metric: the answer is right, the right passage is named and no other, rightly (not) abstained.
 
     Of an item that no passage answers (`passage` 0) the fixed sentence is the right answer, and no passage is right.
     """
-    is_abstained = normalise_answer(text) == normalise_answer(abstention)
+    is_abstained = normalize_answer(text) == normalize_answer(abstention)
     right = (
-        {normalise_answer(abstention)}
+        {normalize_answer(abstention)}
         if not fields["passage"]
-        else {normalise_answer(one) for one in fields["answers"]}
+        else {normalize_answer(one) for one in fields["answers"]}
     )
     return {
-        "exact_answer": float(normalise_answer(text) in right),
+        "exact_answer": float(normalize_answer(text) in right),
         "citation": float({int(number) for number in CITATION.findall(text)} == {fields["passage"]} - {0}),
         "abstention": float(is_abstained == (not fields["passage"])),
     }
 
 
-def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
+def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
     """Return what each metric of a task says of a text that answers an item."""
     found: dict[str, Any] = {}
     for metric in metrics:
@@ -223,44 +223,46 @@ def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -
             found[metric] = sari(fields["source"], text, fields["references"])
         elif metric == "rouge_l":
             found[metric] = rouge_l(text, fields["references"])
-        elif metric in OF_ALL:
+        elif metric in CORPUS_LEVEL:
             found[metric] = (fields["references"], text)
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
-            found[metric] = claims_found(text, passages, metadata.get("abstention"))
+            found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
         else:
-            found[metric] = _cited(text, fields, metadata["abstention"])[metric]
+            found[metric] = _citation_scores(text, fields, metadata["abstention"])[metric]
     return found
 
 
 def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
     """Return what an item, or its task's metadata, lack for the metrics; None of what has all."""
     asked = {*metrics}
-    if other := sorted(asked - {*OWN, *OF_ALL}):
-        return f"the metric {other[0]} cannot stand beside {min(asked & {*OWN})}: write it in a task of its own"
-    if asked & {*CITED}:
+    if other := sorted(asked - {*OWN_METRICS, *CORPUS_LEVEL}):
+        return f"the metric {other[0]} cannot stand beside {min(asked & {*OWN_METRICS})}: write it in a task of its own"
+    if asked & {*CITATION_METRICS}:
         if not isinstance(metadata.get("abstention"), str):
             return "metadata: {abstention: …} is missing: the sentence that says that no passage answers"
-        if not isinstance(fields.get("passage"), int) or (fields["passage"] and not _texts(fields.get("answers"))):
+        if not isinstance(fields.get("passage"), int) or (
+            fields["passage"] and not _is_text_list(fields.get("answers"))
+        ):
             return "write `passage`, a number or 0, and `answers`, a list of texts"
-    if asked & {"sari", "rouge_l", *OF_ALL} and not _texts(fields.get("references")):
+    if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
         return "write `references`, a list of texts"
-    if CLAIMS in asked and not (_texts(fields.get("passages")) or isinstance(fields.get("text"), str)):
+    if CLAIMS in asked and not (_is_text_list(fields.get("passages")) or isinstance(fields.get("text"), str)):
         return "write `passages`, a list of texts, or `text`: where claims are looked for"
     if "sari" in asked and not isinstance(fields.get("source"), str):
         return "write `source`, the text that is simplified"
     return None
 
 
-def _texts(value: Any) -> bool:
+def _is_text_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one.strip() for one in value)
 
 
-OF_TEXTS = ("loglikelihood", "loglikelihood_rolling")
+LIKELIHOOD_TASKS = ("loglikelihood", "loglikelihood_rolling")
 """Tasks that compare no texts: their bytes and words are counted in the text that the model reads."""
 
 
-class _Composed:
+class _NormalizingFilter:
     """A filter of answers that reads them, and the items, in the composed form."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -270,9 +272,9 @@ class _Composed:
         return self.filter.apply(normalize_nfc_recursively([*resps]), normalize_nfc_recursively([*docs]))
 
 
-def compare_composed(task: Task) -> None:
+def normalize_comparisons(task: Task) -> None:
     """Make a task compare answers, references, choices and patterns in the composed form of Unicode (NFC)."""
-    if task.OUTPUT_TYPE in OF_TEXTS:
+    if task.OUTPUT_TYPE in LIKELIHOOD_TASKS:
         return
     process, filters = task.process_results, getattr(task, "_filters", [])
     task.process_results = lambda doc, results: process(
@@ -285,4 +287,4 @@ def compare_composed(task: Task) -> None:
             made = [
                 partial(make.func, *make.args, **normalize_nfc_recursively(make.keywords)) for make in ensemble.filters
             ]
-            ensemble.filters = [partial(_Composed, make) for make in made]
+            ensemble.filters = [partial(_NormalizingFilter, make) for make in made]

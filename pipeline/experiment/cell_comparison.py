@@ -16,8 +16,8 @@ from scipy.special import stdtr, stdtrit
 
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.evaluate.items import BITS, Key, Score
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.items import BITS, ItemKey, ScoreKey
 
 Floats = NDArray[np.float64]
 
@@ -60,10 +60,10 @@ def difference(lead_SC: Floats, units_C: Floats) -> CellDifference:
     return CellDifference(value, math.sqrt(variance), freedom)
 
 
-def merits(checkpoint: EvaluatedCheckpoint) -> dict[Score, dict[Key, tuple[float, float]]]:
+def merits(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[ItemKey, tuple[float, float]]]:
     """Return of each score what each item adds to it, and in how many units: items, or bytes of bits per byte."""
-    found: dict[Score, dict[Key, tuple[float, float]]] = {}
-    answered: dict[str, Mapping[Key, float]] = {**checkpoint.right, **checkpoint.graded}
+    found: dict[ScoreKey, dict[ItemKey, tuple[float, float]]] = {}
+    answered: dict[str, Mapping[ItemKey, float]] = {**checkpoint.right, **checkpoint.graded}
     for metric, values in answered.items():
         for key, value in values.items():
             found.setdefault((key[0], key[1], metric), {})[key] = (float(value), 1.0)
@@ -73,7 +73,7 @@ def merits(checkpoint: EvaluatedCheckpoint) -> dict[Score, dict[Key, tuple[float
 
 
 def _summed(
-    of_items: Mapping[Key, tuple[float, float]], keys: Sequence[Key], cluster_I: Sequence[int]
+    of_items: Mapping[ItemKey, tuple[float, float]], keys: Sequence[ItemKey], cluster_I: Sequence[int]
 ) -> tuple[Floats, Floats]:
     """Return what the items of each cluster add to a score, and in how many units."""
     pairs_IP = np.array([of_items[key] for key in keys])
@@ -91,7 +91,7 @@ def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedChec
     every = [found for side in sides for found in side]
     for score in sorted(set.intersection(*(set(found) for found in every))):
         keys = sorted(set.intersection(*(set(found[score]) for found in every)))
-        names: dict[Key | str, int] = {}
+        names: dict[ItemKey | str, int] = {}
         cluster_I = [names.setdefault(one[0].clusters.get(key, key), len(names)) for key in keys]
         if len(names) < 2:
             continue
@@ -153,7 +153,7 @@ def judge(rows: list[dict[str, Any]], alpha: float) -> None:
 
     The smallest difference that is detected in 80 of 100 experiments is so by the strictest of Holm's levels.
     """
-    differences.judge(rows, alpha)
+    differences.correct_comparisons(rows, alpha)
     for row in rows:
         if "freedom" in row and row["error"]:
             level = 1 - alpha / 2 / len(rows)

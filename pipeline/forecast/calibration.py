@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record
 from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_accounting import EnergyAccounting, JobFigure, read_energy_accounting, sum_figures
+from pipeline.energy.energy_accounting import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,
@@ -138,14 +138,14 @@ def _count_raw_bytes(run: Path, source: str) -> float:
 
 def _measure_steps(folder: str, account: EnergyAccounting, config: Config, raw: RawBytes) -> dict[str, StepCost]:
     """Return what each step did and took, by its jobs whose outputs stand."""
-    jobs: dict[str, dict[str, JobFigure]] = {}
+    jobs: dict[str, dict[str, AttemptEnergy]] = {}
     for name, job in account.jobs.items():
         if job.fate == "finished" and job.step in WORKLOADS:
             jobs.setdefault(job.step, {})[name] = job
     found = {}
     for step, of_step in jobs.items():
         amount = WORKLOADS[step].amount(config, raw)
-        figure = sum_figures(of_step.values())
+        figure = sum_energy(of_step.values())
         unknown = sum(not job.is_known for job in of_step.values())
         found[step] = StepCost(
             work=amount or 0.0,

@@ -23,8 +23,12 @@ from pipeline.core.command_lines import shorten_command
 from pipeline.core.errors import InputError, Stopped, anonymize_paths
 from pipeline.core.machine import describe_machine
 from pipeline.core.records import Attempt, Record
-from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
-from pipeline.energy.process_use import ATTEMPT, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy.node_meter import NODE_VARIABLE, READINGS_VARIABLE, NodeMeter, node_name, readings_file
+from pipeline.energy.process_accounting import (
+    ATTEMPT_VARIABLE,
+    cpu_seconds_of_process_tree,
+    peak_memory_bytes_of_process_tree,
+)
 
 # One question; of the folder that the code runs from anyway git needs no proof that it is this user's.
 GIT_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
@@ -167,7 +171,7 @@ class RunningAttempt:
             cpu_seconds=0.0,
         )
         folder = run_directory.absolute() / layout.READINGS
-        told = {ATTEMPT: name, FOLDER: str(folder), METERED_NODE: node_name()}
+        told = {ATTEMPT_VARIABLE: name, READINGS_VARIABLE: str(folder), NODE_VARIABLE: node_name()}
         self._before = {variable: os.environ.get(variable) for variable in told}
         os.environ |= told
         self._meter = NodeMeter(readings_file(folder, name))

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
 from pipeline.core.process_lifetime import die_with_parent
 from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
-from pipeline.energy.process_use import cpu_seconds_of_process_tree, share_start
+from pipeline.energy.process_accounting import cpu_seconds_of_process_tree, share_startup
 from pipeline.job.attempt import RunningAttempt
 from pipeline.job.contract import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
@@ -182,7 +182,7 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
         return
     os.environ |= SINGLE_THREAD_VARIABLES
     importlib.import_module(jobs[0].module)  # once, for all of them
-    share_start(len(jobs))
+    share_startup(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
     run_in_parallel(works, processes)

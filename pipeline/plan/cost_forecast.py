@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import format_count
 from pipeline.energy.energy_forecast import (
+    CostForecast,
     CostPrediction,
-    Forecast,
-    Range,
-    accounting_interval,
+    CostRange,
     forecast_chain,
+    relative_interval,
     student_quantile,
     widen_interval,
 )
@@ -189,7 +189,7 @@ FORECAST_SCOPE = (
 
 def forecast_costs(plan: ForecastPlan, platform: str) -> dict[str, Any]:
     """Return the forecast as JSON: of each step seconds and joules with 95 % intervals, or why there is none."""
-    fitted: dict[str, Forecast] = {}
+    fitted: dict[str, CostForecast] = {}
     work: dict[str, float] = {}
     steps: dict[str, dict[str, Any]] = {}
     ends: dict[str, tuple[float, float]] = {}
@@ -199,7 +199,7 @@ def forecast_costs(plan: ForecastPlan, platform: str) -> dict[str, Any]:
             if planned.amount is None:
                 raise InputError(planned.refused or "its work is not known before the run")
             rows = _calibration_costs(plan, step)
-            fitted[step] = Forecast.fit([(row.work, row.seconds, row.joules) for row in rows])
+            fitted[step] = CostForecast.fit([(row.work, row.seconds, row.joules) for row in rows])
             work[step] = planned.amount
             ends[step] = _widest_accounting_interval(rows)
             steps[step] = told | _prediction_to_json(fitted[step].predict(planned.amount), ends[step])
@@ -234,13 +234,13 @@ def _calibration_costs(plan: ForecastPlan, step: str) -> list[StepCost]:
 
 def _widest_accounting_interval(rows: Iterable[StepCost]) -> tuple[float, float]:
     """Return the widest ends of the account's own intervals: a model's mistake no scatter of the runs tells."""
-    ends = [accounting_interval(row.joules, row.low_joules, row.high_joules) for row in rows]
+    ends = [relative_interval(row.joules, row.low_joules, row.high_joules) for row in rows]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def _prediction_to_json(prediction: CostPrediction, ends: tuple[float, float]) -> dict[str, float]:
     """Return a prediction as JSON, its joules with the ends of the account's own interval."""
-    low, high = widen_interval(Range(prediction.joules, prediction.low, prediction.high), ends)[1:]
+    low, high = widen_interval(CostRange(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {
         "seconds": prediction.seconds,
         "low_seconds": prediction.seconds_low,
@@ -253,7 +253,7 @@ def _prediction_to_json(prediction: CostPrediction, ends: tuple[float, float]) -
 
 def _forecast_all_steps(
     steps: Mapping[str, Mapping[str, Any]],
-    fitted: Mapping[str, Forecast],
+    fitted: Mapping[str, CostForecast],
     work: Mapping[str, float],
     ends: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any]:

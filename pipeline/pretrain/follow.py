@@ -18,7 +18,7 @@ from pipeline import layout
 from pipeline.core.command_lines import command_option
 from pipeline.core.errors import InputError
 from pipeline.core.records import SEGMENT_STEP, Attempt, Record
-from pipeline.energy.readings import current_power
+from pipeline.energy.readings import format_current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics
 
 SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
@@ -152,7 +152,7 @@ def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
     meters = (run_directory / layout.READINGS).glob(f"{SEGMENT_STEP}.{model}.*.jsonl")
     now = time.time()
-    return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
+    return told(model, found, planned_steps(run_directory, model), starts, now, format_current_power(meters, now))
 
 
 def follow_run(run_directory: Path, list_waiting_jobs: Callable[[Path], list[str]], *, once: bool) -> None:

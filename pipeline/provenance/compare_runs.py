@@ -17,7 +17,7 @@ from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_
 from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
 from pipeline.core.records import Record, load_records
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
+from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     compare_file_contents,
     flatten_json,
@@ -212,7 +212,7 @@ def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> t
     figures = [{**{name: getattr(account, name) for name in ENERGY_TOTALS}, **account.steps} for account in (a, b)]
     differences, notes = [], []
     for name in [*ENERGY_TOTALS, *sorted(a.steps.keys() | b.steps.keys())]:
-        one, other = (found.get(name, Figure()) for found in figures)
+        one, other = (found.get(name, EnergyFigure()) for found in figures)
         told = f"{name}: {one.text()} → {other.text()}"
         if one.is_known != other.is_known:
             differences.append(told)

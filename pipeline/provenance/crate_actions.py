@@ -16,7 +16,7 @@ from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_
 from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
 from pipeline.core.records import Attempt, Record, map_producers
-from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
+from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
@@ -287,10 +287,10 @@ class CrateActions:
         """Add what a job or attempt was measured to use, and its energy by the account of the report."""
         place = f"#usage/{quote(name)}"
         used = [self.quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()]
-        figure = self.account.of_attempt(attempt) if self.account else Figure()
+        figure = self.account.attempt_energy(attempt) if self.account else EnergyFigure()
         return references([*used, *self.energy(f"{place}/energy", "energy", figure)])
 
-    def energy(self, identifier: str, name: str, figure: Figure) -> list[str]:
+    def energy(self, identifier: str, name: str, figure: EnergyFigure) -> list[str]:
         """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
         if not figure.is_known:
             return []

@@ -22,7 +22,7 @@ from pipeline.core.formatting import format_count
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, sum_figures
+from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, EnergyFigure, read_energy_accounting, sum_energy
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.crate_graph import format_license, read_source_description
 
@@ -55,20 +55,20 @@ class _Lineage:
     def write(self, depth: int, text: str) -> None:
         self.lines.append(INDENT * depth + text)
 
-    def energy(self, record: Record) -> Figure:
+    def energy(self, record: Record) -> EnergyFigure:
         """The energy of what computed a job's outputs, by the account of the run's report."""
-        return self.account.of_attempt(record.computed_by) if self.account else Figure()
+        return self.account.attempt_energy(record.computed_by) if self.account else EnergyFigure()
 
-    def lost(self, record: Record) -> list[tuple[Attempt, Figure]]:
+    def lost(self, record: Record) -> list[tuple[Attempt, EnergyFigure]]:
         """The attempts at a job that failed, were refused or killed, with their energy."""
         names = {record.attempt, record.computed_by}
         return [
-            (attempt, self.account.of_attempt(Path(attempt.file).name) if self.account else Figure())
+            (attempt, self.account.attempt_energy(Path(attempt.file).name) if self.account else EnergyFigure())
             for attempt in self.attempts.get(_job(record), [])
             if Path(attempt.file).name not in names and attempt.status != "finished"
         ]
 
-    def told_energy(self, figure: Figure) -> str:
+    def told_energy(self, figure: EnergyFigure) -> str:
         return figure.text(JOULE) if self.account else "not known before the report is written"
 
     def job(self, record: Record, depth: int) -> None:
@@ -162,12 +162,12 @@ def trace(run_directory: Path, file: str) -> list[str]:
     by_attempt = {record.computed_by: lineage.energy(record) for record in lineage.told.values()}
     unknown = sum(not lineage.energy(record).is_known for record in lineage.told.values())
     without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
-    energy = lineage.told_energy(sum_figures(by_attempt.values()))
+    energy = lineage.told_energy(sum_energy(by_attempt.values()))
     lineage.write(0, f"behind it: {format_count(len(lineage.told), 'job')}, energy: {energy}{without}")
     lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
     lineage.lines += [f"not counted: {problem}" for problem in lineage.problems.values()]
     if lost:
-        energy = lineage.told_energy(sum_figures(figure for _, figure in lost))
+        energy = lineage.told_energy(sum_energy(figure for _, figure in lost))
         lineage.write(0, f"lost on the way: {format_count(len(lost), 'attempt')}, energy: {energy}")
     lineage.lines += [f"{name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines
@@ -283,7 +283,7 @@ def trace_figure(run_directory: Path, name: str) -> list[str]:
     figure = figures[name]
     unit = f" {figure.unit}" if figure.unit else ""
     if figure.unit == "J" and isinstance(figure.value, int | float):
-        unit += f" ({Figure(joules=float(figure.value)).value})"  # as the page has them, such as 3.76 Wh
+        unit += f" ({EnergyFigure(joules=float(figure.value)).value})"  # as the page has them, such as 3.76 Wh
     lines = [f"{figure.figure}: {figure.label}", f"  {figure.value}{unit}, {figure.how}"]
     lines += [f"  command: {figure.command}"] if figure.command else []
     records = load_records(run_directory)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyUnit, Figure, energy_unit
+from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyFigure, EnergyUnit, choose_energy_unit
 
 MASSES = (EnergyUnit("t", 1e6), EnergyUnit("kg", 1e3), EnergyUnit("g", 1.0))
 VOLUMES = (EnergyUnit("m³", 1e3), EnergyUnit("litres", 1.0))
@@ -36,8 +36,8 @@ def format_kwh(joules: float | None) -> str:
     """Return an energy in kilowatt-hours; small ones in watt-hours."""
     if joules is None:
         return NOT_MEASURED
-    unit = energy_unit(joules)
-    return f"{unit.told(joules)} {unit.name}"
+    unit = choose_energy_unit(joules)
+    return f"{unit.format(joules)} {unit.name}"
 
 
 def format_mass(grams: float | None) -> str:
@@ -45,7 +45,7 @@ def format_mass(grams: float | None) -> str:
     if grams is None:
         return "not computed"
     unit = _choose_unit(grams, MASSES)
-    return f"{unit.told(grams)} {unit.name}"
+    return f"{unit.format(grams)} {unit.name}"
 
 
 def _choose_unit(amount: float, units: tuple[EnergyUnit, ...]) -> EnergyUnit:
@@ -62,13 +62,13 @@ class Amount(NamedTuple):
     def format_value(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount alone."""
         unit = _choose_unit(self.value, units)
-        return f"{unit.told(self.value)} {unit.name}"
+        return f"{unit.format(self.value)} {unit.name}"
 
     def interval(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the interval in the amount's unit; nothing where it is narrower than the digits shown."""
         unit = _choose_unit(self.value, units)
-        low, high = unit.told(self.low), unit.told(self.high)
-        return "" if low == high == unit.told(self.value) else f"{low} to {high}"
+        low, high = unit.format(self.low), unit.format(self.high)
+        return "" if low == high == unit.format(self.value) else f"{low} to {high}"
 
     def text(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount with its interval: `3.30 kg (3.06 to 3.54)`."""
@@ -76,7 +76,7 @@ class Amount(NamedTuple):
         return self.format_value(units) + (f" ({interval})" if interval else "")
 
 
-def convert_energy(figure: Figure, convert: Callable[[float], float]) -> Amount | None:
+def convert_energy(figure: EnergyFigure, convert: Callable[[float], float]) -> Amount | None:
     """Return what follows from an energy by a function of its joules; None where the energy is not known."""
     if not figure.is_known:
         return None

@@ -19,13 +19,14 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.records import is_training_segment
-from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
+from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
+from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
 from pipeline.energy.energy_accounting import (
     AccountingEntry,
     EnergyAccounting,
-    Figure,
-    sum_figures,
+    EnergyFigure,
+    sum_energy,
     validate_accounting,
 )
 from pipeline.energy.power_model import GENERIC, PowerModel
@@ -37,14 +38,14 @@ from pipeline.report.settings import PageSettings
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
-def list_job_uses(reader: RunReader, run: str) -> tuple[list[JobUse], list[str]]:
+def list_job_uses(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
     """Return what the account is told of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
     that counts: a report that is made again, later, tells the same.
     """
     problems: list[str] = []
-    readings = read_job_uses(reader.readings, problems)
+    readings = read_job_intervals(reader.readings, problems)
     valid = valid_attempts(reader)
     uses = []
     for attempt in reader.attempts:
@@ -52,7 +53,7 @@ def list_job_uses(reader: RunReader, run: str) -> tuple[list[JobUse], list[str]]
         job = (attempt.slurm or {}).get("slurm_job_id")
         is_valid = f"{attempt.name}.json" in valid
         uses.append(
-            JobUse(
+            MeteredJob(
                 name=name,
                 step=attempt.step,
                 instance=attempt.instance,
@@ -70,7 +71,7 @@ def list_job_uses(reader: RunReader, run: str) -> tuple[list[JobUse], list[str]]
             allocation, of_run = (*name.split(".", 4)[3:], "", run)[:2]
             counted = [line for line in intervals if line.ended <= last]
             if of_run == run and counted:
-                uses.append(JobUse(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, counted))
+                uses.append(MeteredJob(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, counted))
             elif of_run != run:
                 problems.append(f"The readings of {name} are of the run {of_run}, not of this one, and are left out.")
         elif not name.startswith(UNCOUNTED_STAGES):
@@ -78,16 +79,16 @@ def list_job_uses(reader: RunReader, run: str) -> tuple[list[JobUse], list[str]]
     return uses, problems
 
 
-def empty_account(jobs: Sequence[JobUse]) -> Json:
+def empty_account(jobs: Sequence[MeteredJob]) -> Json:
     """Return an account in which no meter and no model gave a reading."""
-    nothing = Figure().model_dump(mode="json")
+    nothing = EnergyFigure().model_dump(mode="json")
     jobs_by_name = {job.name: {**nothing, "step": job.step, "instance": job.instance, "fate": job.fate} for job in jobs}
     sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), nothing)
     return {**sums, "steps": {}, "jobs": jobs_by_name, "components": {}, "nodes": {}}
 
 
 def _node_power_models(
-    reader: RunReader, jobs: Sequence[JobUse], power: Mapping[str, PowerModel]
+    reader: RunReader, jobs: Sequence[MeteredJob], power: Mapping[str, PowerModel]
 ) -> dict[str, PowerModel]:
     """Return the power model of each node: that of the partition of an attempt that was on it, else the wide one."""
     partitions = {attempt.name: (attempt.slurm or {}).get("slurm_job_partition") for attempt in reader.attempts}
@@ -130,7 +131,7 @@ def compute_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[
 
 
 def _compute_accounting(
-    jobs: Sequence[JobUse],
+    jobs: Sequence[MeteredJob],
     external_readings: Sequence[ExternalReading],
     models: Mapping[str, PowerModel],
     reader: RunReader,
@@ -138,7 +139,7 @@ def _compute_accounting(
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
     attribution = attribute_run(jobs, external_readings, models)
-    used = series and series.used(attribution.joules_in_stretches(series.moments))
+    used = series and series.used(attribution.joules_per_period(series.moments))
     return {
         **attribution.as_json(),
         "training": compute_step_joules(reader, attribution),
@@ -199,7 +200,7 @@ def account_run_energy(reader: RunReader, settings: PageSettings, carbon_intensi
         problems.append(f"No account of the energy could be made: {error}")
         content = empty_account(jobs)
         validated = validate_accounting(content, "What was summed up")
-    silent = Counter(job.step for job in jobs if not validated.of_attempt(job.name).is_known)
+    silent = Counter(job.step for job in jobs if not validated.attempt_energy(job.name).is_known)
     if silent:
         steps = ", ".join(f"{step} {count:,}" for step, count in sorted(silent.items()))
         problems.append(f"Attempts without any reading, whose energy is not in the sums: {steps}.")
@@ -250,7 +251,7 @@ class ForecastRow:
 
     name: str
     foreseen: StepForecast
-    figure: Figure
+    figure: EnergyFigure
     seconds: float | None
 
     @property
@@ -259,10 +260,10 @@ class ForecastRow:
         return None if self.time and self.foreseen.joules is not None else self.foreseen.refused or "no forecast"
 
     @property
-    def energy(self) -> Figure:
+    def energy(self) -> EnergyFigure:
         """The energy that was foreseen, in joules; estimated."""
         forecast = self.foreseen
-        return Figure(
+        return EnergyFigure(
             joules=forecast.joules or 0.0,
             low_joules=forecast.low_joules or 0.0,
             high_joules=forecast.high_joules or 0.0,
@@ -332,7 +333,7 @@ def compare_forecast(reader: RunReader, account: EnergyAccounting) -> ForecastCo
         chain = ForecastRow(
             "all of these",
             plan.chain,
-            sum_figures(row.figure for row in rows) if known else Figure(),
+            sum_energy(row.figure for row in rows) if known else EnergyFigure(),
             sum(seconds) if len(seconds) == len(rows) else None,
         )
     return ForecastComparison(plan.scope, plan.calibration, plan.notes, rows, chain)
@@ -347,6 +348,6 @@ def _forecast_row(
     return ForecastRow(
         step,
         foreseen,
-        sum_figures(jobs.values()) if known else Figure(),
+        sum_energy(jobs.values()) if known else EnergyFigure(),
         sum(seconds) if jobs and len(seconds) == len(jobs) else None,
     )

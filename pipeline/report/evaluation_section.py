@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
+from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated
-from pipeline.evaluate.items import Score, read_answers
-from pipeline.evaluate.trends import FEWEST
+from pipeline.evaluate.items import ScoreKey, read_item_answers
+from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import find_parent_checkpoint
@@ -47,7 +47,7 @@ def measure_growth(reader: RunReader) -> Json:
         "rows": rows,
         "says": sum(row["told"] == INFORMATIVE for row in rows),
         "link": trends[0][1] if trends else None,
-        "too_few": sorted({model for model in models if models.count(model) < FEWEST}),
+        "too_few": sorted({model for model in models if models.count(model) < LEAST_CHECKPOINTS}),
     }
 
 
@@ -92,7 +92,7 @@ def compare_score_curves(reader: RunReader, gettext: Callable[[str], str]) -> li
     return [chart for count, chart in _draw_score_charts(curves, gettext) if count > 1]
 
 
-def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int, int], dict[Score, dict[int, Json]]]:
+def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int, int], dict[ScoreKey, dict[int, Json]]]:
     """Return the evaluated steps of a model, the tokens by step, and the rows of each score by step.
 
     Nothing is returned where the metrics do not tell the tokens of each.
@@ -103,7 +103,7 @@ def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int,
     tokens = {int(line["step"]): line["tokens_seen"] for line in metrics if line.get("tokens_seen") is not None}
     if not tokens.keys() >= {*steps}:
         return [], {}, {}
-    by_score: dict[Score, dict[int, Json]] = {}
+    by_score: dict[ScoreKey, dict[int, Json]] = {}
     for content in results:
         for task in content["tasks"]:
             by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[int(content["step"])] = task
@@ -111,7 +111,7 @@ def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int,
 
 
 def _draw_score_charts(
-    models: dict[str, tuple[dict[int, int], dict[Score, dict[int, Json]]]], gettext: Callable[[str], str]
+    models: dict[str, tuple[dict[int, int], dict[ScoreKey, dict[int, Json]]]], gettext: Callable[[str], str]
 ) -> Iterator[tuple[int, Markup]]:
     """Yield the first metric of each task over the tokens, with how many of the models it has lines of."""
     largest = max((max(tokens.values()) for tokens, _ in models.values()), default=0)
@@ -132,15 +132,15 @@ def _draw_score_charts(
             yield len(series), draw_line_chart(name, gettext(unit), metric, series, gettext=gettext)
 
 
-def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> Figure:
+def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> EnergyFigure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
     records = {int(one.instance["step"]): one for one in reader.segments(model=model)}
     names = dict.fromkeys(record.computed_by for end, record in records.items() if end <= step)
-    figures = [account.of_attempt(name) for name in names]
+    figures = [account.attempt_energy(name) for name in names]
     if branch := find_parent_checkpoint(model, [records[end] for end in sorted(records)]):
         figures.append(_cumulative_energy(branch[1], branch[0], reader, account))
     is_known = step in records and all(figure.is_known for figure in figures)
-    return sum_figures(figures) if is_known else Figure()
+    return sum_energy(figures) if is_known else EnergyFigure()
 
 
 def compare_models(evaluations: list[Json], comparisons: list[Json]) -> list[Json]:
@@ -197,7 +197,7 @@ def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) ->
         trained_on = later.get(corpus, {}).keys() - counted.get(corpus, {}).keys()
         rows = [
             row | {"trained_on": row["task"] in trained_on}
-            for row in compare_contaminated(read_answers(path), found_items)
+            for row in compare_contaminated(read_item_answers(path), found_items)
         ]
         scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]
@@ -262,7 +262,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting, gettext:
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
-            "energy": sum_figures(account.of_attempt(record.computed_by) for record in records),
+            "energy": sum_energy(account.attempt_energy(record.computed_by) for record in records),
             "examples": sum(examples_by_task.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
-from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
-from pipeline.evaluate.item_answers import read_checkpoint
+from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
+from pipeline.evaluate.baseline_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
@@ -102,7 +102,7 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
         "model_flops_utilization": median_value("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
-        "energy": sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in records}.values()),
+        "energy": sum_energy({one.computed_by: account.attempt_energy(one.computed_by) for one in records}.values()),
     }
 
 
@@ -156,7 +156,7 @@ def _rank_combinations(combinations: list[Json], key: str, alpha: float) -> None
     for one in combinations:
         finished = [cell for cell in one["cells"] if cell["outcome"] == FINISHED]
         one |= {"finished": len(finished), "best": [], "undominated": False}
-        one["energy_label"] = sum_figures(cell["energy"] for cell in finished).label
+        one["energy_label"] = sum_energy(cell["energy"] for cell in finished).label
         for axis in AXES:
             known = [merit for cell in finished if (merit := _merit(cell, key, axis)) is not None]
             one[axis] = fmean(known) if known and len(known) == len(finished) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import format_number, format_percent
-from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, sum_figures
+from pipeline.energy.energy_accounting import NOT_MEASURED, CarbonIntensity, EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
 from pipeline.report.amounts import Amount, convert_energy, format_period
@@ -41,12 +41,12 @@ class WorkUnit:
     name: str
     work: float
     unit: str
-    figure: Figure
+    figure: EnergyFigure
 
     @property
-    def each(self) -> Figure:
+    def each(self) -> EnergyFigure:
         """The energy of one."""
-        return self.figure.times(1 / self.work)
+        return self.figure.scale(1 / self.work)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StepFootprint:
     """A step: its time by its records and attempts, its energy by the account."""
 
     use: StepUsage
-    figure: Figure
+    figure: EnergyFigure
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ class Footprint:
     attempts: list[LostAttempt]
     units: list[WorkUnit]
     strategies: list[WorkUnit]
-    facility: Figure
+    facility: EnergyFigure
     conversions: list[Conversion]
     grid: str
     carbon: Conversion
     market: Conversion
 
     @property
-    def total(self) -> Figure:
+    def total(self) -> EnergyFigure:
         """The energy of everything: attempts, idle nodes and Snakemake's own process."""
         return self.account.total
 
     @property
-    def components(self) -> list[tuple[str, Figure]]:
+    def components(self) -> list[tuple[str, EnergyFigure]]:
         """The parts of the nodes in words."""
         order = [*COMPONENTS]
         parts = sorted(self.account.components.items(), key=lambda part: [*order, part[0]].index(part[0]))
@@ -126,14 +126,14 @@ def _list_units(reader: RunReader, account: EnergyAccounting, models: Sequence[J
     units = []
     for statistics in reader.statistics:
         name, totals = statistics.content["corpus"], statistics.content["totals"]
-        figure = account.of_jobs("corpus.", corpus=name)
+        figure = account.job_energy("corpus.", corpus=name)
         units += [
             WorkUnit("corpus", name, totals["documents_in"], "document read", figure),
             WorkUnit("corpus", name, totals["documents_out"], "document kept", figure),
         ]
     for index in reader.indexes:
         tokens = index.content["train"]["tokens"] + index.content["validation"]["tokens"]
-        figure = account.of_jobs("tokens.", tokens=index.name)
+        figure = account.job_energy("tokens.", tokens=index.name)
         units.append(WorkUnit("token set", index.name, tokens, "token written", figure))
     for model in models:
         units += [
@@ -151,7 +151,7 @@ def _list_strategies(models: Sequence[Json]) -> list[WorkUnit]:
     units = []
     for strategy, trained in sorted(by_name.items()):
         label = f"{strategy} ({', '.join(model['name'] for model in trained)})"
-        figure = sum_figures(model["energy"] for model in trained)
+        figure = sum_energy(model["energy"] for model in trained)
         for key, unit in (("own_tokens", "token seen"), ("own_steps", "training step")):
             units.append(WorkUnit("strategy", label, sum(model[key] for model in trained), unit, figure))
     return [unit for unit in units if unit.work]
@@ -170,7 +170,7 @@ def _conversion(name: str, amount: Amount | None, units: Any, source: str, missi
     return Conversion(name, amount.text(units), source, amount, amount.format_value(units), amount.interval(units))
 
 
-def _carbon_amount(figure: Figure, settings: PageSettings, grams_per_kwh: float | None) -> Amount | None:
+def _carbon_amount(figure: EnergyFigure, settings: PageSettings, grams_per_kwh: float | None) -> Amount | None:
     """Return the carbon of an electricity before PUE, in grams."""
     if grams_per_kwh is None:
         return None
@@ -185,7 +185,7 @@ def _format_grid(settings: PageSettings) -> str:
     return f"{place or 'place not stated'}, {year or 'year not stated'}"
 
 
-def _convert_at_annual_intensity(name: str, total: Figure, settings: PageSettings, note: str = "") -> Conversion:
+def _convert_at_annual_intensity(name: str, total: EnergyFigure, settings: PageSettings, note: str = "") -> Conversion:
     """Return what the grid emitted for it by its yearly average."""
     intensity = settings.carbon_intensity_grams_per_kwh
     missing = "none is known over time, and no yearly average of the" if settings.carbon_intensity_series else "no"
@@ -200,7 +200,7 @@ def _convert_at_annual_intensity(name: str, total: Figure, settings: PageSetting
 
 
 def _convert_at_hourly_intensity(
-    total: Figure, intensity: Intensity, series: CarbonIntensitySeries, settings: PageSettings
+    total: EnergyFigure, intensity: CarbonIntensity, series: CarbonIntensitySeries, settings: PageSettings
 ) -> list[Conversion]:
     """Return what the grid emitted for it in the time in which it was used, and beside it by the yearly average.
 
@@ -225,7 +225,7 @@ def _convert_at_hourly_intensity(
             _conversion(LOCATION_BASED, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
             _conversion(
                 f"{LOCATION_BASED}, of {format_percent(covered, 1)} of the electricity",
-                _carbon_amount(total.times(covered), settings, intensity.grams_per_kwh),
+                _carbon_amount(total.scale(covered), settings, intensity.grams_per_kwh),
                 amounts.MASSES,
                 by_table,
                 None if intensity.known else by_table,
@@ -266,7 +266,9 @@ def _convert_to_carbon(account: EnergyAccounting, settings: PageSettings) -> tup
     return local, market
 
 
-def _convert_to_water_and_euros(total: Figure, facility: Figure, settings: PageSettings) -> list[Conversion]:
+def _convert_to_water_and_euros(
+    total: EnergyFigure, facility: EnergyFigure, settings: PageSettings
+) -> list[Conversion]:
     """Return water and euros."""
     water, price = settings.water_liters_per_kwh, settings.electricity_euros_per_kwh
     return [
@@ -314,11 +316,13 @@ def compute_footprint(
     consumption: Consumption = measure_consumption(reader)
     uses = {use.name: use for use in consumption.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
-    facility, series = account.total.times(settings.pue or 1.0), settings.carbon_intensity_series
+    facility, series = account.total.scale(settings.pue or 1.0), settings.carbon_intensity_series
     local, market = _convert_to_carbon(account, settings)
     return Footprint(
         account=account,
-        steps=[StepFootprint(uses.get(name) or StepUsage(name), account.steps.get(name, Figure())) for name in names],
+        steps=[
+            StepFootprint(uses.get(name) or StepUsage(name), account.steps.get(name, EnergyFigure())) for name in names
+        ],
         use=consumption.total,
         attempts=consumption.attempts,
         units=_list_units(reader, account, models),
@@ -336,7 +340,7 @@ def compute_footprint(
     )
 
 
-def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, Figure]]:
+def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]]:
     """Return what must add up to the total: the parts in words, and their sum; nothing where nothing is known."""
     parts = {
         "steps + idle + Snakemake's own": [*account.steps.values(), account.idle, account.snakemake],
@@ -344,5 +348,5 @@ def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, Figure]]:
         "components": [*account.components.values()],
         "nodes": [*account.nodes.values()],
     }
-    sums = [(words, sum_figures(figures)) for words, figures in parts.items()]
+    sums = [(words, sum_energy(figures)) for words, figures in parts.items()]
     return sums if account.total.is_known or any(figure.is_known for _, figure in sums) else []

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import format_bytes, format_number
 from pipeline.core.records import Record
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit
+from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amounts
 from pipeline.report.footprint import Footprint, list_energy_sums
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -59,7 +59,7 @@ class KeyFigure:
         return {key: getattr(self, key) for key in keys} | {"from": [*self.paths], "command": self.command}
 
 
-def _measurement_kind(figure: Figure) -> str:
+def _measurement_kind(figure: EnergyFigure) -> str:
     """Return how an energy is known; what is partly estimated is estimated."""
     return figure.label if figure.label in ("measured", "stated") else "estimated"
 
@@ -325,11 +325,11 @@ def _forgetting_checks(reader: RunReader, proof: Artefact) -> Iterator[Check]:
 def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
     """The parts of the energy come to its total, and how it is known comes to all of it."""
     link, total = f"../{layout.ENERGY_ACCOUNT}", account.total
-    unit = energy_unit(total.joules)
+    unit = choose_energy_unit(total.joules)
 
     def check(what: str, sum_: float) -> Check:
         holds = abs(sum_ - total.joules) <= ENERGY_TOLERANCE * total.joules
-        figures = f"{unit.told(total.joules, 4)} {unit.name} = {unit.told(sum_, 4)} {unit.name}"
+        figures = f"{unit.format(total.joules, 4)} {unit.name} = {unit.format(sum_, 4)} {unit.name}"
         return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
     sums = list_energy_sums(account)
@@ -339,11 +339,11 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
         yield check(
             "measured + estimated + stated", total.measured_joules + total.estimated_joules + total.stated_joules
         )
-        low, high = unit.told(total.low_joules, 4), unit.told(total.high_joules, 4)
+        low, high = unit.format(total.low_joules, 4), unit.format(total.high_joules, 4)
         yield Check(
             "energy: the total lies in its interval",
             {},
-            f"{low} ≤ {unit.told(total.joules, 4)} ≤ {high} {unit.name}",
+            f"{low} ≤ {unit.format(total.joules, 4)} ≤ {high} {unit.name}",
             total.low_joules <= total.joules <= total.high_joules,
             link,
         )

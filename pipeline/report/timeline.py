@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pipeline.core.formatting import truncate_text
 from pipeline.core.markup import format_number, html_element
 from pipeline.energy.attribution.meter_corrections import merge_spans
-from pipeline.energy.energy_accounting import EnergyAccounting, Moment
+from pipeline.energy.energy_accounting import EnergyAccounting, NodePowerPeriod
 from pipeline.report.charts import (
     BOX_CHARACTERS,
     MAXIMUM_POINTS,
@@ -133,7 +133,7 @@ class Axis:
         return labels
 
 
-def _average_power(name: str, moments: Sequence[Moment], axis: Axis) -> Panel:
+def _average_power(name: str, moments: Sequence[NodePowerPeriod], axis: Axis) -> Panel:
     """Return the mean power of each bin: all joules of the moments are in it, and none twice."""
     edges = sorted({time for moment in moments for time in (moment.started, moment.ended)})
     bins = axis.bins(edges)
@@ -155,9 +155,9 @@ def _average_power(name: str, moments: Sequence[Moment], axis: Axis) -> Panel:
     return Panel(name, bins, watts)
 
 
-def build_panels(timeline: Sequence[Moment], axis: Axis) -> list[Panel]:
+def build_panels(timeline: Sequence[NodePowerPeriod], axis: Axis) -> list[Panel]:
     """Return the power of each node, or, where they are many, of all of them together."""
-    nodes: dict[str, list[Moment]] = {}
+    nodes: dict[str, list[NodePowerPeriod]] = {}
     for moment in timeline:
         if moment.ended > moment.started:
             nodes.setdefault(moment.node, []).append(moment)

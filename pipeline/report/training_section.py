@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
 from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, sum_figures
+from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
@@ -316,7 +316,7 @@ def _attempt_seconds(reader: RunReader, name: str) -> float | None:
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
-def _attempt_energy(account: EnergyAccounting, name: str) -> Figure:
+def _attempt_energy(account: EnergyAccounting, name: str) -> EnergyFigure:
     """Return the joules of the same attempts; not known where those of one are not."""
     jobs = [job for job in account.jobs.values() if is_training_segment(name, job.step, job.instance)]
-    return sum_figures(jobs) if jobs and all(job.is_known for job in jobs) else Figure()
+    return sum_energy(jobs) if jobs and all(job.is_known for job in jobs) else EnergyFigure()

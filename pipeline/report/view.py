@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.records import Record
 from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
-from pipeline.energy.energy_accounting import EnergyAccounting, sum_figures
+from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
 from pipeline.report.data_section import (
@@ -75,7 +75,7 @@ def summarize_model(
     recorded = merge_settings(last.settings, last.operation) if last else {}
     read, seed = reader.find_index(segments), recorded.get("seed")
     index, training = read.content if read else {}, recorded.get("training") or {}
-    energy = sum_figures({one.computed_by: account.of_attempt(one.computed_by) for one in segments}.values())
+    energy = sum_energy({one.computed_by: account.attempt_energy(one.computed_by) for one in segments}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 

@@ -19,7 +19,7 @@ from pipeline.config.configuration import Config
 from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.slurm_energy import energy_plugin
+from pipeline.energy.external_meters.slurm_energy import find_energy_plugin
 from pipeline.slurm import job_environment, site_checks
 from pipeline.slurm.executor.slurm_commands import query_configuration
 from pipeline.slurm.site_checks import SiteFinding
@@ -73,7 +73,7 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
         )
         lacking += [] if shutil.which("eacct") else ["there is no command eacct (module load ear?)"]
         yield SiteFinding(not lacking, ", ".join(lacking) or f"EAR: {platform.ear}", f"take ear out of {file}")
-    plugin = energy_plugin(query_configuration()) or "none"
+    plugin = find_energy_plugin(query_configuration()) or "none"
     if platform.energy_plugin and platform.energy_plugin not in plugin.split(","):
         yield SiteFinding(
             False, f"Slurm reads energy by {plugin}, not by {platform.energy_plugin}", f"write that into {file}"

@@ -12,8 +12,20 @@ from pathlib import Path
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, energy_unit, sum_figures, validate_accounting
-from pipeline.energy.energy_forecast import ForecastJob, Range, accounting_interval, forecast_remaining, widen_interval
+from pipeline.energy.energy_accounting import (
+    EnergyAccounting,
+    EnergyFigure,
+    choose_energy_unit,
+    sum_energy,
+    validate_accounting,
+)
+from pipeline.energy.energy_forecast import (
+    CostRange,
+    ForecastJob,
+    forecast_remaining,
+    relative_interval,
+    widen_interval,
+)
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.layout import PLAN, RECORD
@@ -33,9 +45,9 @@ class StepProgress:
     name: str
     jobs: int
     done: int
-    so_far: Figure
-    joules: Range | None
-    seconds: Range | None
+    so_far: EnergyFigure
+    joules: CostRange | None
+    seconds: CostRange | None
     basis: str
 
 
@@ -95,13 +107,13 @@ def step_progress(config: Config, material: RunReader, account: EnergyAccounting
         done, figures = [], []
         for name in expected.keys() & records.keys():
             attempt = (records[name].computed_by or "").removesuffix(".json")
-            figure, seconds = account.of_attempt(attempt), took.get(attempt)
+            figure, seconds = account.attempt_energy(attempt), took.get(attempt)
             if figure.is_known and figure.joules > 0 and seconds:
                 done.append(ForecastJob(expected[name], float(seconds), figure.joules))
                 figures.append(figure)
         to_do = [work for name, work in expected.items() if name not in records]
         joules, seconds_range, basis = _forecast_step(done, figures, to_do, forecasts.get(step, {}))
-        so_far = account.of_jobs(step)
+        so_far = account.job_energy(step)
         steps.append(
             StepProgress(step, len(expected), len(expected) - len(to_do), so_far, joules, seconds_range, basis)
         )
@@ -109,22 +121,22 @@ def step_progress(config: Config, material: RunReader, account: EnergyAccounting
 
 
 def _forecast_step(
-    done: list[ForecastJob], figures: list[Figure], to_do: list[float], forecast: dict[str, float]
-) -> tuple[Range | None, Range | None, str]:
+    done: list[ForecastJob], figures: list[EnergyFigure], to_do: list[float], forecast: dict[str, float]
+) -> tuple[CostRange | None, CostRange | None, str]:
     if not to_do:
-        return Range(0.0, 0.0, 0.0), Range(0.0, 0.0, 0.0), "done"
+        return CostRange(0.0, 0.0, 0.0), CostRange(0.0, 0.0, 0.0), "done"
     if done:
-        remaining, known = forecast_remaining(done, to_do), sum_figures(figures)
-        ends = accounting_interval(known.joules, known.low_joules, known.high_joules)
-        joules = widen_interval(Range(remaining.joules, remaining.low, remaining.high), ends)
+        remaining, known = forecast_remaining(done, to_do), sum_energy(figures)
+        ends = relative_interval(known.joules, known.low_joules, known.high_joules)
+        joules = widen_interval(CostRange(remaining.joules, remaining.low, remaining.high), ends)
         return (
             joules,
-            Range(remaining.seconds, remaining.seconds_low, remaining.seconds_high),
+            CostRange(remaining.seconds, remaining.seconds_low, remaining.seconds_high),
             f"{len(done)} of its jobs",
         )
     if "joules" in forecast:
         joules, whole = (
-            Range(forecast[key], forecast[f"low_{key}"], forecast[f"high_{key}"]) for key in ("joules", "seconds")
+            CostRange(forecast[key], forecast[f"low_{key}"], forecast[f"high_{key}"]) for key in ("joules", "seconds")
         )
         return joules, whole, "the plan's forecast"
     return None, None, "nothing yet: no job is done, and the plan has no forecast"
@@ -147,7 +159,8 @@ def format_progress(steps: list[StepProgress], account: EnergyAccounting) -> lis
         table.append("remaining: nothing, every job is done")
     else:
         joules, seconds = (
-            Range(*map(sum, zip(*(getattr(step, key) for step in steps), strict=True))) for key in ("joules", "seconds")
+            CostRange(*map(sum, zip(*(getattr(step, key) for step in steps), strict=True)))
+            for key in ("joules", "seconds")
         )
         energy, time = (
             " (".join(_format_range(key, total)) for key, total in (("joules", joules), ("seconds", seconds))
@@ -156,16 +169,16 @@ def format_progress(steps: list[StepProgress], account: EnergyAccounting) -> lis
     return [*table, *account.problems]
 
 
-def _format_range(key: str, quantity: Range | None) -> tuple[str, str]:
+def _format_range(key: str, quantity: CostRange | None) -> tuple[str, str]:
     if quantity is None:
         return NOT_KNOWN, ""
     if not quantity.value:
         return "–", ""
     if key == "joules":
-        unit = energy_unit(quantity.value)
+        unit = choose_energy_unit(quantity.value)
         return (
-            f"{unit.told(quantity.value)} {unit.name}",
-            f"{unit.told(quantity.low)} to {unit.told(quantity.high)} {unit.name}",
+            f"{unit.format(quantity.value)} {unit.name}",
+            f"{unit.format(quantity.low)} to {unit.format(quantity.high)} {unit.name}",
         )
     return format_quantity(
         key, quantity.value

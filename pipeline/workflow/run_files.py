@@ -13,7 +13,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.command_lines import compress_numbered_paths
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from pipeline.layout import Place
 from pipeline.workflow.finished_training import FinishedTraining, hash_tokens
 
@@ -64,7 +64,7 @@ class RunFiles(ABC):
     @cached_property
     def task_files(self) -> list[str]:
         """The files of the evaluation tasks, the same for every model."""
-        return [str(file) for suite in self.config.suites() for file in suite_files(suite)]
+        return [str(file) for suite in self.config.suites() for file in list_suite_files(suite)]
 
     def file(self, place: Place, **values: object) -> str:
         """Return a file or folder of the run; wildcards without a value stay."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.energy.attribution.run_attribution import JobUse, Quantity, RunAttribution, attribute_run
+from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.node_attribution import EnergyAmount
+from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import ExternalReading, MeterInterval, Reading
 
@@ -22,8 +24,10 @@ def line(started: float, ended: float, cpu: float, *readings: Reading, **more: o
     return MeterInterval(started=started, ended=ended, job_cpu_seconds=cpu, readings=readings, **{**fields, **more})
 
 
-def job(name: str, *lines: MeterInterval, fate: str = "finished", step: str = "", slurm: str | None = None) -> JobUse:
-    return JobUse(name, step or f"step.{name}", {}, fate, slurm, lines)
+def job(
+    name: str, *lines: MeterInterval, fate: str = "finished", step: str = "", slurm: str | None = None
+) -> MeteredJob:
+    return MeteredJob(name, step or f"step.{name}", {}, fate, slurm, lines)
 
 
 def book(
@@ -32,15 +36,15 @@ def book(
     return ExternalReading(node="n1", started=started, ended=ended, job=slurm, whole_node=whole, readings=readings)
 
 
-def made(*jobs: JobUse, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> RunAttribution:
+def made(*jobs: MeteredJob, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> RunAttribution:
     found = attribute_run(jobs, books, model)
     parts = [found.idle(), found.of_fate("snakemake"), *map(found.of_step, {one.step for one in jobs})]
-    assert Quantity.sum(parts).joules == pytest.approx(found.total().joules)
+    assert EnergyAmount.sum(parts).joules == pytest.approx(found.total().joules)
     times = [entry for node in found.attributions for entry in found.timeline(node)]
     in_time = sum(power * (ended - started) for started, ended, watts, _ in times for power in watts.values())
     assert in_time == pytest.approx(found.total().joules)
     assert sum(sum(joules.values()) for *_, joules in times) == pytest.approx(found.total().joules)
-    assert Quantity.sum(found.of_component().values()).joules == pytest.approx(found.total().joules)
+    assert EnergyAmount.sum(found.of_component().values()).joules == pytest.approx(found.total().joules)
     return found
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from pipeline.energy.energy_forecast import Forecast
-from pipeline.energy.power_model import ObservedPower, PowerModel, WattRange, fit
+from pipeline.energy.energy_forecast import CostForecast
+from pipeline.energy.power_model import ObservedPower, PowerModel, WattRange, fit_power_model
 
 STEPS = ("data_splitting", "string_normalization", "heuristic_filtering")
 SMALL, LARGE = (1_000, 100_000), (400_000, 1_400_000)
@@ -100,7 +100,7 @@ def calibrated(jobs: Iterable[EarJob]) -> PowerModel:
     """Return the power model of the jobs of the small runs, each alone on its node."""
     small = [job for job in jobs if job.run == "size" and job.documents in SMALL]
     rows = [ObservedPower(job.busy_cores, job.watts, job.seconds) for job in small]
-    return fit(rows, source="EAR", busy_core_watts=GENOA_CORE_WATTS)
+    return fit_power_model(rows, source="EAR", busy_core_watts=GENOA_CORE_WATTS)
 
 
 def model_errors(model: PowerModel, jobs: Iterable[EarJob]) -> tuple[float, float]:
@@ -161,7 +161,7 @@ def held_out(
     found = {}
     for step in STEPS:
         own = [run for run in runs if run.step == step]
-        forecast = Forecast.fit(
+        forecast = CostForecast.fit(
             [(work(r), r.seconds, r.joules) for r in own if r.documents in small and r.replicate in replicates]
         )
         pairs = [(forecast.predict(work(run)), run) for run in own if run.documents in large]

@@ -52,10 +52,10 @@ SERIES = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Norway", "sour
 
 
 def test_beside_a_series_the_yearly_average_is_the_one_that_is_written_and_no_default_of_another_place() -> None:
-    assert Energy().yearly["carbon_intensity_grams_per_kwh"] == 267.622
-    assert set(Energy.model_validate({"carbon_intensity_series": SERIES}).yearly.values()) == {None}
+    assert Energy().yearly_intensity["carbon_intensity_grams_per_kwh"] == 267.622
+    assert set(Energy.model_validate({"carbon_intensity_series": SERIES}).yearly_intensity.values()) == {None}
     both = Energy.model_validate({"carbon_intensity_series": SERIES, "carbon_intensity_grams_per_kwh": 30})
-    assert both.yearly == {
+    assert both.yearly_intensity == {
         "carbon_intensity_grams_per_kwh": 30,
         "carbon_intensity_source": "stated in the configuration",
         "carbon_intensity_place": None,

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.energy.attribution.run_attribution import RunAttribution
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
+from pipeline.energy.energy_accounting import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 from tests.energy.accounts import job, line, made, reading
 
@@ -127,8 +127,8 @@ NODES = st.lists(
 GRAMS = st.lists(st.floats(0.0, 2000.0), min_size=6, max_size=6)
 
 
-def mean_of(account: RunAttribution, moments: list[float], grams: list[float | None]) -> Intensity:
-    joules = account.joules_in_stretches(moments)
+def mean_of(account: RunAttribution, moments: list[float], grams: list[float | None]) -> CarbonIntensity:
+    joules = account.joules_per_period(moments)
     return IntensitySeries("grid.csv", "", moments, grams, []).used(joules)
 
 
@@ -165,7 +165,7 @@ def test_a_long_run_has_the_joules_of_each_hour_which_the_thinned_timeline_has_n
     powers = [("n1", hour * HOUR, (hour + 1) * HOUR, 100.0 if hour % 2 else 1000.0) for hour in range(60 * 24)]
     account = made(job("j", *(line(T0 + s, T0 + e, 1.0, reading("node", w * (e - s))) for _, s, e, w in powers)))
     moments = [T0 + hour * HOUR for hour in range(60 * 24 + 1)]
-    found = account.joules_in_stretches(moments)
+    found = account.joules_per_period(moments)
     assert found == pytest.approx([watts * HOUR for *_, watts in powers])
     assert len(account.timeline("n1")) == 400 < len(found)
     # where the grid is at 0 g when the power is high, the mean is that of the low hours: 100 of 1,100 parts
@@ -188,7 +188,7 @@ def test_a_table_of_another_year_knows_nothing() -> None:
     account = account_of([("n1", 0.0, HOUR, 100.0)])
     found = mean_of(account, [0.0, HOUR, 2 * HOUR], [200.0, 300.0])
     assert (found.stretches, found.joules, found.grams_per_kwh) == ([], 0.0, 0.0)
-    unknown = Intensity(
+    unknown = CarbonIntensity(
         name="", sha256="", stretches=[IntensityPeriod(started=0, ended=1, grams_per_kwh=None, joules=5.0)]
     )
     assert (unknown.joules, unknown.grams_per_kwh) == (0.0, 0.0)

@@ -9,14 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, JobFigure, read_energy_accounting, sum_figures
+from pipeline.energy.energy_accounting import (
+    AttemptEnergy,
+    EnergyAccounting,
+    EnergyFigure,
+    read_energy_accounting,
+    sum_energy,
+)
 
 KWH = 3.6e6
 
 
-def figure(joules: float, measured: float = 0.0, stated: float = 0.0, **ends: float) -> Figure:
+def figure(joules: float, measured: float = 0.0, stated: float = 0.0, **ends: float) -> EnergyFigure:
     low, high = ends.get("low", joules), ends.get("high", joules)
-    return Figure(
+    return EnergyFigure(
         joules=joules,
         low_joules=low,
         high_joules=high,
@@ -42,11 +48,11 @@ def figure(joules: float, measured: float = 0.0, stated: float = 0.0, **ends: fl
         (figure(2e11, 1e11, 1e11), "55.6 MWh (50 % measured, 50 % stated)"),
         (figure(1e12, 999e9), "278 MWh (>99 % measured, <1 % estimated)"),
         (figure(1e14, 1e14), "27.8 GWh (measured)"),
-        (Figure(), "not measured"),
-        (Figure(meters=("rapl, measured: counter",)), "0 kWh (measured)"),
+        (EnergyFigure(), "not measured"),
+        (EnergyFigure(meters=("rapl, measured: counter",)), "0 kWh (measured)"),
     ],
 )
-def test_a_figure_is_told_with_interval_and_label(told: Figure, expected: str) -> None:
+def test_a_figure_is_told_with_interval_and_label(told: EnergyFigure, expected: str) -> None:
     assert told.text() == expected
 
 
@@ -64,7 +70,7 @@ def test_a_lower_end_that_is_tiny_has_a_unit_of_its_own() -> None:
         (figure(5e-5, 5e-5), "50.0 µJ (measured)"),
     ],
 )
-def test_small_amounts_are_told_in_joules(told: Figure, expected: str) -> None:
+def test_small_amounts_are_told_in_joules(told: EnergyFigure, expected: str) -> None:
     assert told.small == expected
 
 
@@ -74,7 +80,7 @@ parts = st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))
 @given(st.lists(parts, min_size=1, max_size=20))
 def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> None:
     figures = [figure(sum(amount), amount[0], amount[2]) for amount in amounts]
-    total = sum_figures([*figures, Figure()])
+    total = sum_energy([*figures, EnergyFigure()])
     assert total.joules == pytest.approx(sum(map(sum, amounts)))
     assert total.measured_joules == pytest.approx(sum(amount[0] for amount in amounts))
     assert total.stated_joules == pytest.approx(sum(amount[2] for amount in amounts))
@@ -82,13 +88,13 @@ def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> N
 
 
 def test_what_is_not_known_adds_nothing_and_stays_unknown() -> None:
-    assert not sum_figures([Figure(), Figure()]).is_known and sum_figures([]).text() == "not measured"
-    assert not Figure().times(3).is_known
-    assert figure(10, 10, low=8, high=12).times(0.5).text() == figure(5, 5, low=4, high=6).text()
+    assert not sum_energy([EnergyFigure(), EnergyFigure()]).is_known and sum_energy([]).text() == "not measured"
+    assert not EnergyFigure().scale(3).is_known
+    assert figure(10, 10, low=8, high=12).scale(0.5).text() == figure(5, 5, low=4, high=6).text()
 
 
-def account(**jobs: JobFigure) -> EnergyAccounting:
-    nothing = Figure()
+def account(**jobs: AttemptEnergy) -> EnergyAccounting:
+    nothing = EnergyFigure()
     return EnergyAccounting(
         total=nothing,
         finished=nothing,
@@ -103,8 +109,8 @@ def account(**jobs: JobFigure) -> EnergyAccounting:
 
 
 def test_jobs_are_found_by_attempt_step_and_instance() -> None:
-    def job(joules: float, step: str, **instance: str) -> JobFigure:
-        return JobFigure(joules=joules, step=step, instance=instance, fate="lost")
+    def job(joules: float, step: str, **instance: str) -> AttemptEnergy:
+        return AttemptEnergy(joules=joules, step=step, instance=instance, fate="lost")
 
     known = account(
         a=job(1, "corpus.filter", corpus="main", source="x"),
@@ -112,10 +118,10 @@ def test_jobs_are_found_by_attempt_step_and_instance() -> None:
         c=job(4, "corpus.statistics", corpus="main"),
         d=job(8, "corpusses.filter", corpus="main"),
     )
-    assert known.of_attempt("a.json").joules == known.of_attempt("a").joules == 1
-    assert not known.of_attempt("e").is_known and not known.of_attempt(None).is_known
-    assert known.of_jobs("corpus.", corpus="main").joules == 5
-    assert known.of_jobs("corpus.filter").joules == 3
+    assert known.attempt_energy("a.json").joules == known.attempt_energy("a").joules == 1
+    assert not known.attempt_energy("e").is_known and not known.attempt_energy(None).is_known
+    assert known.job_energy("corpus.", corpus="main").joules == 5
+    assert known.job_energy("corpus.filter").joules == 3
 
 
 def test_a_broken_account_is_a_sentence_that_names_file_and_field(tmp_path: Path) -> None:

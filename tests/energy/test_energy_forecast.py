@@ -10,7 +10,13 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.energy import energy_forecast as module
-from pipeline.energy.energy_forecast import Forecast, ForecastJob, forecast_chain, forecast_remaining, student_quantile
+from pipeline.energy.energy_forecast import (
+    CostForecast,
+    ForecastJob,
+    forecast_chain,
+    forecast_remaining,
+    student_quantile,
+)
 from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
 
 RUNS = runs(table(Path(__file__).with_name("ear_jobs.csv")))
@@ -75,10 +81,10 @@ def scatter(random: np.random.Generator) -> float:
 def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[float, ...]) -> None:
     random, held = np.random.default_rng(1), 0
     for _ in range(2000):
-        sigma, bend = scatter(random), module.BEND_ERROR * random.standard_normal()
+        sigma, bend = scatter(random), module.EXPONENT_ERROR * random.standard_normal()
         start, target = 1e5 * 10 ** random.uniform(-2, -0.7), random.choice([2e5, 4e5, 1.4e6])
         costs = [drawn(random, start, work, sigma, bend, 1e5) for work in works]
-        prediction = Forecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)]).predict(target)
+        prediction = CostForecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)]).predict(target)
         held += prediction.low <= drawn(random, start, target, sigma, bend, 1e5) <= prediction.high
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
@@ -87,11 +93,11 @@ def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[floa
 def test_a_chain_holds_its_truth_in_95_percent() -> None:
     random, held, works = np.random.default_rng(2), 0, (1e3, 1e3, 1e5, 1e5)
     for _ in range(2000):
-        bend, truth, forecasts = module.BEND_ERROR * random.standard_normal(), 0.0, {}
+        bend, truth, forecasts = module.EXPONENT_ERROR * random.standard_normal(), 0.0, {}
         for step, size in {"a": 1.0, "b": 5.0, "c": 3.0}.items():
             sigma = scatter(random)
             costs = [size * drawn(random, 3e3, work, sigma, bend, 1e5) for work in works]
-            forecasts[step] = Forecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)])
+            forecasts[step] = CostForecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)])
             truth += size * drawn(random, 3e3, 8e5, sigma, bend, 1e5)
         prediction = forecast_chain(forecasts, dict.fromkeys(forecasts, 8e5))
         held += prediction.low <= truth <= prediction.high
@@ -100,7 +106,9 @@ def test_a_chain_holds_its_truth_in_95_percent() -> None:
 
 def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps() -> None:
     forecasts = {
-        step: Forecast.fit([(BYTES(r), r.seconds, r.joules) for r in RUNS if r.step == step and r.documents in SMALL])
+        step: CostForecast.fit(
+            [(BYTES(r), r.seconds, r.joules) for r in RUNS if r.step == step and r.documents in SMALL]
+        )
         for step in STEPS
     }
     large = [run for run in RUNS if run.documents == 1_400_000 and run.replicate == 1]
@@ -143,27 +151,27 @@ def test_students_distribution() -> None:
 
 
 def test_a_cold_start_of_a_small_run_does_not_tilt_the_slope() -> None:
-    warm = Forecast.fit([(1e3, 9, 2e3), (1e3, 9, 2e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
-    cold = Forecast.fit([(1e3, 9, 2e3), (1e3, 36, 8e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
+    warm = CostForecast.fit([(1e3, 9, 2e3), (1e3, 9, 2e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
+    cold = CostForecast.fit([(1e3, 9, 2e3), (1e3, 36, 8e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
     assert cold.joules == pytest.approx(warm.joules, rel=0.02)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e9])
 def test_the_unit_of_work_does_not_matter(unit: float) -> None:
-    prediction = Forecast.fit([(1e3 * unit, 9, 2e3), (1e6 * unit, 1e3, 3e5)]).predict(1e7 * unit)
-    assert prediction == pytest.approx(Forecast.fit([(1e3, 9, 2e3), (1e6, 1e3, 3e5)]).predict(1e7), rel=1e-9)
+    prediction = CostForecast.fit([(1e3 * unit, 9, 2e3), (1e6 * unit, 1e3, 3e5)]).predict(1e7 * unit)
+    assert prediction == pytest.approx(CostForecast.fit([(1e3, 9, 2e3), (1e6, 1e3, 3e5)]).predict(1e7), rel=1e-9)
 
 
 def test_a_step_that_got_cheaper_with_work_is_constant_and_its_interval_wide() -> None:
-    prediction = Forecast.fit([(1e3, 9, 2_000), (1e5, 8, 1_900)]).predict(1e6)
+    prediction = CostForecast.fit([(1e3, 9, 2_000), (1e5, 8, 1_900)]).predict(1e6)
     assert 1_900 <= prediction.joules <= 2_000 and prediction.high > 2 * prediction.joules
     assert prediction.low > 0
 
 
 def test_no_work_still_starts() -> None:
-    prediction = Forecast.fit([(1e3, 9, 2_000), (1e5, 100, 30_000)]).predict(0)
+    prediction = CostForecast.fit([(1e3, 9, 2_000), (1e5, 100, 30_000)]).predict(0)
     assert 0 < prediction.low < prediction.joules < 2_000 and prediction.seconds > 0
-    assert Forecast.fit([(1, 1, 1), (10, 12, 12)]).predict(0) == (0,) * 6, "a start below 0 is none"
+    assert CostForecast.fit([(1, 1, 1), (10, 12, 12)]).predict(0) == (0,) * 6, "a start below 0 is none"
 
 
 @pytest.mark.parametrize(
@@ -179,11 +187,11 @@ def test_no_work_still_starts() -> None:
 )
 def test_runs_that_tell_nothing_are_refused(rows: list[tuple[float, float, float]], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Forecast.fit(rows)
+        CostForecast.fit(rows)
 
 
 def test_what_cannot_be_forecast_is_refused() -> None:
-    forecast = Forecast.fit([(1e3, 9, 2e3), (1e5, 90, 2e4)])
+    forecast = CostForecast.fit([(1e3, 9, 2e3), (1e5, 90, 2e4)])
     with pytest.raises(InputError, match=r"^a forecast of -1 of work: give 0 or more$"):
         forecast.predict(-1)
     with pytest.raises(InputError, match=r"^no calibration runs of b: a chain needs them of each step$"):

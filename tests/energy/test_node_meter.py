@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.energy import node_meter, process_use
-from pipeline.energy.node_meter import NodeMeter, boards_of_job, other_node_metered, processors
-from pipeline.energy.process_use import cpu_seconds_of_process_tree
+from pipeline.energy import node_meter, process_accounting
+from pipeline.energy.node_meter import NodeMeter, count_processors, find_job_boards, meter_other_node
+from pipeline.energy.process_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.readings import MeterInterval, Reading, read_intervals
 from tests.energy.programs import BURN, QUICK, ROOT, run
 
@@ -24,7 +24,7 @@ from tests.energy.programs import BURN, QUICK, ROOT, run
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the meters of this process look often."""
     monkeypatch.setattr(node_meter, "SAMPLE_SECONDS", 0.1)
-    monkeypatch.setattr(node_meter, "FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(node_meter, "SHORTEST_WRITE_SECONDS", 0.3)
 
 
 KILLED = """
@@ -169,8 +169,8 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
     tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
-    process_use._accounting = None  # as in a process of its own: what came before is without readings
-    monkeypatch.setattr(process_use, "_shared", None)  # what a test of batches has left here
+    process_accounting._accounting = None  # as in a process of its own: what came before is without readings
+    monkeypatch.setattr(process_accounting, "_startup_share", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60
         while meter.looks <= 4 and time.monotonic() < deadline:
@@ -193,13 +193,13 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
         found.append(Still())
         return found[-1:]
 
-    node_meter._idle.clear()
-    monkeypatch.setattr(node_meter, "_meters", find)
+    node_meter._reusable_meters.clear()
+    monkeypatch.setattr(node_meter, "_find_meters_or_warn", find)
     began = time.time()
     for number in range(3):
         NodeMeter(tmp_path / str(number)).end()
         time.sleep(0.5)
-    node_meter._idle.clear()
+    node_meter._reusable_meters.clear()
     assert len(found) == 1
     (second,) = read_intervals(tmp_path / "1")
     assert second.seconds > 0.5, "what lies between is the next one's"
@@ -212,10 +212,10 @@ def test_a_driver_that_does_not_start_stops_nothing(
     def broken() -> list[Still]:
         raise RuntimeError("driver and library differ")
 
-    node_meter._idle.clear()
+    node_meter._reusable_meters.clear()
     monkeypatch.setattr(node_meter, "find_meters", broken)
     NodeMeter(tmp_path / "a@node.jsonl").end()
-    node_meter._idle.clear()
+    node_meter._reusable_meters.clear()
     assert [*read_intervals(tmp_path / "a@node.jsonl")]
     assert [record.message for record in caplog.records] == [
         "no meter of this node can be read: driver and library differ"
@@ -237,19 +237,19 @@ def test_a_driver_that_does_not_start_stops_nothing(
     ],
 )
 def test_the_boards_of_a_job_are_those_that_it_may_use(variables: dict[str, str], boards: tuple[str, ...]) -> None:
-    assert boards_of_job(["GPU-aa", "GPU-ab", "GPU-b"], variables) == boards
+    assert find_job_boards(["GPU-aa", "GPU-ab", "GPU-b"], variables) == boards
 
 
 def test_two_dies_of_a_card_are_one_board() -> None:
     cards = ["accel0", "accel0", "accel1", "accel1"]
-    assert boards_of_job(cards, {"ROCR_VISIBLE_DEVICES": "2,3"}) == ("accel1",)
-    assert boards_of_job(cards, {"ROCR_VISIBLE_DEVICES": "1,2"}) == ("accel0", "accel1")
-    assert boards_of_job(cards, {}) == ("accel0", "accel1")
+    assert find_job_boards(cards, {"ROCR_VISIBLE_DEVICES": "2,3"}) == ("accel1",)
+    assert find_job_boards(cards, {"ROCR_VISIBLE_DEVICES": "1,2"}) == ("accel0", "accel1")
+    assert find_job_boards(cards, {}) == ("accel0", "accel1")
 
 
 def test_slurm_says_how_many_processors_all_tasks_of_a_job_have_here() -> None:
-    assert processors({}) == (os.cpu_count(), len(os.sched_getaffinity(0)))
-    assert processors({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}) == (os.cpu_count(), 1)
+    assert count_processors({}) == (os.cpu_count(), len(os.sched_getaffinity(0)))
+    assert count_processors({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}) == (os.cpu_count(), 1)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_the_first_process_on_another_node_meters_it(
 ) -> None:
     given = {"PIPELINE_ATTEMPT": "train", "PIPELINE_READINGS": str(tmp_path), **variables}
     monkeypatch.setenv("SLURMD_NODENAME", given.get("SLURMD_NODENAME", ""))
-    with other_node_metered(given):
+    with meter_other_node(given):
         pass
     assert [path.name for path in tmp_path.iterdir()] == (["train@node2.jsonl"] if is_metered else [])
 

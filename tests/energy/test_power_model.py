@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipeline.config import platforms
 from pipeline.core.errors import InputError
-from pipeline.energy.power_model import GENERIC, ObservedPower, PowerModel, WattRange, fit
+from pipeline.energy.power_model import GENERIC, ObservedPower, PowerModel, WattRange, fit_power_model
 from tests.energy.ear_jobs import LARGE, SMALL, calibrated, model_errors, shared_errors, table
 
 JOBS = table(Path(__file__).with_name("ear_jobs.csv"))
@@ -49,7 +49,7 @@ def test_on_a_shared_node_time_times_calibrated_power_beats_the_nodes_power() ->
 def test_one_busy_core_does_not_tell_what_the_next_ones_draw() -> None:
     rows = [ObservedPower(job.busy_cores, job.watts, job.seconds) for job in JOBS if job.run == "size"]
     with pytest.raises(InputError, match=r"^no row has 4 busy cores or more.* from the data sheet$"):
-        fit(rows, source="EAR")
+        fit_power_model(rows, source="EAR")
     full = MODEL.watts(192)
     assert full.low < 1000 < full.watts < 1200 < full.high, "a server with two EPYC 9654, ServeTheHome"
 
@@ -59,14 +59,14 @@ def test_rows_of_many_cores_tell_both_figures() -> None:
     rows = [
         ObservedPower(n, (250 + 4 * n) * noise.gauss(1, 0.02), 600) for n in (1, 8, 24, 48, 96, 192) for _ in range(4)
     ]
-    model = fit(rows, source="simulated", busy_core_watts=WattRange(9, 9, 9))
+    model = fit_power_model(rows, source="simulated", busy_core_watts=WattRange(9, 9, 9))
     assert model.idle_watts == pytest.approx(250, rel=0.05) and model.busy_core_watts == pytest.approx(4, rel=0.05)
     assert model.relative_error == pytest.approx(0.02, rel=0.4) and model.busy_core_watts_range is None
 
 
 def test_a_row_of_seconds_weighs_little() -> None:
     rows = [*[ObservedPower(1, 280, 600)] * 3, ObservedPower(1, 140, 2)]
-    assert fit(rows, source="x", busy_core_watts=WattRange(4, 4, 4)).idle_watts == pytest.approx(276, abs=2)
+    assert fit_power_model(rows, source="x", busy_core_watts=WattRange(4, 4, 4)).idle_watts == pytest.approx(276, abs=2)
 
 
 def test_the_interval_of_simulated_nodes_holds_95_percent() -> None:
@@ -111,7 +111,7 @@ def test_jobs_beside_the_calibration_are_not_in_it() -> None:
 )
 def test_rows_that_tell_nothing_are_refused(rows: list[ObservedPower], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        fit(rows, source="x", busy_core_watts=WattRange(4, 3, 5))
+        fit_power_model(rows, source="x", busy_core_watts=WattRange(4, 3, 5))
 
 
 def test_a_range_without_its_value_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.energy.readings import MeterInterval, Reading, current_power
+from pipeline.energy.readings import MeterInterval, Reading, format_current_power
 
 NOW = 1_000_000.0
 
@@ -32,20 +32,20 @@ def test_parts_add_up_and_the_last_interval_counts(tmp_path: Path) -> None:
     parts = [read("board", 3000.0, "GPU-1"), read("board", 4000.0, "GPU-2"), read("package", 1000.0, "package-0")]
     one = written(tmp_path, "gcn1", (60, [read("board", 9e9, "GPU-1")]), (5, parts))
     two = written(tmp_path, "gcn2", (20, [read("board", 2000.0, "GPU-1")]))
-    assert current_power([one, two], NOW) == "1.00 kW (processors, devices; 2 nodes)"  # 300 + 400 + 100 + 200 W
+    assert format_current_power([one, two], NOW) == "1.00 kW (processors, devices; 2 nodes)"  # 300 + 400 + 100 + 200 W
 
 
 def test_a_whole_node_has_its_parts_in_it_and_two_meters_of_one_part_are_one(tmp_path: Path) -> None:
     whole = written(tmp_path, "nid1", (5, [read("board", 3000.0, "0"), read("node", 8000.0), read("package", 500.0)]))
-    assert current_power([whole], NOW) == "0.80 kW (whole; 1 node)"
+    assert format_current_power([whole], NOW) == "0.80 kW (whole; 1 node)"
     twice = written(tmp_path, "nid2", (5, [read("package", 500.0), read("package", 700.0)]))
-    assert current_power([twice], NOW) == "0.05 kW (processors; 1 node)"
+    assert format_current_power([twice], NOW) == "0.05 kW (processors; 1 node)"
 
 
 def test_a_node_that_two_attempts_metered_counts_once(tmp_path: Path) -> None:
     old = written(tmp_path, "gcn1", (40, [read("board", 3000.0, "GPU-1")]))
     new = written(tmp_path, "gcn1", (5, [read("board", 1000.0, "GPU-1")]))
-    assert current_power([new, old], NOW) == current_power([old, new], NOW) == "0.10 kW (devices; 1 node)"
+    assert format_current_power([new, old], NOW) == format_current_power([old, new], NOW) == "0.10 kW (devices; 1 node)"
 
 
 def test_nothing_is_told_of_what_is_over_estimated_or_unread(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_nothing_is_told_of_what_is_over_estimated_or_unread(tmp_path: Path) -> 
     unread = written(tmp_path, "gcn3", (5, [read("board", None)]))
     torn = tmp_path / "torn.jsonl"
     torn.write_text('{"node": "gcn4", "sta')
-    assert current_power([over, guessed, unread, torn, tmp_path / "gone.jsonl"], NOW) == ""
+    assert format_current_power([over, guessed, unread, torn, tmp_path / "gone.jsonl"], NOW) == ""

@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from zeus.device.gpu import amd, nvidia
 
-from pipeline.energy import gpus, meters
+from pipeline.energy import gpu_meter, meters
 from pipeline.energy.readings import Reading
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_meters.json").read_text())
@@ -98,21 +98,21 @@ class Amdsmi:
         self.second += seconds
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpus.GpuMeter:
+def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpu_meter.GpuMeter:
     """Return the meter of AMD's boards, after its first look."""
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(amd, "amdsmi", library)
     monkeypatch.setattr(amd, "time", SimpleNamespace(sleep=library.wait))
     amd._hip_to_amdsmi_handle.cache_clear()
-    meter = gpus.find_gpus("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
+    meter = gpu_meter.find_gpu_meter("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
     amd._hip_to_amdsmi_handle.cache_clear()
-    assert isinstance(meter, gpus.GpuMeter)
+    assert isinstance(meter, gpu_meter.GpuMeter)
     meter.take(library.second)
     return meter
 
 
-def after(meter: gpus.GpuMeter, library: Amdsmi, seconds: int) -> dict[str, Reading]:
+def after(meter: gpu_meter.GpuMeter, library: Amdsmi, seconds: int) -> dict[str, Reading]:
     """Return the readings after some seconds, with a look at each, as the watcher does."""
     for _ in range(seconds):
         library.wait(1)
@@ -202,8 +202,8 @@ class Nvml:
         }
         for name, answer in answers.items():
             monkeypatch.setattr(pynvml, name, answer)
-        found = gpus.find_gpus("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
-        assert isinstance(found, gpus.GpuMeter)
+        found = gpu_meter.find_gpu_meter("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
+        assert isinstance(found, gpu_meter.GpuMeter)
         self.meter = found
         self.meter.take(0)
 

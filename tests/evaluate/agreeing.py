@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import scorer, suites
-from pipeline.evaluate.task_outcomes import exchange
+from pipeline.evaluate.task_failures import gather_from_processes
 
 
 def main(rank: int, meeting: str) -> None:
@@ -34,10 +34,10 @@ def main(rank: int, meeting: str) -> None:
 
     for number, do in enumerate([alone, before_the_answers, of_one_part, lambda: shared(lambda part: part * 2)]):
         try:
-            print(number, suites._together(f"quiz{number}", "asking it", do), flush=True)
+            print(number, suites._run_in_all_processes(f"quiz{number}", "asking it", do), flush=True)
         except InputError as error:
             print(number, error, flush=True)
-    print(exchange(rank))
+    print(gather_from_processes(rank))
 
 
 if __name__ == "__main__":

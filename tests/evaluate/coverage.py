@@ -10,8 +10,13 @@ from lm_eval.api import metrics
 from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import ConfidenceInterval, proportion_interval, ratio_interval
-from pipeline.evaluate.differences import interval as interval_of_pairs
-from pipeline.evaluate.intervals import METRICS, interval_of_difference, interval_of_function, interval_of_sums
+from pipeline.evaluate.differences import paired_shares_interval as interval_of_pairs
+from pipeline.evaluate.score_intervals import (
+    CORPUS_METRICS,
+    corpus_difference_interval,
+    corpus_metric_interval,
+    function_interval,
+)
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[ConfidenceInterval, float]]
@@ -66,10 +71,12 @@ def translations(random: np.random.Generator, units: int, quality: float, orders
 
 def _chrf(quality: float) -> Draw:
     population = translations(np.random.default_rng(1), 400_000, quality)
-    truth = float(METRICS["chrf"].score(population.sum(axis=0)))
+    truth = float(CORPUS_METRICS["chrf"].score(population.sum(axis=0)))
 
     def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
-        return ConfidenceInterval(0.0, *interval_of_sums(METRICS["chrf"], translations(random, units, quality))), truth
+        return ConfidenceInterval(
+            0.0, *corpus_metric_interval(CORPUS_METRICS["chrf"], translations(random, units, quality))
+        ), truth
 
     return draw
 
@@ -82,7 +89,7 @@ def _chrf_difference(random: np.random.Generator, units: int) -> tuple[Confidenc
     other[:, 2::3] = np.clip(one[:, 2::3] + moved, 0, np.minimum(one[:, 0::3], one[:, 1::3]))
     swapped = random.random(units) < 0.5
     first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
-    return ConfidenceInterval(0.0, *interval_of_difference(METRICS["chrf"], first, second)), 0.0
+    return ConfidenceInterval(0.0, *corpus_difference_interval(CORPUS_METRICS["chrf"], first, second)), 0.0
 
 
 def _median(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
@@ -94,7 +101,7 @@ def _mean_of_function(random: np.random.Generator, units: int) -> tuple[Confiden
 
 
 def _of_function(function: Callable[..., float], values: Floats) -> ConfidenceInterval:
-    ends = interval_of_function(function, values.tolist(), np.arange(len(values)))
+    ends = function_interval(function, values.tolist(), np.arange(len(values)))
     return ConfidenceInterval(0.0, *(ends or (None, None)))
 
 

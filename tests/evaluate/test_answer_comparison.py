@@ -16,7 +16,7 @@ from scipy.stats import binomtest, hypergeom
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate.answer_comparison import compare_contaminated, compare_runs
-from pipeline.evaluate.items import Answered, Key, MeasuredTask, TaskItem, read_answers, write_items
+from pipeline.evaluate.items import ItemAnswers, ItemKey, MeasuredTask, TaskItem, read_item_answers, write_items
 from tests.conftest import Project
 
 
@@ -61,7 +61,7 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
 def test_a_metric_that_is_not_a_number_of_an_item_is_null_and_counts_for_nothing(tmp_path: Path) -> None:
     path = answered(tmp_path, [item(0, True, math.nan), item(1, True, 0.5)])
     assert pq.read_table(path).column("sari").to_pylist() == [None, 0.5]
-    assert [*read_answers(path).graded["sari"].values()] == [0.5]
+    assert [*read_item_answers(path).graded["sari"].values()] == [0.5]
 
 
 def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path) -> None:
@@ -149,9 +149,11 @@ def test_a_finished_run_has_no_real_difference_from_itself_and_one_from_another_
     assert all(" → 1.0000, difference +" in line for line in lines)
 
 
-def contaminated_answers(right: Iterable[tuple[str, int, bool]], clusters: dict[Key, str] | None = None) -> Answered:
-    hits: dict[Key, bool] = {("s", task, item, "hash"): hit for task, item, hit in right}
-    return Answered(right={"acc": hits}, log_probabilities={}, likely={}, clusters=clusters or {}, graded={})
+def contaminated_answers(
+    right: Iterable[tuple[str, int, bool]], clusters: dict[ItemKey, str] | None = None
+) -> ItemAnswers:
+    hits: dict[ItemKey, bool] = {("s", task, item, "hash"): hit for task, item, hit in right}
+    return ItemAnswers(right={"acc": hits}, log_probabilities={}, likely={}, clusters=clusters or {}, graded={})
 
 
 def test_items_that_were_found_are_told_apart_from_the_others() -> None:

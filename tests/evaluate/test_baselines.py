@@ -14,10 +14,10 @@ import yaml
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.item_answers import read_baselines
+from pipeline.evaluate.baseline_answers import read_baselines
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
-from pipeline.evaluate.task_files import suite_files
-from pipeline.evaluate.task_scores import _scored_with
+from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_scores import _score_with_interval
 from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.workflow.dag import Dag
@@ -66,7 +66,7 @@ def ask(folder: Path, name: str, suite: Suite, model: list[Path], seed: int | No
     )
     found = [folder / name / file for file in ("items.parquet", "results.json")]
     found[0].parent.mkdir(parents=True)
-    baselines.run(settings, model=model, tasks=suite_files(suite), answers=found[0], results=found[1])
+    baselines.run(settings, model=model, tasks=list_suite_files(suite), answers=found[0], results=found[1])
     return found
 
 
@@ -75,7 +75,7 @@ def judged(milestone: Path, folder: Path, suite: Suite, others: list[Path]) -> d
     suites.run(
         SuitesSettings.model_validate(settings, extra="ignore"),
         milestone=milestone,
-        tasks=suite_files(suite),
+        tasks=list_suite_files(suite),
         index=milestone / "tokens/index.json",
         baselines=others,
         results=folder / "results.json",
@@ -141,7 +141,7 @@ def test_a_score_with_an_aim_is_compared_with_nobody(milestone: Path, suite: Sui
 
 
 def test_a_score_that_is_no_number_is_none() -> None:
-    found = _scored_with([], {}, np.nanmean, float("nan"), None)
+    found = _score_with_interval([], {}, np.nanmean, float("nan"), None)
     assert found["value"] is found["low"] is found["high"] is None
 
 

@@ -32,10 +32,10 @@ from transformers import (
 
 from pipeline.corpus.perplexity import PerplexityModel
 from pipeline.evaluate import suites
-from pipeline.evaluate.samples import Writer
+from pipeline.evaluate.samples import TextGenerator
 from pipeline.evaluate.scorer import load_model
 from pipeline.evaluate.settings import Evaluation, SuitesSettings
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from tests.evaluate.test_request_tokenizer import ROLES, byte_level, fast
@@ -167,7 +167,7 @@ class Run:
                 {"model": "base", "step": 7, "suites": [suite.model_dump() for suite in asked]}, extra="ignore"
             ),
             milestone=self.model.parent,
-            tasks=[file for suite in asked for file in suite_files(suite)],
+            tasks=[file for suite in asked for file in list_suite_files(suite)],
             index=self.index,
             baselines=[],
             results=self.folder / "results.json",
@@ -295,7 +295,7 @@ def test_a_model_writes_after_begin_of_text_and_the_prompt(run: Run, found: dict
         assert item["written"] == run.tokenizer.decode(written, skip_special_tokens=True)
     for template in TEMPLATES.values():
         with_template(run.model, template)
-        assert Writer(run.model).request_tokenizer.encode_prompt("de koe") == [0, *run.tokens("de koe")]
+        assert TextGenerator(run.model).request_tokenizer.encode_prompt("de koe") == [0, *run.tokens("de koe")]
 
 
 def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
         {"suites": [{"name": "own", "language": "nl", "folder": str(tmp_path / "suite")}]}
     ).resolved(None)
     settings = SuitesSettings(model="base", step=7, suites=[suite])
-    asked = suites.ask_suites(settings, load_model(run.model, 4), suite_files(suite))
+    asked = suites.answer_suites(settings, load_model(run.model, 4), list_suite_files(suite))
     assert {one.task for one in asked.measured} == {"pairs", "questions", "written"}
     (left_out,) = asked.not_asked
     assert "endings, line 2 of its data: the choice 1 is empty" in left_out["reason"]

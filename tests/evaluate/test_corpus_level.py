@@ -14,13 +14,20 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
-from pipeline.evaluate import intervals
-from pipeline.evaluate.differences import compare_checkpoints, judge
-from pipeline.evaluate.intervals import METRICS, interval, interval_of_difference, interval_of_sums, statistics_of, sums
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate import score_intervals
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_comparison import compare_corpus_metric_with_baselines, randomization_p_value
+from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
-from pipeline.evaluate.trends import trends
-from pipeline.evaluate.verdict import compared_in_corpus, randomised_p_value
+from pipeline.evaluate.score_intervals import (
+    CORPUS_METRICS,
+    corpus_difference_interval,
+    corpus_metric_interval,
+    item_statistics,
+    score_interval,
+    sum_clusters,
+)
+from pipeline.evaluate.score_trends import find_trends
 
 pytestmark = pytest.mark.slow
 
@@ -55,9 +62,9 @@ def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3
 
 
 def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
-    found = statistics_of(getattr(metrics, kind), pairs)
+    found = item_statistics(getattr(metrics, kind), pairs)
     assert found is not None
-    return sums(found, cluster_indices(clusters or range(len(pairs))))
+    return sum_clusters(found, cluster_indices(clusters or range(len(pairs))))
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)
@@ -67,23 +74,27 @@ def test_sums_give_the_metric_of_sacrebleu(kind: str, quality: float) -> None:
     pairs = [*written(12, quality), ("een zin", ""), ("", "een zin"), ("a", "b")]
     sum_IS, metric = sums_of(kind, pairs), OF_TEXTS[kind]
     texts, wanted = [pair[1] for pair in pairs], [[pair[0] for pair in pairs]]
-    assert METRICS[kind].score(sum_IS.sum(axis=0)) == pytest.approx(metric.corpus_score(texts, wanted).score)
+    assert CORPUS_METRICS[kind].score(sum_IS.sum(axis=0)) == pytest.approx(metric.corpus_score(texts, wanted).score)
     draws = np.random.default_rng(1).integers(0, 2, (200, len(pairs))) @ sum_IS
     for rows in (draws, sum_IS):
         expected = [metric._compute_score_from_stats(row).score for row in rows.tolist()]
-        assert METRICS[kind].score(rows) == pytest.approx(np.array(expected))
+        assert CORPUS_METRICS[kind].score(rows) == pytest.approx(np.array(expected))
 
 
 def test_several_references_and_classes_give_the_metric_of_lm_eval() -> None:
     texts = [[a, b] for a, b in zip(references(9), references(9, 5), strict=True)]
     for kind in OF_TEXTS:
         pairs = [(of_item, text) for of_item, (_, text) in zip(texts, written(9), strict=True)]
-        assert METRICS[kind].score(sums_of(kind, pairs).sum(axis=0)) == pytest.approx(getattr(metrics, kind)(pairs))
+        assert CORPUS_METRICS[kind].score(sums_of(kind, pairs).sum(axis=0)) == pytest.approx(
+            getattr(metrics, kind)(pairs)
+        )
     classes = [*map(tuple, np.random.default_rng(2).integers(0, 2, (40, 2)).tolist())]
     for kind in ("f1_score", "matthews_corrcoef"):
-        assert METRICS[kind].score(sums_of(kind, classes).sum(axis=0)) == pytest.approx(getattr(metrics, kind)(classes))
-    assert statistics_of(metrics.matthews_corrcoef, [(0, 2), (1, 1), (2, 0)]) is None, "three classes"
-    assert statistics_of(metrics.mean, [0.5]) is statistics_of(lambda each: 0.0, [("a", "b")]) is None
+        assert CORPUS_METRICS[kind].score(sums_of(kind, classes).sum(axis=0)) == pytest.approx(
+            getattr(metrics, kind)(classes)
+        )
+    assert item_statistics(metrics.matthews_corrcoef, [(0, 2), (1, 1), (2, 0)]) is None, "three classes"
+    assert item_statistics(metrics.mean, [0.5]) is item_statistics(lambda each: 0.0, [("a", "b")]) is None
 
 
 @pytest.mark.parametrize("kind", ["bleu", "chrf"])
@@ -105,11 +116,11 @@ def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> N
         confidence_level=1 - 2 * tail,
         rng=np.random.default_rng(3),
     ).confidence_interval
-    low, high = interval_of_sums(METRICS[kind], rows)
+    low, high = corpus_metric_interval(CORPUS_METRICS[kind], rows)
     width = expected.high - expected.low
     assert expected.low - 0.3 * width < low < expected.low + 0.1 * width
     assert expected.high - 0.1 * width < high < expected.high + 0.3 * width
-    found = interval(pairs, range(40), getattr(metrics, kind), value)
+    found = score_interval(pairs, range(40), getattr(metrics, kind), value)
     assert found[:3] == (pytest.approx(value), pytest.approx(low), pytest.approx(high))
 
 
@@ -120,7 +131,7 @@ def test_sentences_of_one_document_are_drawn_together() -> None:
     levels = [level for level in (draw.uniform(0.2, 0.9) for _ in range(10)) for _ in range(12)]
     pairs = [*zip(texts, translated(texts, levels), strict=True)]
     documents = [number // 12 for number in range(120)]
-    together, apart = (interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(120)))
+    together, apart = (score_interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(120)))
     assert together.value == apart.value and together.high - together.low > 2 * (apart.high - apart.low)  # type: ignore[operator]
     # Another way: documents drawn by a loop over the texts themselves.
     scores = []
@@ -129,18 +140,18 @@ def test_sentences_of_one_document_are_drawn_together() -> None:
         scores.append(sacrebleu.corpus_chrf([pairs[row][1] for row in rows], [[pairs[row][0] for row in rows]]).score)
     reach = 2.262 * np.sqrt(10 / 9) * np.std(scores)
     assert 0.95 * reach < (together.high - together.low) / 2 < 1.5 * reach  # type: ignore[operator]
-    assert interval(pairs, ["one"] * 120, metrics.chrf, 0.0).low is None
+    assert score_interval(pairs, ["one"] * 120, metrics.chrf, 0.0).low is None
 
 
 def test_differences_are_drawn_with_the_same_items_on_both_sides() -> None:
     """Two translations of items that are hard for both: their difference is known better than each of them."""
     one, other = sums_of("chrf", written(60, 0.65)), sums_of("chrf", written(60, 0.6))
-    low, high = interval_of_difference(METRICS["chrf"], one, other)
-    single = interval_of_sums(METRICS["chrf"], one)
-    assert low < METRICS["chrf"].score(one.sum(axis=0)) - METRICS["chrf"].score(other.sum(axis=0)) < high
+    low, high = corpus_difference_interval(CORPUS_METRICS["chrf"], one, other)
+    single = corpus_metric_interval(CORPUS_METRICS["chrf"], one)
+    assert low < CORPUS_METRICS["chrf"].score(one.sum(axis=0)) - CORPUS_METRICS["chrf"].score(other.sum(axis=0)) < high
     assert high - low < single[1] - single[0]
-    assert interval_of_difference(METRICS["chrf"], other, one) == (pytest.approx(-high), pytest.approx(-low))
-    assert interval_of_difference(METRICS["chrf"], one, one) == (0.0, 0.0)
+    assert corpus_difference_interval(CORPUS_METRICS["chrf"], other, one) == (pytest.approx(-high), pytest.approx(-low))
+    assert corpus_difference_interval(CORPUS_METRICS["chrf"], one, one) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)
@@ -151,11 +162,13 @@ def test_the_p_value_of_single_items_is_that_of_sacrebleus_paired_test(kind: str
     _, found = PairedTest(systems, {kind: OF_TEXTS[kind]}, wanted, test_type="ar", n_samples=4000)()
     expected = next(each[1].p_value for name, each in found.items() if name != "System")
     own_KS, other_KS = sums_of(kind, pairs), sums_of(kind, others)
-    two_sided = randomised_p_value(own_KS, other_KS, METRICS[kind], two_sided=True)
+    two_sided = randomization_p_value(own_KS, other_KS, CORPUS_METRICS[kind], two_sided=True)
     assert 0.001 < expected < 0.5 and two_sided == pytest.approx(expected, abs=0.025)
-    one_sided, reverse = (randomised_p_value(*pair, METRICS[kind]) for pair in ((own_KS, other_KS), (other_KS, own_KS)))
+    one_sided, reverse = (
+        randomization_p_value(*pair, CORPUS_METRICS[kind]) for pair in ((own_KS, other_KS), (other_KS, own_KS))
+    )
     assert two_sided == pytest.approx(2 * min(one_sided, reverse), abs=0.02) and one_sided < 0.5 < reverse
-    assert randomised_p_value(own_KS, own_KS, METRICS[kind]) == 1.0
+    assert randomization_p_value(own_KS, own_KS, CORPUS_METRICS[kind]) == 1.0
 
 
 def test_clusters_change_sides_together() -> None:
@@ -163,10 +176,10 @@ def test_clusters_change_sides_together() -> None:
     pairs, others = written(160, 0.8, 1, 0.0), written(160, 0.5, 2, 0.0)
     documents = [number // 20 for number in range(160)]
     own, other = (sums_of("chrf", each, documents) for each in (pairs, others))
-    assert (METRICS["chrf"].score(own) > METRICS["chrf"].score(other)).all()
-    assert randomised_p_value(own, other, METRICS["chrf"]) == pytest.approx(1 / 256, rel=0.2)
+    assert (CORPUS_METRICS["chrf"].score(own) > CORPUS_METRICS["chrf"].score(other)).all()
+    assert randomization_p_value(own, other, CORPUS_METRICS["chrf"]) == pytest.approx(1 / 256, rel=0.2)
     apart = [sums_of("chrf", each) for each in (pairs, others)]
-    assert randomised_p_value(*apart, METRICS["chrf"]) < 0.001
+    assert randomization_p_value(*apart, CORPUS_METRICS["chrf"]) < 0.001
 
 
 @pytest.mark.slow
@@ -177,14 +190,14 @@ def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> 
         one, other = (sums_of("chrf", written(24, 0.5, 2 * seed + side)) for side in (0, 1))
         swapped = draw.random(24) < 0.5
         first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
-        wrong += randomised_p_value(first, second, METRICS["chrf"], two_sided=True) < 0.05
-        low, high = interval_of_difference(METRICS["chrf"], first, second)
+        wrong += randomization_p_value(first, second, CORPUS_METRICS["chrf"], two_sided=True) < 0.05
+        low, high = corpus_difference_interval(CORPUS_METRICS["chrf"], first, second)
         missed += not low <= 0 <= high
     assert wrong <= 11 and missed <= 11
 
 
 def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[TaskItem]:
-    found = {kind: statistics_of(getattr(metrics, kind), pairs) or [] for kind in kinds}
+    found = {kind: item_statistics(getattr(metrics, kind), pairs) or [] for kind in kinds}
     return [
         TaskItem(
             number,
@@ -212,14 +225,16 @@ def checkpoint(folder: Path, model: str, step: int, given: list[TaskItem]) -> Ev
 def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:
     good, bad = items(written(40, 0.9), ("chrf", "ter"), 4), items(written(40, 0.2, 7), ("chrf", "ter"), 4)
     for metric in ("chrf", "ter"):
-        better = compared_in_corpus(good, metric, {"copy": [one.statistics[metric] for one in bad]})
-        worse = compared_in_corpus(bad, metric, {"copy": [one.statistics[metric] for one in good], "none": [None] * 40})
+        better = compare_corpus_metric_with_baselines(good, metric, {"copy": [one.statistics[metric] for one in bad]})
+        worse = compare_corpus_metric_with_baselines(
+            bad, metric, {"copy": [one.statistics[metric] for one in good], "none": [None] * 40}
+        )
         assert better["p_value"] < 0.01 and worse["p_value"] > 0.9
         assert better["hardest_baseline"] == "copy" and [*worse["baselines"]] == ["copy"]
     some = [one.statistics["chrf"] if one.number < 12 else None for one in bad]
-    found = compared_in_corpus(good, "chrf", {"other": some})
+    found = compare_corpus_metric_with_baselines(good, "chrf", {"other": some})
     assert found["baselines"]["other"] == pytest.approx(metrics.chrf(written(40, 0.2, 7)[:12]))
-    assert compared_in_corpus(good, "chrf", {}) == {}
+    assert compare_corpus_metric_with_baselines(good, "chrf", {}) == {}
 
 
 def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path: Path) -> None:
@@ -227,7 +242,7 @@ def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path
     one = checkpoint(tmp_path, "large", 8, items(written(60, 0.8), kinds, 3))
     other = checkpoint(tmp_path, "small", 8, items(written(60, 0.5, 7), kinds, 3))
     rows = [*compare_checkpoints(one, other)]
-    judge(rows)
+    correct_comparisons(rows)
     assert [row["metric"] for row in rows] == [*kinds] and all(row["better"] == "a" for row in rows)
     for row in rows:
         assert row["a"]["value"] == pytest.approx(getattr(metrics, row["metric"])(written(60, 0.8)))
@@ -246,21 +261,21 @@ def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:
         checkpoint(tmp_path, "m", step, items(written(60, quality, step), ("chrf", "ter"), 3))
         for step, quality in ((1, 0.3), (2, 0.5), (3, 0.7), (4, 0.9))
     ]
-    chrf, ter = trends(found)
+    chrf, ter = find_trends(found)
     assert chrf["grows"] and ter["grows"] and chrf["higher_is_better"] and not ter["higher_is_better"]
     assert chrf["values"][0] == pytest.approx(metrics.chrf(written(60, 0.3, 1))) and ter["values"] == sorted(
         ter["values"], reverse=True
     )
     assert chrf["signal"] == pytest.approx(chrf["values"][3] - chrf["values"][0])
     backwards = [one._replace(step=5 - one.step) for one in found]
-    assert not any(row["grows"] for row in trends(backwards))
+    assert not any(row["grows"] for row in find_trends(backwards))
 
 
 def test_what_clusters_add_to_a_metric_has_its_mean_and_its_error() -> None:
     """The mean of the merits is the metric; their scatter is that of the metric over samples."""
     rows = sums_of("chrf", written(200, 0.5))
-    merits = intervals.merits(METRICS["chrf"], rows)
-    assert merits.mean() == pytest.approx(METRICS["chrf"].score(rows.sum(axis=0)))
+    merits = score_intervals.jackknife_values(CORPUS_METRICS["chrf"], rows)
+    assert merits.mean() == pytest.approx(CORPUS_METRICS["chrf"].score(rows.sum(axis=0)))
     draw = np.random.default_rng(1)
-    scores = [METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]
+    scores = [CORPUS_METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]
     assert merits.std(ddof=1) / np.sqrt(200) == pytest.approx(np.std(scores), rel=0.1)

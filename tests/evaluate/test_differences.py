@@ -15,18 +15,18 @@ from scipy import special, stats
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.differences import (
-    compare_bits,
+    compare_binary_metrics,
+    compare_bits_per_byte,
     compare_checkpoints,
-    compare_grades,
-    compare_right_and_wrong,
-    detectable,
-    interval,
-    judge,
-    p_value,
-    pairs,
+    compare_graded_metrics,
+    correct_comparisons,
+    detectable_share_difference,
+    mcnemar_p_value,
+    pair_checkpoints,
+    paired_shares_interval,
 )
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 
@@ -66,19 +66,19 @@ def test_a_table_done_by_hand(tmp_path: Path) -> None:
 
 def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> None:
     given = [checkpoint(model, step) for model, step in (("b", 5), ("a", 20), ("a", 100), ("a", 3), ("c", 1))]
-    found = [((one.model, one.step), (other.model, other.step)) for one, other in pairs(given)]
+    found = [((one.model, one.step), (other.model, other.step)) for one, other in pair_checkpoints(given)]
     last = [("a", 100), ("b", 5), ("c", 1)]
     assert found == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
-    assert [*pairs(given[:1])] == []
+    assert [*pair_checkpoints(given[:1])] == []
 
 
 def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> None:
     one, other = checkpoint("a", 1, t=[True, True, False]), checkpoint("b", 1, t=[False, True])
-    (row,) = compare_right_and_wrong(one, other)
+    (row,) = compare_binary_metrics(one, other)
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
     asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
-    assert [*compare_right_and_wrong(read_checkpoint(asked), read_checkpoint(asked_otherwise))] == []
-    assert [*compare_right_and_wrong(one, EvaluatedCheckpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
+    assert [*compare_binary_metrics(read_checkpoint(asked), read_checkpoint(asked_otherwise))] == []
+    assert [*compare_binary_metrics(one, EvaluatedCheckpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() ->
         for _ in range(4):  # tasks, whose items are easier and harder ones
             easy = draw.beta(2, 2, 120)
             one, other = draw.random(120) < easy, draw.random(120) < easy
-            rows += [*compare_right_and_wrong(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
-        judge(rows)
+            rows += [*compare_binary_metrics(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
+        correct_comparisons(rows)
         wrong += any(row["better"] for row in rows)
     assert wrong <= 50
 
@@ -99,18 +99,18 @@ def test_the_interval_covers_the_truth_and_the_detectable_difference_is_found_in
     draw = np.random.default_rng(2)
     for items, only_one, only_other in ((100, 0.1, 0.1), (300, 0.15, 0.05), (1000, 0.08, 0.07), (60, 0.3, 0.1)):
         rounds = draw.multinomial(items, [only_one, only_other, 1 - only_one - only_other], 4000)
-        bounds = [interval(int(one), int(other), items) for one, other, _ in rounds]
+        bounds = [paired_shares_interval(int(one), int(other), items) for one, other, _ in rounds]
         assert 0.94 <= np.mean([low <= only_one - only_other <= high for low, high in bounds]) <= 0.97
     items, share = 400, 0.25
-    lead = detectable(50, 50, items)
+    lead = detectable_share_difference(50, 50, items)
     found = draw.multinomial(items, [(share + lead) / 2, (share - lead) / 2, 1 - share], 2000)
-    assert 0.76 <= np.mean([p_value(int(one), int(other)) < 0.05 for one, other, _ in found]) <= 0.84
+    assert 0.76 <= np.mean([mcnemar_p_value(int(one), int(other)) < 0.05 for one, other, _ in found]) <= 0.84
 
 
 def test_the_exact_test_is_that_of_another_library() -> None:
     for one, other in ((0, 0), (3, 3), (9, 0), (1, 12), (40, 61)):
         lesser = stats.binom.cdf(min(one, other), one + other, 0.5) if one + other else 1.0
-        assert p_value(one, other) == pytest.approx(min(1.0, 2 * lesser))
+        assert mcnemar_p_value(one, other) == pytest.approx(min(1.0, 2 * lesser))
 
 
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path
     sizes = draw.integers(20, 400, 50)
     nats = -sizes * draw.uniform(0.5, 0.9, 50)
     better = nats + sizes * draw.normal(0.05, 0.05, 50)
-    (row,) = compare_bits(reader("a", better, sizes), reader("b", nats, sizes))
-    judge([row])
+    (row,) = compare_bits_per_byte(reader("a", better, sizes), reader("b", nats, sizes))
+    correct_comparisons([row])
     assert row["better"] == "a" and row["difference"] < 0 and row["low"] < row["difference"] < row["high"] < 0
     assert row["a"]["value"] == pytest.approx(-better.sum() / math.log(2) / sizes.sum())
     assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
-    (turned,) = compare_bits(reader("b", nats, sizes), reader("a", better, sizes))
-    judge([turned])
+    (turned,) = compare_bits_per_byte(reader("b", nats, sizes), reader("a", better, sizes))
+    correct_comparisons([turned])
     assert turned["better"] == "b" and turned["difference"] == pytest.approx(-row["difference"])
-    assert [*compare_right_and_wrong(reader("a", better, sizes), reader("b", nats, sizes))] == []
+    assert [*compare_binary_metrics(reader("a", better, sizes), reader("b", nats, sizes))] == []
 
 
 @pytest.mark.slow
@@ -155,12 +155,14 @@ def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_fou
         sizes = draw.integers(50, 150, 60)
         nats = -sizes * draw.uniform(0.5, 0.9, 60)
         one, other = (nats + draw.normal(0, 4, 60) for _ in range(2))
-        (row,) = compare_bits(reader("a", one, sizes), reader("b", other, sizes))
-        judge([row])
+        (row,) = compare_bits_per_byte(reader("a", one, sizes), reader("b", other, sizes))
+        correct_comparisons([row])
         wrong += row["better"] is not None
         covered += row["low"] <= 0 <= row["high"]
         lead = row["detectable_difference"] * math.log(2) * sizes
-        (ahead,) = compare_bits(reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes))
+        (ahead,) = compare_bits_per_byte(
+            reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes)
+        )
         found += ahead["p_value"] < 0.05
     assert wrong <= 0.1 * rounds and 0.9 <= covered / rounds <= 0.99 and 0.68 <= found / rounds <= 0.92
 
@@ -170,8 +172,8 @@ def test_items_of_one_group_count_together(tmp_path: Path) -> None:
     one = checkpoint("a", 1, t=[n < 160 for n in range(200)])
     other = checkpoint("b", 1, t=[n >= 160 for n in range(200)])
     groups = {key: str(key[2] // 20) for key in one.right["acc"]}
-    (apart,) = compare_right_and_wrong(one, other)
-    (row,) = compare_right_and_wrong(one._replace(clusters=groups), other._replace(clusters=groups))
+    (apart,) = compare_binary_metrics(one, other)
+    (row,) = compare_binary_metrics(one._replace(clusters=groups), other._replace(clusters=groups))
     assert apart["p_value"] < 1e-9 and row["p_value"] == pytest.approx(2 * stats.binom.sf(7, 10, 0.5))
     assert row["difference"] == apart["difference"] == pytest.approx(0.6)
     assert row["high"] - row["low"] > 3 * (apart["high"] - apart["low"])
@@ -201,8 +203,8 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
     for lead, is_better in ((4.0, True), (1.5, None), (0.0, False)):
         second = draw.gamma(4, 10, 60)
         first = second + draw.normal(lead, 8, 60)
-        (row,) = compare_grades(writer("a", first), writer("b", second))
-        judge([row])
+        (row,) = compare_graded_metrics(writer("a", first), writer("b", second))
+        correct_comparisons([row])
         expected = permuted(first, second, 6, 4000)
         assert row["p_value"] == pytest.approx(expected, abs=3 * math.sqrt(0.25 / 4000))
         assert is_better is None or (row["better"] == "a") == is_better
@@ -210,18 +212,18 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
         even = stats.ttest_rel(first, second).confidence_interval(0.95)
         assert even.low - 0.1 * lead - 0.5 < row["low"] <= even.low + 1e-9
         assert even.high - 1e-9 <= row["high"] < even.high + 0.1 * lead + 0.5
-        (turned,) = compare_grades(writer("b", second), writer("a", first))
+        (turned,) = compare_graded_metrics(writer("b", second), writer("a", first))
         assert turned["difference"] == pytest.approx(-row["difference"])
         assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
 
 
 def test_grades_of_other_metrics_or_items_are_not_compared_and_clusters_count_together() -> None:
     one, other = writer("a", np.arange(8.0)), writer("b", np.arange(6.0) - 1)
-    (row,) = compare_grades(one, other)
+    (row,) = compare_graded_metrics(one, other)
     assert (row["items"], row["items_of_one_alone"], row["difference"]) == (6, 2, 1.0)
-    assert [*compare_grades(one, writer("b", np.ones(8), "rouge_l"))] == []
+    assert [*compare_graded_metrics(one, writer("b", np.ones(8), "rouge_l"))] == []
     groups = {key: str(key[2] // 2) for key in one.graded["sari"]}
-    (grouped,) = compare_grades(one._replace(clusters=groups), other._replace(clusters=groups))
+    (grouped,) = compare_graded_metrics(one._replace(clusters=groups), other._replace(clusters=groups))
     assert row["p_value"] == pytest.approx(2 / 2**6) and grouped["p_value"] == pytest.approx(2 / 2**3)
 
 
@@ -267,8 +269,8 @@ def test_of_equal_writers_few_pages_mark_a_difference() -> None:
         for _ in range(2):
             ease = draw.gamma(4, 10, 50)
             one, other = (np.clip(ease + draw.normal(0, 12, 50), 0, 100) for _ in range(2))
-            rows += compare_grades(writer("a", one), writer("b", other))
-        judge(rows)
+            rows += compare_graded_metrics(writer("a", one), writer("b", other))
+        correct_comparisons(rows)
         wrong += any(row["better"] for row in rows)
         covered += sum(row["low"] <= 0 <= row["high"] for row in rows)
     assert wrong <= 7 and covered >= 107
@@ -286,8 +288,8 @@ def test_bits_of_right_answers_have_no_better_one() -> None:
 def test_among_many_comparisons_only_more_is_detectable() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.1}
     alone, many = dict(row), [dict(row) for _ in range(180)]
-    judge([alone])
-    judge(many)
+    correct_comparisons([alone])
+    correct_comparisons(many)
     assert alone["detectable_difference"] == pytest.approx(0.1)
     # z of 1 - 0.05 / 2 / 180, by the inverse of the error function, and z of 0.8
     z = math.sqrt(2) * float(special.erfinv(1 - 0.05 / 180))
@@ -297,15 +299,15 @@ def test_among_many_comparisons_only_more_is_detectable() -> None:
 def test_no_share_can_differ_by_more_than_one() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.9}
     shares, bits = [{**row, "right_in_a_alone": 1} for _ in range(100)], [dict(row) for _ in range(100)]
-    judge(shares)
-    judge(bits)
+    correct_comparisons(shares)
+    correct_comparisons(bits)
     assert shares[0]["detectable_difference"] == 1.0 < bits[0]["detectable_difference"]
 
 
 def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
     right = {("s", "t", n, "x"): n % 2 == 0 for n in range(40)}
     clusters = {key: str(key[2] // 2) for key in right}
-    (row,) = compare_right_and_wrong(*(EvaluatedCheckpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
+    (row,) = compare_binary_metrics(*(EvaluatedCheckpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
     assert row["detectable_difference"] is None and row["p_value"] == 1.0
-    judge([row])
+    correct_comparisons([row])
     assert row["better"] is None

@@ -14,7 +14,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from tests import warm_python
 from tests.evaluate.test_suites import CONFIG
 
@@ -40,7 +40,7 @@ def evaluated(
     return run(
         SuitesSettings(model="base", step=7, suites=suites, batch_size=4),
         milestone=milestone,
-        tasks=[file for suite in suites for file in suite_files(suite)],
+        tasks=[file for suite in suites for file in list_suite_files(suite)],
         index=milestone / "tokens/index.json",
         baselines=[],
         results=folder / "results.json",

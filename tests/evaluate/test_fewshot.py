@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import suite_files, suite_items
+from pipeline.evaluate.task_files import list_item_files, list_suite_files
 from tests.evaluate.test_suites import evaluate
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ def test_examples_come_from_their_own_file(milestone: Path, suite: Suite, tmp_pa
     shown = "Verboden te roken. Niet roken.\n\nVerboden te eten. Niet eten.\n\n"
     assert sorted(prompts) == sorted(f"{shown}{one['hard']}" for one in ITEMS)
     shots = Path(str(suite.folder)) / "shots.jsonl"
-    assert shots in suite_files(suite), "the rule reads it: it runs again when the file changes"
-    assert ("simpler: examples", shots) in [(f.task, f.path) for f in suite_items(suite)], "the corpus must not hold it"
+    assert shots in list_suite_files(suite), "the rule reads it: it runs again when the file changes"
+    assert ("simpler: examples", shots) in [(f.task, f.path) for f in list_item_files(suite)], (
+        "the corpus must not hold it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,4 +81,4 @@ def test_wrong_examples_are_told(milestone: Path, suite: Suite, tmp_path: Path, 
 def test_a_file_of_examples_that_misses_is_told(suite: Suite) -> None:
     (Path(str(suite.folder)) / "shots.jsonl").unlink()
     with pytest.raises(InputError, match=r"simpler\.yaml: its data file shots\.jsonl is neither beside it nor in"):
-        suite_files(suite)
+        list_suite_files(suite)

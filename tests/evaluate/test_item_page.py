@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.evaluate.item_page import write_page
+from pipeline.evaluate.item_page import write_item_page
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from tests.conftest import Project
 from tests.evaluate.test_suites import CONFIG, evaluate
 
@@ -60,7 +60,7 @@ def suite(tmp_path: Path) -> Suite:
 
 def browsed(suite: Suite, answers: Path, page: Path) -> dict[str, int]:
     settings = SuitesSettings(model="base", step=7, suites=[suite])
-    return write_page(page, settings, suite_files(suite), answers)
+    return write_item_page(page, settings, list_suite_files(suite), answers)
 
 
 def test_what_was_asked_and_answered_is_shown_as_text(milestone: Path, suite: Suite, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipeline.corpus.personal_data import find_personal_data, mask_personal_data
 from pipeline.corpus.rules.settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import samples
-from pipeline.evaluate.samples import Continuation, HitCounter, Writer
+from pipeline.evaluate.samples import Continuation, HitCounter, TextGenerator
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
@@ -75,7 +75,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
     return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])
 
 
-def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -> Writer:
+def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -> TextGenerator:
     """Return a tiny model after so many steps on the first tokens of all training documents."""
     reader = of.search.reader
     torch.manual_seed(3)
@@ -105,7 +105,7 @@ def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -
     described = json.loads((of.tokenizer.parent / "tokenizer_config.json").read_text())
     special = {key: described[key] for key in ("bos_token", "eos_token", "pad_token") if described.get(key)}
     PreTrainedTokenizerFast(tokenizer_file=str(of.tokenizer), **special).save_pretrained(folder)
-    return Writer(folder)
+    return TextGenerator(folder)
 
 
 @pytest.fixture(scope="module")
@@ -115,21 +115,21 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Set:
 
 
 @pytest.fixture(scope="module")
-def learnt(words: Set, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+def learnt(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGenerator:
     return model(tmp_path_factory.mktemp("learnt"), words, 120, SHORT.tokens)
 
 
 @pytest.fixture(scope="module")
-def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGenerator:
     return model(tmp_path_factory.mktemp("untrained"), words, 0, SHORT.tokens)
 
 
-def kinds(of: Set, writer: Writer, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
+def kinds(of: Set, writer: TextGenerator, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
     found: dict[str, Any] = samples.measure_memorization(settings, of.search, writer, list(files))["kinds"]
     return found
 
 
-def test_a_model_that_learnt_its_documents_by_heart_is_found_out(words: Set, learnt: Writer) -> None:
+def test_a_model_that_learnt_its_documents_by_heart_is_found_out(words: Set, learnt: TextGenerator) -> None:
     found = kinds(words, learnt)
     assert found["train"]["texts"] == 30 and found["train"]["exact"]["share"] > 0.9
     assert found["train"]["in_training"]["count"] >= found["train"]["exact"]["count"]
@@ -140,13 +140,13 @@ def test_a_model_that_learnt_its_documents_by_heart_is_found_out(words: Set, lea
     assert kinds(words, learnt) == found
 
 
-def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: Writer) -> None:
+def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: TextGenerator) -> None:
     for kind in ("train", "validation"):
         found = kinds(words, untrained)[kind]
         assert found["exact"]["share"] == found["in_training"]["share"] == 0 < found["exact"]["high"] < 0.4
 
 
-def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: Writer) -> None:
+def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: TextGenerator) -> None:
     counter = HitCounter(SHORT, words.search, [])
     everything = "\0".join(words.texts)
     prompts = [
@@ -216,7 +216,7 @@ def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> Non
     out = tmp_path / "samples.json"
 
     def held_out(text: str) -> tuple[int, int]:
-        with mock.patch.object(Writer, "text", lambda *_: text):
+        with mock.patch.object(TextGenerator, "text", lambda *_: text):
             samples.run(
                 SamplesSettings(model="base", tokens=1, minimum_characters=40, held_out=5),
                 index=signs.index,
@@ -236,7 +236,7 @@ def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> Non
     assert held_out(half)[0] == 10 * len(half), "a piece with letters enough may hold signs too"
 
 
-def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: Writer) -> None:
+def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: TextGenerator) -> None:
     prompts = [
         learnt.request_tokenizer.encode_prompt(text)
         for text in ("de polder ligt lager dan", "zee", "the miller counted")
@@ -245,13 +245,15 @@ def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: Writer) -> No
     assert learnt.after(prompts, 8, batch_size=3) == learnt.after(prompts, 8)
 
 
-def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt: Writer, tmp_path: Path) -> None:
+def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
     assert kinds(words, learnt)["train"]["harmful"] is None, "without a list nothing is said"
     (tmp_path / "nl.txt").write_text("sluis\n")
     entry = {"name": "locks", "path": "nl.txt"}
     listed = SHORT.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry)])})
     found = kinds(words, learnt, listed, tmp_path / "nl.txt")
-    texts = [words.search.decode(each.follows or []) for each in samples._beginnings(listed, words.search, "train")]
+    texts = [
+        words.search.decode(each.follows or []) for each in samples._draw_beginnings(listed, words.search, "train")
+    ]
     expected = sum("sluis" in text.split() for text in texts)
     assert found["train_itself"]["harmful"]["count"] == expected > 0
     assert found["train"]["harmful"]["count"] == pytest.approx(expected, abs=3), "it writes its documents"
@@ -287,7 +289,7 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
         assert not any(address in content for _, address in planted)
 
 
-def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Writer) -> None:
+def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: TextGenerator) -> None:
     def counted(prompt: str, text: str, **changes: Any) -> int:
         given, written = (learnt.encoder(part, add_special_tokens=False)["input_ids"] for part in (prompt, text))
         kinds = PersonalData(**changes)
@@ -303,7 +305,7 @@ def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Write
     assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl", replacement="synthetic") == 1
 
 
-def test_what_does_not_fit_is_one_sentence(words: Set, learnt: Writer) -> None:
+def test_what_does_not_fit_is_one_sentence(words: Set, learnt: TextGenerator) -> None:
     long = SHORT.model_copy(update={"prompt_tokens": 3000})
     with pytest.raises(InputError, match=r"no training document of .* has 3013 tokens: make prompt_tokens or"):
         kinds(words, learnt, long)
@@ -317,7 +319,7 @@ def test_what_does_not_fit_is_one_sentence(words: Set, learnt: Writer) -> None:
     assert samples_settings(load(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
 
 
-def test_the_step_writes_counts_and_no_text(words: Set, learnt: Writer, tmp_path: Path) -> None:
+def test_the_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
     settings = SamplesSettings(model="base", tokens=5, minimum_characters=5, held_out=2, memorization=SHORT)
     out = tmp_path / "samples.json"
     samples.run(

@@ -16,9 +16,9 @@ import yaml
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate import suites
-from pipeline.evaluate.mirror import data_sets_of
-from pipeline.evaluate.settings import AskedSettings, Suite
-from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
+from pipeline.evaluate.mirror import find_data_sets
+from pipeline.evaluate.settings import RequestSettings, Suite
+from pipeline.evaluate.task_files import ItemFile, list_item_files, list_suite_files
 from tests.evaluate.hub import Hub
 
 BELEBELE, BLIMP = "facebook/belebele", "jmichaelov/blimp_nl"
@@ -30,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with mock.patch.dict(os.environ, dict.fromkeys(suites.OFFLINE, "1")):  # as the step imports them, for other tests
+    with mock.patch.dict(
+        os.environ, dict.fromkeys(suites.OFFLINE_VARIABLES, "1")
+    ):  # as the step imports them, for other tests
         import datasets  # noqa: F401
         from huggingface_hub import constants
     served = Hub()
@@ -60,7 +62,7 @@ def mirror(folder: Path, *arguments: str) -> int:
 def evaluate(folder: Path, *tasks: str) -> None:
     """Begin to ask a suite that reads a mirror; no test comes to where the model answers."""
     suite = Suite(name="shipped", language="nl", tasks=[*tasks], data=str(folder))
-    suites.ask_suites(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
+    suites.answer_suites(RequestSettings(suites=[suite]), mock.Mock(), list_suite_files(suite))
 
 
 def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(
@@ -254,8 +256,8 @@ def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folde
     assert mirror(folder, "belebele_nld_Latn") == 0
     (folder / BELEBELE / "dataset_infos.json").write_text('{\n "default": {}\n}')
     suite = Suite(name="shipped", language="nl", tasks=["belebele_nld_Latn"], data=str(folder))
-    assert suite_items(suite) == [ItemFile(BELEBELE, folder / BELEBELE / "a.jsonl")]
-    assert folder / "mirror.json" in suite_files(suite)
+    assert list_item_files(suite) == [ItemFile(BELEBELE, folder / BELEBELE / "a.jsonl")]
+    assert folder / "mirror.json" in list_suite_files(suite)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +271,8 @@ def test_the_licence_is_the_one_of_the_card(metadata: str, license: str | None, 
 
 
 def test_groups_tags_and_their_members_are_asked_for_the_data_sets_of_their_tasks() -> None:
-    assert data_sets_of(["ai2_arc"]) == {("arc_challenge", "allenai/ai2_arc"), ("arc_easy", "allenai/ai2_arc")}
-    nested = data_sets_of(["blimp_nl"])  # a group whose members are groups that are written in it
+    assert find_data_sets(["ai2_arc"]) == {("arc_challenge", "allenai/ai2_arc"), ("arc_easy", "allenai/ai2_arc")}
+    nested = find_data_sets(["blimp_nl"])  # a group whose members are groups that are written in it
     assert len(nested) == 84 and {name for _, name in nested} == {BLIMP}
-    assert len(data_sets_of(["mmlu"])) == 57  # a group of groups of tags
-    assert data_sets_of(["prost"]) == {("prost", "")}  # a file of its own
+    assert len(find_data_sets(["mmlu"])) == 57  # a group of groups of tags
+    assert find_data_sets(["prost"]) == {("prost", "")}  # a file of its own

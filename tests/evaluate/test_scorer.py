@@ -18,12 +18,12 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.mirror import _configurations
-from pipeline.evaluate.scorer import RequestRow, Scorer, batches_of, cut, load_model, rows_of
+from pipeline.evaluate.mirror import _task_configurations
+from pipeline.evaluate.scorer import RequestRow, Scorer, build_batches, build_rows, load_model, truncate_context
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
-from pipeline.evaluate.task_files import suite_files
-from pipeline.evaluate.task_scores import measure, seeded
-from pipeline.evaluate.tasks import task_sources
+from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_loader import find_task_sources
+from pipeline.evaluate.task_scores import run_lm_eval, seed_task
 from tests.evaluate.mirrored import write_mirror
 
 TOPICS = ["wetenschap", "reizen", "politiek", "sport", "gezondheid", "cultuur", "aardrijkskunde"]
@@ -74,19 +74,19 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(
 
     known = KNOWN_SUITES[name]
     # Of a group, such as the 84 of blimp_nl, the first task.
-    known = known.model_copy(update={"tasks": [next(iter(_configurations(one)))["task"] for one in known.tasks]})
+    known = known.model_copy(update={"tasks": [next(iter(_task_configurations(one)))["task"] for one in known.tasks]})
     suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
     settings = SuiteSettings.model_validate(suite.model_dump())
 
-    files = [file.absolute() for file in suite_files(suite)]
+    files = [file.absolute() for file in list_suite_files(suite)]
 
     def tasks() -> dict[str, Any]:
-        return {key: task for one in task_sources(settings, files, tmp_path) for key, task in one.load().items()}
+        return {key: task for one in find_task_sources(settings, files, tmp_path) for key, task in one.load().items()}
 
     own, others = tasks(), tasks()
     drawn = {key: random.Random(key).sample(range(len(task.eval_docs)), EXAMPLES) for key, task in own.items()}
     for task in others.values():
-        seeded(task, 42)
+        seed_task(task, 42)
     for task in (*own.values(), *others.values()):
         if task.config.generation_kwargs:
             task.set_config("generation_kwargs", {"max_gen_toks": WRITTEN}, update=True)
@@ -98,7 +98,7 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(
         bootstrap_iters=10,
         log_samples=True,
     )
-    found = measure(load_model(long_milestone / "huggingface", 4), settings, own, drawn, 42)
+    found = run_lm_eval(load_model(long_milestone / "huggingface", 4), settings, own, drawn, 42)
     assert sorted(one.task for one in found) == sorted(own) != []
     for one in found:
         samples = {sample["doc_id"]: sample for sample in expected["samples"][one.task]}
@@ -210,20 +210,20 @@ Requests = st.lists(
 def test_each_request_is_read_once_in_rows_and_batches_that_fit(
     requests: list[tuple[None, list[int], list[int]]], longest: int, most: int
 ) -> None:
-    rows = rows_of(requests, longest)
+    rows = build_rows(requests, longest)
     asked = [(row.context, continuation) for row in rows for continuation in row.continuations]
     assert len(set(asked)) == len(asked)
-    assert {*asked} == {(cut(before, after, longest), tuple(after)) for _, before, after in requests}
+    assert {*asked} == {(truncate_context(before, after, longest), tuple(after)) for _, before, after in requests}
     assert all(row.length <= longest for row in rows)
-    batches = batches_of(rows, most)
+    batches = build_batches(rows, most)
     assert sorted(row for batch in batches for row in batch) == sorted(rows)
     assert all(len(batch) == 1 or len(batch) * batch[0].length <= most for batch in batches)
     assert all(row.length <= batch[0].length for batch in batches for row in batch)
-    assert batches_of(rows[::-1], most) == batches
+    assert build_batches(rows[::-1], most) == batches
 
 
 def test_choices_behind_one_question_share_a_row() -> None:
-    rows = rows_of([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
+    rows = build_rows([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
     assert rows == [RequestRow((1, 2, 3), ((4, 5), (6,))), RequestRow((1, 2), ((6,),))]
     assert [row.length for row in rows] == [4, 2], "behind the last token of a choice nothing is asked"
 

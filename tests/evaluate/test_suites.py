@@ -18,11 +18,11 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.item_answers import BaselineAnswers, read_checkpoint
-from pipeline.evaluate.items import ANSWER_BITS, Answered, MeasuredTask, TaskItem, items_of
+from pipeline.evaluate.baseline_answers import BaselineAnswers, read_checkpoint
+from pipeline.evaluate.items import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from pipeline.evaluate.task_scores import _answer_bits_row
 
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
@@ -55,7 +55,7 @@ def evaluate(
     versions: Sequence[str] = ("code", "environment"),
     **settings: Any,
 ) -> dict[str, Any]:
-    files = [file for suite in suites for file in suite_files(suite)] if files is None else [*files]
+    files = [file for suite in suites for file in list_suite_files(suite)] if files is None else [*files]
     counts = run(
         SuitesSettings(model="base", step=7, suites=list(suites), **settings),
         milestone=milestone,
@@ -286,7 +286,7 @@ def test_wrong_data_are_named_and_the_other_tasks_are_asked(milestone: Path, sui
 
 def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
     settings = SuitesSettings(model="base", step=7, suites=[suite])
-    yamls = [path for path in suite_files(suite) if path.suffix == ".yaml"]
+    yamls = [path for path in list_suite_files(suite) if path.suffix == ".yaml"]
     others = {"index": milestone / "tokens/index.json", "baselines": [], "answers": tmp_path / "x.parquet"}
     with pytest.raises(InputError, match="is not among the inputs"):
         run(settings, milestone=milestone, tasks=yamls, results=tmp_path / "x.json", **others)
@@ -308,7 +308,7 @@ def test_a_metric_with_the_name_of_a_column_of_the_items_is_refused():
     task: Any = SimpleNamespace(config=SimpleNamespace(task="quiz", metadata=None), OUTPUT_TYPE="generate_until")
     sample = {"doc_id": 0, "doc": {}, "metrics": ["written"], "filter": "none", "written": 1.0}
     with pytest.raises(InputError, match=r"task quiz: a metric is called written, as a column of items\.parquet is"):
-        items_of(task, [sample])
+        collect_items(task, [sample])
 
 
 def choosing(number: int, texts: tuple[tuple[str, str], ...]) -> TaskItem:
@@ -328,6 +328,6 @@ def test_another_model_stands_beside_the_bits_of_right_answers() -> None:
     item = choosing(0, (("Vraag: ", "nee"), ("Vraag: ", "zeker")))
     key = ("s", "quiz", 0, "0")
     likely = {ANSWER_BITS: {key: (-2.0, 5)}}
-    answers = BaselineAnswers(Answered({}, {key: (-1.0, -2.0)}, likely, {}, {}), {})
+    answers = BaselineAnswers(ItemAnswers({}, {key: (-1.0, -2.0)}, likely, {}, {}), {})
     assert answers.credits(ANSWER_BITS, [item], [key]).tolist() == [-2.0]
     assert np.isnan(answers.credits(ANSWER_BITS, [item], [("s", "quiz", 1, "1")])).all()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.item_answers import read_checkpoint
+from pipeline.evaluate.baseline_answers import read_checkpoint
+from pipeline.evaluate.baseline_comparison import baseline_credits
 from pipeline.evaluate.items import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
-from pipeline.evaluate.text_metrics import lix, normalise_answer, rouge_l
-from pipeline.evaluate.verdict import credits_of
+from pipeline.evaluate.task_files import read_fewshot_file_name, read_rows, read_task
+from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -56,7 +56,7 @@ def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> Non
     items = [
         TaskItem(n, "", tuple(row["choices"]), (), frozenset({row["answer"]}), (), {}) for n, row in enumerate(rows)
     ]
-    reached = {name: float(np.mean(credits)) for name, credits in credits_of(items, "acc", {}, {}).items()}
+    reached = {name: float(np.mean(credits)) for name, credits in baseline_credits(items, "acc", {}, {}).items()}
     assert reached.keys() == {"chance", "majority answer", "longest answer", "shortest answer"}
     if task in CLOZE:  # what is right of one sentence about a passage is wrong of the other
         assert reached.pop("majority answer") == 0
@@ -168,7 +168,7 @@ def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: st
         naming = [
             number
             for number, passage in enumerate(row["passages"], start=1)
-            if any(f" {normalise_answer(one)} " in f" {normalise_answer(passage)} " for one in row["answers"])
+            if any(f" {normalize_answer(one)} " in f" {normalize_answer(passage)} " for one in row["answers"])
         ]
         assert naming == ([row["passage"]] if row["passage"] else []), row
         assert bool(row["answers"]) == bool(row["passage"])
@@ -182,7 +182,7 @@ def test_dutch_and_english_sources_are_the_same() -> None:
 @pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES, *SOURCES])
 def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
     content = read_task(TASKS / "use_cases" / f"{task}.yaml")
-    shots = read_rows(TASKS / "use_cases" / str(fewshot_file(TASKS, content)))
+    shots = read_rows(TASKS / "use_cases" / str(read_fewshot_file_name(TASKS, content)))
     rows = rows_of(task)
     assert shots[0].keys() == rows[0].keys() and len(shots) == content["num_fewshot"]
     texts = {text for row in rows for value in row.values() for text in (value if isinstance(value, list) else [value])}

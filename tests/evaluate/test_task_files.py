@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
-from pipeline.evaluate.task_files import data_file, read_rows, read_task, suite_files
+from pipeline.evaluate.task_files import list_suite_files, read_data_file_name, read_rows, read_task
 
 TASK = "task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\n"
 
@@ -29,21 +29,21 @@ def test_a_suites_files_are_its_tasks_what_they_include_and_their_data(tmp_path:
     write(tasks, "README.md", "no input")
     write(data, "unused.jsonl", "no input")
     suite = Suite(name="s", language="nl", folder=str(tasks), data=str(data))
-    assert suite_files(suite) == sorted([base, one, two, beside, far])
+    assert list_suite_files(suite) == sorted([base, one, two, beside, far])
     assert read_task(one)["task"] == "one"
-    assert data_file(one, read_task(one)) == "beside.jsonl"
+    assert read_data_file_name(one, read_task(one)) == "beside.jsonl"
     far.unlink()
     with pytest.raises(InputError, match=r"two\.yaml: its data file far\.jsonl\.gz is neither beside it nor in"):
-        suite_files(suite)
+        list_suite_files(suite)
 
 
 def test_a_mirror_needs_a_data_set(tmp_path: Path):
     suite = Suite(name="s", language="nl", tasks=["x"], data=str(tmp_path))
     with pytest.raises(InputError, match=r"NAMESPACE/DATASET/README\.md"):
-        suite_files(suite)
+        list_suite_files(suite)
     readme = write(tmp_path / "facebook" / "belebele", "README.md", "")
     table = write(tmp_path / "facebook" / "belebele" / "data", "x.parquet", "")
-    assert suite_files(suite) == [readme, table]
+    assert list_suite_files(suite) == [readme, table]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_a_mirror_needs_a_data_set(tmp_path: Path):
 def test_a_wrong_task_file_is_refused_by_name(tmp_path: Path, text: str, problem: str):
     path = write(tmp_path, "wrong.yaml", text)
     with pytest.raises(InputError, match=problem) as caught:
-        data_file(path, read_task(path))
+        read_data_file_name(path, read_task(path))
     assert str(path) in str(caught.value)
 
 
 def test_a_folder_without_tasks_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"there is no \*\.yaml"):
-        suite_files(Suite(name="s", language="nl", folder=str(tmp_path)))
+        list_suite_files(Suite(name="s", language="nl", folder=str(tmp_path)))
 
 
 def test_rows_are_read_plain_and_compressed_and_a_bad_line_is_named(tmp_path: Path):
@@ -99,5 +99,5 @@ def test_the_task_files_of_the_project_are_well_formed(name: KnownSuite):
     assert tasks
     for path, task in tasks.items():
         assert task["task"] == path.stem
-        assert path.stem.startswith(data_file(path, task).split(".")[0]), "two tasks may read one file"
+        assert path.stem.startswith(read_data_file_name(path, task).split(".")[0]), "two tasks may read one file"
         assert f"`{path.stem}`" in readme, "in the list of tasks"

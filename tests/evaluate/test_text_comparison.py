@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evaluate.test_item_answers import asked
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate import text_metrics
-from pipeline.evaluate.items import TaskItem, _right
+from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_scores
+from pipeline.evaluate.items import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.text_metrics import OWN, score
-from pipeline.evaluate.verdict import constant_answer, majority_answer, scaled
-from tests.evaluate.test_item_answers import asked
+from pipeline.evaluate.text_metrics import OWN_METRICS, score_text
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}
@@ -117,7 +117,7 @@ def test_answers_that_a_filter_finds_are_right_in_either_form(milestone: Path, t
     assert rows["exact_match,answer"]["value"] == 1.0 and rows["exact_match,whole"]["value"] == 0.0
 
 
-@pytest.mark.parametrize("metric", OWN)
+@pytest.mark.parametrize("metric", OWN_METRICS)
 def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
     fields = {
         "references": ["Eén coöperatie met ideeën.", "De reünie."],
@@ -128,7 +128,7 @@ def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
     }
     for text in ("Eén coöperatie heeft ideeën.", "De coöperatie [1]", "Géén idee."):
         found = {
-            score(
+            score_text(
                 unicodedata.normalize(of_text, text), of_form(of_item, fields), [metric], {"abstention": "Géén idee."}
             )[metric]
             for of_text in FORMS
@@ -140,10 +140,10 @@ def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
 def test_syllables_and_words_are_those_of_the_composed_text() -> None:
     for word in WORDS:
         apart = unicodedata.normalize("NFD", word)
-        assert text_metrics.dutch_syllables(apart) == text_metrics.dutch_syllables(word)
-        assert text_metrics.english_syllables(apart) == text_metrics.english_syllables(word)
+        assert text_metrics.count_dutch_syllables(apart) == text_metrics.count_dutch_syllables(word)
+        assert text_metrics.count_english_syllables(apart) == text_metrics.count_english_syllables(word)
         assert text_metrics.lix(apart) == text_metrics.lix(word)
-    assert text_metrics.dutch_syllables("cooperatie") < text_metrics.dutch_syllables("coöperatie")
+    assert text_metrics.count_dutch_syllables("cooperatie") < text_metrics.count_dutch_syllables("coöperatie")
 
 
 class Choosing:
@@ -161,7 +161,7 @@ class Choosing:
 def test_answers_are_matched_to_choices_in_any_form() -> None:
     choices = [unicodedata.normalize("NFD", word) for word in WORDS[:3]]
     task: Any = Choosing("reünie")
-    assert _right(task, {}, choices) == {1} == _right(task, {}, WORDS[:3])
+    assert _find_right_choices(task, {}, choices) == {1} == _find_right_choices(task, {}, WORDS[:3])
     items = [
         TaskItem(
             number, str(number), (form, "nee"), (("", form), ("", "nee")), frozenset({0}), (-1.0, -2.0), {"acc": True}
@@ -170,7 +170,11 @@ def test_answers_are_matched_to_choices_in_any_form() -> None:
             (unicodedata.normalize("NFC", "één"), unicodedata.normalize("NFD", "één")) * 3, start=1
         )
     ]
-    assert majority_answer(items).tolist() == [1.0] * 6
+    assert majority_credits(items).tolist() == [1.0] * 6
     wrong = [replace(item, right=frozenset({1})) for item in items]
-    assert normalize_nfc(str(constant_answer(wrong))) == "één"
-    assert scaled(items[0], "acc_norm", (-6.0, -3.0)) == scaled(items[1], "acc_norm", (-6.0, -3.0)) == [-2.0, -1.0]
+    assert normalize_nfc(str(find_constant_answer(wrong))) == "één"
+    assert (
+        normalize_scores(items[0], "acc_norm", (-6.0, -3.0))
+        == normalize_scores(items[1], "acc_norm", (-6.0, -3.0))
+        == [-2.0, -1.0]
+    )

@@ -9,17 +9,17 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from pipeline.evaluate.text_metrics import (
-    claims_found,
-    dutch_syllables,
-    english_syllables,
+    count_dutch_syllables,
+    count_english_syllables,
     find_missing_field,
     flesch_douma,
     flesch_kincaid,
     lix,
-    normalise_answer,
+    normalize_answer,
     rouge_l,
     sari,
-    score,
+    score_text,
+    supported_claims_share,
 )
 
 NOT_THERE = "Dat staat niet in de bronnen."
@@ -52,8 +52,8 @@ def test_rouge_l_is_that_of_the_library() -> None:
 
 
 def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
-    assert normalise_answer(" De Havenweg, [2].") == "havenweg" == normalise_answer("havenweg")
-    assert normalise_answer("the Hague") == "hague" and normalise_answer("") == ""
+    assert normalize_answer(" De Havenweg, [2].") == "havenweg" == normalize_answer("havenweg")
+    assert normalize_answer("the Hague") == "hague" and normalize_answer("") == ""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
     ],
 )
 def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], expected: tuple[int, int, int]) -> None:
-    assert tuple(score(text, fields, CITED, METADATA).values()) == expected
+    assert tuple(score_text(text, fields, CITED, METADATA).values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_a_claim_is_found_where_one_passage_has_its_words_and_numbers(text: str,
         "De milieustraat ligt aan de Havenweg, is op zondag gesloten en sluit om 16 uur.",
         "Grofvuil wordt opgehaald.",
     ]
-    found = claims_found(text, passages, NOT_THERE)
+    found = supported_claims_share(text, passages, NOT_THERE)
     assert math.isnan(found) if expected is None else found == expected
-    of_items = score(text, {"passages": passages}, ("claims_found",), METADATA)["claims_found"]
+    of_items = score_text(text, {"passages": passages}, ("claims_found",), METADATA)["claims_found"]
     assert of_items == pytest.approx(found, nan_ok=True)
 
 
 def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
-    assert score("Het regent.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {"claims_found": 1}
-    assert score("Het regent al 4 dagen.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {
+    assert score_text("Het regent.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {"claims_found": 1}
+    assert score_text("Het regent al 4 dagen.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {
         "claims_found": 0
     }
 
@@ -189,7 +189,7 @@ def test_sari_of_a_copy_and_of_nothing() -> None:
     ],
 )
 def test_dutch_syllables(word: str, syllables: int) -> None:
-    assert dutch_syllables(word) == syllables
+    assert count_dutch_syllables(word) == syllables
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_dutch_syllables(word: str, syllables: int) -> None:
     ],
 )
 def test_english_syllables(word: str, syllables: int) -> None:
-    assert english_syllables(word) == syllables
+    assert count_english_syllables(word) == syllables
 
 
 def test_readability_by_hand() -> None:

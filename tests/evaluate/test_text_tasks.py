@@ -16,10 +16,10 @@ import yaml
 from pipeline.config.configuration import leaving, load
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
+from pipeline.evaluate.baseline_comparison import add_verdicts, compare_bits_with_baselines
 from pipeline.evaluate.items import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
-from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
-from pipeline.evaluate.verdict import compared_in_bits, judge
+from pipeline.evaluate.task_files import ItemFile, list_item_files, list_suite_files
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [
@@ -43,7 +43,7 @@ def measured(evaluation: Evaluation, milestone: Path, folder: Path, others: list
             {"model": "base", "step": 7, "suites": [suite.model_dump() for suite in asked]}, extra="ignore"
         ),
         milestone=milestone,
-        tasks=[file for suite in asked for file in suite_files(suite)],
+        tasks=[file for suite in asked for file in list_suite_files(suite)],
         index=milestone / "tokens/index.json",
         baselines=others,
         results=folder / "results.json",
@@ -86,7 +86,7 @@ def test_a_model_stands_beside_another_on_the_same_texts(
     baselines.run(
         BaselineSettings.model_validate(settings, extra="ignore"),
         model=sorted((milestone / "huggingface").iterdir()),
-        tasks=[file for suite in asked for file in suite_files(suite)],
+        tasks=[file for suite in asked for file in list_suite_files(suite)],
         answers=files[0],
         results=files[1],
     )
@@ -102,22 +102,22 @@ def test_better_in_bits_is_what_wins_text_by_text() -> None:
     random = np.random.default_rng(3)
     hard = random.uniform(40, 90, 60)  # nats of texts, much unlike one another
     better = [rolling(n, -each + 2 + random.normal(0, 2)) for n, each in enumerate(hard)]
-    row = compared_in_bits(better, {"unigram": -hard, "worse": -hard - 1}) | {"constant_answer": None}
-    judge([row])
+    row = compare_bits_with_baselines(better, {"unigram": -hard, "worse": -hard - 1}) | {"constant_answer": None}
+    add_verdicts([row])
     assert row["hardest_baseline"] == "unigram" and row["verdict"] == "better"
     assert row["baselines"]["unigram"] == pytest.approx(hard.sum() / math.log(2) / 2400)
     false_alarms = 0
     for _ in range(1000):
         same = [rolling(n, -each + random.normal(0, 2)) for n, each in enumerate(hard[:20])]
-        found = compared_in_bits(same, {"unigram": -hard[:20]}) | {"constant_answer": None}
-        judge([found])
+        found = compare_bits_with_baselines(same, {"unigram": -hard[:20]}) | {"constant_answer": None}
+        add_verdicts([found])
         false_alarms += found["verdict"] == "better"
     assert false_alarms <= 65, "5 of 100, and what 1,000 rounds may add"
 
 
 def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path: Path) -> None:
     (suite,) = evaluation.resolved(str(tmp_path))
-    assert suite_items(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
+    assert list_item_files(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
     raw = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text())
     del raw["corpus"]["main"]["decontamination"]["suites"]
     config = load({**raw, "evaluation": evaluation.model_dump(exclude_unset=True), "data": str(tmp_path)})
@@ -128,7 +128,7 @@ def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Pa
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: its path .* add --config data=FOLDER"):
         evaluation.resolved(None)
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: there is no file .*tales\.jsonl\.gz"):
-        suite_files(evaluation.resolved(str(tmp_path / "nowhere"))[0])
+        list_suite_files(evaluation.resolved(str(tmp_path / "nowhere"))[0])
     (tmp_path / "tales.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n{"text": " "}\n'))
     with pytest.raises(InputError, match=r"tales\.jsonl\.gz, line 2: the field text holds no text"):
         measured(evaluation, milestone, tmp_path, [])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.differences import compare_checkpoints
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.experiment.cell_comparison import compare_cells, difference, judge, pareto_front
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_forecast import Forecast
+from pipeline.energy.energy_forecast import CostForecast
 from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.plan.estimate import estimate
@@ -113,7 +113,7 @@ def test_a_step_takes_its_start_and_so_much_per_byte(tmp_path: Path, pilots: lis
     told = forecast["steps"]["corpus.filter"]
     assert forecast["label"] == "estimated" and told["unit"] == "bytes of raw text" and told["work"] == 100_000
     assert told["joules"] == pytest.approx(1010) and told["seconds"] == pytest.approx(101)
-    prediction = Forecast.fit([(1000, 2, 20), (10_000, 11, 110)]).predict(100_000)
+    prediction = CostForecast.fit([(1000, 2, 20), (10_000, 11, 110)]).predict(100_000)
     assert told["low_joules"] == pytest.approx(prediction.low) and told["low_joules"] < 1010 < told["high_joules"]
     assert told["high_seconds"] == pytest.approx(prediction.seconds_high)
 

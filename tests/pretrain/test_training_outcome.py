@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.evaluate import baselines, samples, suites
-from pipeline.evaluate.items import read_answers
+from pipeline.evaluate.items import read_item_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
 from pipeline.pretrain import export, segment, training_outcome
 from pipeline.pretrain.checkpoints.recovery import Rewinds
@@ -125,7 +125,7 @@ def test_evaluation_asks_it_nothing_and_says_why(tmp_path: Path) -> None:
     assert suites.run(settings, milestone=milestone, **none, **files) == {"tasks": 0, "examples": 0}  # type: ignore[arg-type]
     content = json.loads(files["results"].read_text())
     assert content["tasks"] == [] and content["not_asked"] == [{"task": "all", "reason": "loss is inf"}]
-    assert read_answers(files["answers"]).likely == {}
+    assert read_item_answers(files["answers"]).likely == {}
     untrained = BaselineSettings.model_validate({"name": "untrained-x", "untrained_seed": 7, **asked})
     assert baselines.run(untrained, model=[milestone], tasks=[], **files) == {"tasks": 0, "examples": 0}
     assert json.loads(files["results"].read_text())["step"] is None

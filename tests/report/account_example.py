@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from pipeline.energy.attribution.run_attribution import JobUse
+from pipeline.energy.attribution.job_use import MeteredJob
 from pipeline.energy.carbon_intensity import IntensitySeries
 from pipeline.report.run_reader import RunReader
 
@@ -81,7 +81,7 @@ def between(timeline: list[dict[str, Any]], started: float, ended: float) -> flo
 
 
 def account(
-    jobs: list[JobUse], books: object, models: object, reader: RunReader, series: IntensitySeries | None
+    jobs: list[MeteredJob], books: object, models: object, reader: RunReader, series: IntensitySeries | None
 ) -> dict[str, Any]:
     """Return the account of some jobs, what stands of which took as much as is said above."""
     parts, nodes, timeline = {}, {}, []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.attribution.run_attribution import JobUse
+from pipeline.energy.attribution.job_use import MeteredJob
 from pipeline.energy.energy_accounting import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy_section as account_of_energy
@@ -198,9 +198,9 @@ def interval(started: float) -> str:
 def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[JobUse] = []
+    given: list[MeteredJob] = []
 
-    def keep(jobs: list[JobUse], *rest: object) -> dict[str, Any]:
+    def keep(jobs: list[MeteredJob], *rest: object) -> dict[str, Any]:
         given.extend(jobs)
         return account([job for job in jobs if job.fate != "snakemake"], *rest)
 
@@ -336,4 +336,4 @@ def test_hostile_names_are_text(run_folder: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_the_account_is_an_output_that_is_read_as_it_was_written(run_folder: Run) -> None:
     written = EnergyAccounting.model_validate_json(made(run_folder)["energy"].read_bytes())
-    assert written.of_attempt("pretrain.segment.base.250.20260301T070000000.11.json").joules == 1_000_000
+    assert written.attempt_energy("pretrain.segment.base.250.20260301T070000000.11.json").joules == 1_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.energy_accounting import Figure
+from pipeline.energy.energy_accounting import EnergyFigure
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report import experiment_page
@@ -101,7 +101,7 @@ def test_losses_of_other_texts_tell_no_best(run_folder: Run, key: str) -> None:
 
 
 def combination(*losses: float) -> dict[str, Any]:
-    usual = {"outcome": "finished", "tokens_per_second": 10.0, "energy": Figure()}
+    usual = {"outcome": "finished", "tokens_per_second": 10.0, "energy": EnergyFigure()}
     return {"label": str(losses), "cells": [{**usual, "loss": loss} for loss in losses]}
 
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.evaluate.trends import trends
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.score_trends import find_trends
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -37,7 +37,7 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
             row["verdict"] = "better" if row["task"] == "completion" else "not better"
         run_folder.write(f"evaluation/base/{step}/results.json", {"model": "base", "step": step, "tasks": scores})
     run_folder.write("evaluation/other/10/results.json", {"model": "other", "step": 10, "tasks": []})
-    run_folder.write("evaluation/differences.json", {"comparisons": [], "trends": trends(found)})
+    run_folder.write("evaluation/differences.json", {"comparisons": [], "trends": find_trends(found)})
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_invisible
-from pipeline.evaluate.differences import compare_right_and_wrong, judge
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.differences import compare_binary_metrics, correct_comparisons
 from pipeline.report.page import SECTIONS, run
 from pipeline.report.translator import translator
 from tests.report.example import HOSTILE, Run, task
@@ -205,8 +205,8 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
         EvaluatedCheckpoint("base", 1000, {"acc": answers(16)}, {}, {}),
         EvaluatedCheckpoint("base", 500, {"acc": answers(4)}, {}, {}),
     )
-    rows = [*compare_right_and_wrong(one, other)][::-1]
-    judge(rows)
+    rows = [*compare_binary_metrics(one, other)][::-1]
+    correct_comparisons(rows)
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     page = made(run_folder, language=language)["page"]
     text = outline(page).text

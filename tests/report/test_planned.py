@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.energy_accounting import JobFigure
+from pipeline.energy.energy_accounting import AttemptEnergy
 from pipeline.report.training_section import compare_with_plan
 from tests.report.example import Run
 from tests.report.test_page import made, outline
@@ -72,7 +72,7 @@ def test_electricity_of_which_a_job_knows_nothing_is_not_set_beside_the_plan() -
     keys = ("name", "processes", "tokens_per_second", "recomputation", "parameters", "own_tokens", "device")
     model = {**dict.fromkeys((*keys, "model_flops_utilization", "memory_bytes")), "name": "base"}
     told = {"step": "pretrain.segment", "instance": {"model": "base"}, "fate": "finished"}
-    known, unknown = JobFigure(**told, joules=5.0, meters=("a meter",)), JobFigure(**told)
+    known, unknown = AttemptEnergy(**told, joules=5.0, meters=("a meter",)), AttemptEnergy(**told)
     for jobs, expected in (([known, known], 10.0), ([known, unknown], None), ([], None)):
         account: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
         reader: Any = SimpleNamespace(attempts=[])

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.energy.energy_accounting import Moment
+from pipeline.energy.energy_accounting import NodePowerPeriod
 from pipeline.report.charts import MAXIMUM_POINTS
 from pipeline.report.timeline import LABEL_WIDTH, LEFT, RIGHT, WIDTH, Axis, Panel, build_panels
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 
 
-def moment(started: float, ended: float, node: str = "a", **watts: float) -> Moment:
-    return Moment(node=node, started=started, ended=ended, watts=watts)
+def moment(started: float, ended: float, node: str = "a", **watts: float) -> NodePowerPeriod:
+    return NodePowerPeriod(node=node, started=started, ended=ended, watts=watts)
 
 
 def joules(found: list[Panel]) -> float:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.attribution.run_attribution import JobUse, attribute_run
+from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, read_intervals
 from pipeline.slurm.executor.allocation import AllocationTask
@@ -35,10 +36,10 @@ with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
 RANK = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy.node_meter import other_node_metered
+from pipeline.energy.node_meter import meter_other_node
 folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
 seconds = float(sys.argv[3 + int(os.environ.get("SLURM_RESTART_COUNT", 0))])
-with other_node_metered():
+with meter_other_node():
     until = time.process_time() + seconds
     while time.process_time() < until: sum(range(1000))
     (folder / f"done-{os.getpid()}").touch()
@@ -69,7 +70,7 @@ def cpu_seconds(*nodes: list[MeterInterval]) -> float:
 def joules(*attempts: dict[str, list[MeterInterval]]) -> float:
     """Return the energy of attempts by the account, on nodes of which only busy cores use any."""
     jobs = [
-        JobUse(
+        MeteredJob(
             str(number), "pretrain.segment", {}, "finished", None, [line for lines in nodes.values() for line in lines]
         )
         for number, nodes in enumerate(attempts)

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.energy.attribution.run_attribution import JobUse, attribute_run, read_job_uses
+from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
+from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.slurm import invocations, job_energy
@@ -137,7 +138,7 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
         most_seconds = MOST_OF_JOB * took_seconds[job]
         assert LEAST_SECONDS <= seconds <= most_seconds, f"job {job}: the counters went up for so long"
 
-    ((attempt, intervals),) = read_job_uses((tmp_path / layout.READINGS).glob("*.jsonl"), []).items()
+    ((attempt, intervals),) = read_job_intervals((tmp_path / layout.READINGS).glob("*.jsonl"), []).items()
     readings = [reading for line in intervals for reading in line.readings]
     assert {reading.component for reading in readings} == {"node", "package", "dram", "board"}, "the job's own meter"
     assert {reading.meter for reading in readings} == {"pm_counters"}
@@ -145,7 +146,7 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     most_seconds = MOST_OF_JOB * took_seconds[own_job]
     of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
     assert LEAST_SECONDS <= of_node / own_watts <= most_seconds
-    job = JobUse(attempt, "pretrain.segment", {}, "finished", own_job, intervals)
+    job = MeteredJob(attempt, "pretrain.segment", {}, "finished", own_job, intervals)
     total = attribute_run([job], books, MODEL).total()
     # Before and after the attempt the book tells.
     assert LEAST_SECONDS <= total.joules / own_watts <= most_seconds and total.estimated == total.stated == 0

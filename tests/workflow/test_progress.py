@@ -10,8 +10,8 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import EnergyAccounting, Figure, validate_accounting
-from pipeline.energy.energy_forecast import ForecastJob, Range, forecast_remaining
+from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, validate_accounting
+from pipeline.energy.energy_forecast import CostRange, ForecastJob, forecast_remaining
 from pipeline.workflow.progress import (
     format_progress,
     job_sizes,
@@ -92,9 +92,9 @@ def test_bytes_of_a_unit_are_its_work(run: Path) -> None:
 def test_where_no_job_is_done_the_plan_tells_or_nothing(run: Path) -> None:
     account = account_of({})
     steps = of(run, load_started_configuration(run, None), account)
-    assert steps["corpus.filter"].joules == Range(90.0, 80.0, 100.0)
+    assert steps["corpus.filter"].joules == CostRange(90.0, 80.0, 100.0)
     assert steps["corpus.filter"].basis == "the plan's forecast"
-    assert steps["tokens.index"].joules is None and steps["tokens.index"].so_far == Figure()
+    assert steps["tokens.index"].joules is None and steps["tokens.index"].so_far == EnergyFigure()
     text = "\n".join(format_progress([*steps.values()], account))
     assert "remaining: not known, because there is no estimate of sources.listing" in text and "not measured" in text
     told = "\n".join(format_progress([steps["corpus.filter"]], account))
@@ -107,7 +107,7 @@ def test_nothing_is_to_come_of_a_run_that_is_done(run: Path) -> None:
         jobs |= finished(run, "tokens.shard", f"tokens.shard.main.{shard}", 8.0, 1.0)
     account = account_of(jobs)
     shards = of(run, load_started_configuration(run, None), account)["tokens.shard"]
-    assert shards.joules == Range(0.0, 0.0, 0.0)
+    assert shards.joules == CostRange(0.0, 0.0, 0.0)
     assert "remaining: nothing, every job is done" in format_progress([shards], account)
 
 

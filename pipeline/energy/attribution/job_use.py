@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.energy.attribution.node_timeline import Floats, Integers, Stream
+from pipeline.energy.attribution.node_timeline import Floats, Integers, RateSeries
 from pipeline.energy.readings import MOST_WATTS, Label, MeterInterval, Reading, read_intervals
 
 SILENT_SECONDS = 1.0
@@ -25,7 +25,7 @@ OVERLAP_SECONDS = 0.05
 """Linux rounds the start of a process, and so may a meter: intervals that overlap by no more follow one another."""
 ZERO_SECONDS = 1.0
 """Nothing that is switched on uses 0 J for as long as this: a counter that stands still was not read."""
-UNTICKED_JOULES = 1e-9
+UNCOUNTED_JOULES = 1e-9
 MOST_BYTES = 1e15
 """More memory than any node has."""
 MOST_JOULES_AT_ONCE = 100.0
@@ -35,14 +35,14 @@ LONGEST_SECONDS = 86_400.0
 CPU_SLACK = 1.05
 """What a counter counts for that has not yet moved on in an interval shorter than that: it was read."""
 
-JOBS = "{jobs}"
+JOB_NAMES = "{jobs}"
 
-Kind = tuple[str, str, str, str | None, Label, str]
+SeriesKey = tuple[str, str, str, str | None, Label, str]
 """Component, part, meter, plugin, label and method of a reading."""
 
 
 @dataclass(frozen=True)
-class JobUse:
+class MeteredJob:
     """An attempt, or a process of Snakemake, and what its meters wrote: one interval a line, of any of its nodes.
 
     `snakemake` names the process of Snakemake in whose tree the attempt is, where that is known. `last_seen` is when an
@@ -80,12 +80,12 @@ class Problems:
         for sentence in sorted(self._times):
             times, seconds = self._times[sentence], self._seconds[sentence]
             words = [f"{times} times"] * (times > 1) + [f"{seconds:,.1f} s"] * (seconds > 0)
-            told = sentence.replace(JOBS, list_some(self._jobs[sentence])) if self._jobs[sentence] else sentence
+            told = sentence.replace(JOB_NAMES, format_names(self._jobs[sentence])) if self._jobs[sentence] else sentence
             found.append(f"{told} ({', '.join(words)})." if words else f"{told}.")
         return found
 
 
-def list_some(names: Iterable[str], most: int = 3) -> str:
+def format_names(names: Iterable[str], most: int = 3) -> str:
     """Return the first names in the order of the alphabet, and how many more there are."""
     names = sorted(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
@@ -93,7 +93,7 @@ def list_some(names: Iterable[str], most: int = 3) -> str:
 
 
 @dataclass
-class Uses:
+class NodeUseTable:
     """Of one node, a row for each time that a job was there; CPU is a rate: processors that it kept busy.
 
     `like` is the row of the line that a row without a line is told by, its own number for a line, -1 where no line of
@@ -141,33 +141,37 @@ class Uses:
         return np.array(getattr(self, name), dtype=np.int64)
 
 
-def keep_sensible_lines(job: str, node: str, lines: Sequence[MeterInterval], problems: Problems) -> list[MeterInterval]:
+def drop_impossible_intervals(
+    job: str, node: str, lines: Sequence[MeterInterval], problems: Problems
+) -> list[MeterInterval]:
     """Return the lines of a job on a node in the order of time, without those that cannot be."""
     kept: list[MeterInterval] = []
     known = [line for line in lines if math.isfinite(line.started) and math.isfinite(line.ended)]
     if len(known) < len(lines):
-        problems.add(f"{node}: an interval of {JOBS} says no time: left out", job=job)
+        problems.add(f"{node}: an interval of {JOB_NAMES} says no time: left out", job=job)
     for line in sorted(known, key=lambda line: (line.started, line.ended)):
         seconds = line.ended - line.started
         numbers = (line.job_cpu_seconds, line.node_cpu_seconds, seconds)
         most = line.processors * max(seconds, 1.0) * CPU_SLACK
         if seconds <= 0:
             problems.add(
-                f"{node}: an interval of {JOBS} ends before it starts, as if the clock had jumped: left out", job=job
+                f"{node}: an interval of {JOB_NAMES} ends before it starts, as if the clock had jumped: left out",
+                job=job,
             )
         elif seconds > LONGEST_SECONDS:
             problems.add(
-                f"{node}: an interval of {JOBS} of {seconds:,.0f} s, as if the clock had been wrong: left out", job=job
+                f"{node}: an interval of {JOB_NAMES} of {seconds:,.0f} s, as if the clock had been wrong: left out",
+                job=job,
             )
         elif not all(map(math.isfinite, numbers)) or min(numbers[:2]) < 0 or line.job_cpu_seconds > most:
-            problems.add(f"{node}: an interval of {JOBS} has a CPU time that cannot be and is left out", job=job)
+            problems.add(f"{node}: an interval of {JOB_NAMES} has a CPU time that cannot be and is left out", job=job)
         elif not 0 <= line.job_memory_bytes < MOST_BYTES:
-            problems.add(f"{node}: an interval of {JOBS} has a memory that cannot be and is left out", job=job)
+            problems.add(f"{node}: an interval of {JOB_NAMES} has a memory that cannot be and is left out", job=job)
         elif kept and line.started == kept[-1].started and line == kept[-1]:
-            problems.add(f"{node}: an interval of {JOBS} stands twice and counts once", seconds, job=job)
+            problems.add(f"{node}: an interval of {JOB_NAMES} stands twice and counts once", seconds, job=job)
         elif kept and kept[-1].ended - line.started > min(OVERLAP_SECONDS, seconds / 2):
             sentence = (
-                f"{node}: an interval of {JOBS} lies over the one before it, as if the clock had jumped: left out"
+                f"{node}: an interval of {JOB_NAMES} lies over the one before it, as if the clock had jumped: left out"
             )
             problems.add(sentence, seconds, job=job)
         elif kept and line.started < kept[-1].ended:
@@ -177,8 +181,8 @@ def keep_sensible_lines(job: str, node: str, lines: Sequence[MeterInterval], pro
     return kept
 
 
-def add_lines(
-    uses: Uses,
+def add_intervals(
+    uses: NodeUseTable,
     job: int,
     lines: Sequence[MeterInterval],
     name: str,
@@ -194,18 +198,20 @@ def add_lines(
             busy = before.job_cpu_seconds + line.job_cpu_seconds
             cpu = busy / (before.ended - before.started + line.ended - line.started)
             uses.add(job, before.ended, line.started, cpu, len(uses.job) - 1, before)
-            sentence = f"{node}: the meter of {JOBS} was silent: not measured by it, taken as busy as before and after"
+            sentence = (
+                f"{node}: the meter of {JOB_NAMES} was silent: not measured by it, taken as busy as before and after"
+            )
             problems.add(sentence, line.started - before.ended, job=name)
         uses.add_line(job, line)
         before = line
     if before is not None and last_seen is not None and SILENT_SECONDS < last_seen - before.ended < LONGEST_SECONDS:
         cpu = before.job_cpu_seconds / (before.ended - before.started)
         uses.add(job, before.ended, last_seen, cpu, len(uses.job) - 1, before)
-        sentence = f"{node}: what the meter of {JOBS} saw last was lost with it: taken as busy as before"
+        sentence = f"{node}: what the meter of {JOB_NAMES} saw last was lost with it: taken as busy as before"
         problems.add(sentence, last_seen - before.ended, job=name)
 
 
-def is_reading(reading: Reading, node: str, origin: str, seconds: float, problems: Problems) -> bool:
+def is_plausible_reading(reading: Reading, node: str, origin: str, seconds: float, problems: Problems) -> bool:
     """Return whether a reading is one; a zero that lasts, like a number that cannot be, is none."""
     joules, what = reading.joules, f"{node}: {reading.meter} of {reading.component} {reading.part}".rstrip()
     if reading.problem:
@@ -215,11 +221,11 @@ def is_reading(reading: Reading, node: str, origin: str, seconds: float, problem
             problems.add(f"{what}: could not be read: not measured", seconds)
         return False
     if not math.isfinite(joules) or joules < 0:
-        problems.add(f"{what}: {joules} J in {JOBS} cannot be: not measured", seconds, job=origin)
+        problems.add(f"{what}: {joules} J in {JOB_NAMES} cannot be: not measured", seconds, job=origin)
         return False
     if joules > MOST_WATTS["node"] * seconds + MOST_JOULES_AT_ONCE:
         problems.add(
-            f"{what}: {joules / seconds:,.0f} W in {JOBS} is more than any node draws: not measured",
+            f"{what}: {joules / seconds:,.0f} W in {JOB_NAMES} is more than any node draws: not measured",
             seconds,
             job=origin,
         )
@@ -230,44 +236,46 @@ def is_reading(reading: Reading, node: str, origin: str, seconds: float, problem
     return True
 
 
-def kind_of(reading: Reading) -> Kind:
+def series_key(reading: Reading) -> SeriesKey:
     """Return what tells one series of readings apart from another one of the same node."""
     return (reading.component, reading.part, reading.meter, reading.plugin, reading.label, reading.method)
 
 
-def streams_of(
+def collect_rate_series(
     lines: Iterable[tuple[float, float, Sequence[Reading]]], node: str, origin: str, problems: Problems
-) -> dict[Kind, Stream]:
+) -> dict[SeriesKey, RateSeries]:
     """Return the readings of one origin, such as a job's meter on a node, by their kind; times do not overlap."""
-    found: dict[Kind, tuple[list[float], list[float], list[float]]] = {}
+    found: dict[SeriesKey, tuple[list[float], list[float], list[float]]] = {}
     for started, ended, readings in lines:
         seen = set()
         for reading in readings:
-            kind = kind_of(reading)
+            kind = series_key(reading)
             if kind in seen:
-                problems.add(f"{node}: a reading of {JOBS} stands twice in one interval and counts once", job=origin)
+                problems.add(
+                    f"{node}: a reading of {JOB_NAMES} stands twice in one interval and counts once", job=origin
+                )
                 continue
             seen.add(kind)
             joules = reading.joules
             most = MOST_WATTS["node"] * (ended - started)
             plain = not reading.problem and joules is not None and 0 < joules < most
-            if not plain and not is_reading(reading, node, origin, ended - started, problems):
+            if not plain and not is_plausible_reading(reading, node, origin, ended - started, problems):
                 continue
             columns = found.setdefault(kind, ([], [], []))
             columns[0].append(started)
             columns[1].append(ended)
-            columns[2].append(max(joules or 0.0, UNTICKED_JOULES) / (ended - started))
-    return {kind: Stream(origin, *(np.array(column) for column in columns)) for kind, columns in found.items()}
+            columns[2].append(max(joules or 0.0, UNCOUNTED_JOULES) / (ended - started))
+    return {kind: RateSeries(origin, *(np.array(column) for column in columns)) for kind, columns in found.items()}
 
 
-def drop_still_streams(streams: Sequence[Stream], what: str, problems: Problems) -> list[Stream]:
+def drop_stuck_counters(streams: Sequence[RateSeries], what: str, problems: Problems) -> list[RateSeries]:
     """Return streams of one part by one meter without what they say while its counter stands still.
 
     In an interval shorter than a counter's own, 0 J is true. In several of them, one after another, it is not.
     """
-    started, ended, rate = (np.concatenate([getattr(one, name) for one in streams]) for name in Stream._fields[1:])
+    started, ended, rate = (np.concatenate([getattr(one, name) for one in streams]) for name in RateSeries._fields[1:])
     order = np.lexsort((ended, started))
-    still = (rate * (ended - started))[order] <= UNTICKED_JOULES
+    still = (rate * (ended - started))[order] <= UNCOUNTED_JOULES
     started, ended = started[order], ended[order]
     before = np.append(-np.inf, np.maximum.accumulate(ended)[:-1])  # until when anybody has looked
     run = np.cumsum(np.append(True, still[1:] != still[:-1]) | (started > before + ZERO_SECONDS))
@@ -283,11 +291,11 @@ def drop_still_streams(streams: Sequence[Stream], what: str, problems: Problems)
         kept = ~wrong[at : at + len(one.rate)]
         at += len(one.rate)
         if kept.any():
-            found.append(Stream(one.origin, one.started[kept], one.ended[kept], one.rate[kept]))
+            found.append(RateSeries(one.origin, one.started[kept], one.ended[kept], one.rate[kept]))
     return found
 
 
-def read_job_uses(files: Iterable[Path], problems: list[str]) -> dict[str, list[MeterInterval]]:
+def read_job_intervals(files: Iterable[Path], problems: list[str]) -> dict[str, list[MeterInterval]]:
     """Return the intervals of each attempt, by the attempt's name, of all its nodes, from files of readings.
 
     A line or a file that cannot be read is a sentence in `problems`; all others are kept.

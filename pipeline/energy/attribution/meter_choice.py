@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import Kind, Problems
-from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats, Stream
+from pipeline.energy.attribution.job_use import Problems, SeriesKey
+from pipeline.energy.attribution.node_timeline import Flags, Floats, RateSeries, TimeBins
 from pipeline.energy.readings import Label
 
 COMPONENTS = ("node", "package", "dram", "board")
-AGREES = 0.05
+METER_TOLERANCE = 0.05
 """Two meters of one thing that differ by more than this share of the one that is taken do not agree."""
 CHECKED_SECONDS = 300.0
 """So long at least are the stretches in which they are compared: errors of opposite signs are errors none the less."""
@@ -45,9 +45,9 @@ class ChosenReading:
 
 
 class _Series(NamedTuple):
-    kind: Kind
+    kind: SeriesKey
     watts: Floats
-    streams: Sequence[Stream]
+    streams: Sequence[RateSeries]
     checked: bool
 
     @property
@@ -69,7 +69,7 @@ class _Series(NamedTuple):
         return (LABELS.index(self.label), method, self.meter, self.kind[3] or "", self.part)
 
 
-def _of_meter(series: Iterable[_Series], parts: Iterable[str]) -> Floats:
+def _sum_parts(series: Iterable[_Series], parts: Iterable[str]) -> Floats:
     """Return the sum of some parts by one meter, NaN where it does not cover all of them."""
     sums: list[Floats] = []
     for part in parts:
@@ -81,26 +81,26 @@ def _of_meter(series: Iterable[_Series], parts: Iterable[str]) -> Floats:
     return sum(sums[1:], sums[0])
 
 
-def _intervals(series: Iterable[_Series]) -> tuple[Floats, Floats]:
+def _interval_ends(series: Iterable[_Series]) -> tuple[Floats, Floats]:
     """Return when the intervals of some series started and ended."""
     streams = [stream for one in series for stream in one.streams]
     return (np.concatenate([one.started for one in streams]), np.concatenate([one.ended for one in streams]))
 
 
-def _whole(cuts: Cuts, coarse: Iterable[_Series], both: Flags) -> Flags:
+def _fully_covered(cuts: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
     """Return the cuts in those intervals of a meter in which the other one was nearly always there."""
-    first, last = (cuts.at(moments) for moments in _intervals(coarse))
+    first, last = (cuts.at(moments) for moments in _interval_ends(coarse))
     covered = cuts.running(both)
     known = covered[last] - covered[first] >= CHECKED_SHARE * (cuts.edges[last] - cuts.edges[first])
     return both & (cuts.count(first[known], last[known]) > 0)
 
 
-def _apart(cuts: Cuts, watts: Floats, coarse: Iterable[_Series]) -> float:
+def _difference_joules(cuts: TimeBins, watts: Floats, coarse: Iterable[_Series]) -> float:
     """Return by how many joules two meters are apart, added up over stretches.
 
     A stretch is made of whole intervals of the meter that has fewer of them, as within one it says a mean alone.
     """
-    moments = np.unique(_intervals(coarse)[1])
+    moments = np.unique(_interval_ends(coarse)[1])
     grid = [cuts.edges[0]]
     while (at := np.searchsorted(moments, grid[-1] + CHECKED_SECONDS)) < len(moments):
         grid.append(moments[at])
@@ -108,7 +108,7 @@ def _apart(cuts: Cuts, watts: Floats, coarse: Iterable[_Series]) -> float:
     return float(np.abs(np.diff(running)).sum())
 
 
-def _compare(cuts: Cuts, series: list[_Series], node: str, problems: Problems) -> set[str]:
+def _compare_meters(cuts: TimeBins, series: list[_Series], node: str, problems: Problems) -> set[str]:
     """Name meters of one component that do not agree; return those whose stated figures another meter bears out."""
     component, meters = series[0].kind[0], {one.meter for one in series}
     agreed = set()
@@ -116,16 +116,16 @@ def _compare(cuts: Cuts, series: list[_Series], node: str, problems: Problems) -
         ours, theirs = ([one for one in series if one.meter == meter] for meter in pair)
         ours, theirs = sorted((ours, theirs), key=lambda some: min(one.rank for one in some))
         shared = {one.part for one in ours} & {one.part for one in theirs}
-        taken, other = (_of_meter(some, sorted(shared or {one.part for one in some})) for some in (ours, theirs))
-        coarse = min((ours, theirs), key=lambda some: len(_intervals(some)[0]))
-        both = _whole(cuts, coarse, ~np.isnan(taken) & ~np.isnan(other))
+        taken, other = (_sum_parts(some, sorted(shared or {one.part for one in some})) for some in (ours, theirs))
+        coarse = min((ours, theirs), key=lambda some: len(_interval_ends(some)[0]))
+        both = _fully_covered(cuts, coarse, ~np.isnan(taken) & ~np.isnan(other))
         seconds = float(cuts.seconds[both].sum())
         if seconds <= 0:
             continue
         first, second = cuts.integral(taken, both), cuts.integral(other, both)
         names = (ours[0].meter, theirs[0].meter)
-        apart = _apart(cuts, np.where(both, other - taken, 0.0), coarse)
-        if apart > AGREES * first:
+        apart = _difference_joules(cuts, np.where(both, other - taken, 0.0), coarse)
+        if apart > METER_TOLERANCE * first:
             within = "" if np.isclose(apart, abs(first - second)) else " in stretches of time"
             problems.add(
                 f"{node}: two meters of {component} differ by {apart / first:.1%}{within}: {names[0]} says "
@@ -140,7 +140,7 @@ def _compare(cuts: Cuts, series: list[_Series], node: str, problems: Problems) -
     return agreed
 
 
-def _families(series: Sequence[_Series]) -> list[list[_Series]]:
+def _group_by_part_names(series: Sequence[_Series]) -> list[list[_Series]]:
     """Return the series by meters that call parts by the same names, the best first.
 
     Two meters that call them otherwise, such as `package-0` and all packages together, or a board's UUID and
@@ -162,7 +162,7 @@ def _families(series: Sequence[_Series]) -> list[list[_Series]]:
 
 
 def choose_readings(
-    cuts: Cuts, streams: Mapping[Kind, Sequence[Stream]], node: str, problems: Problems
+    cuts: TimeBins, streams: Mapping[SeriesKey, Sequence[RateSeries]], node: str, problems: Problems
 ) -> list[ChosenReading]:
     """Return what is taken of each part in each cut: measured by a counter, else by power, else what is stated.
 
@@ -175,10 +175,10 @@ def choose_readings(
         series = [_Series(kind, cuts.painted(streams[kind]), streams[kind], False) for kind in kinds]
         if not series:
             continue
-        agreed = _compare(cuts, series, node, problems)
+        agreed = _compare_meters(cuts, series, node, problems)
         series = [one._replace(checked=one.kind[4] == "stated" and one.meter in agreed) for one in series]
         taken = np.zeros(len(cuts), dtype=bool)
-        for family in _families(series):
+        for family in _group_by_part_names(series):
             here = ~taken & np.any([~np.isnan(one.watts) for one in family], axis=0)
             taken |= here
             for part in sorted({one.part for one in family}):
@@ -188,14 +188,14 @@ def choose_readings(
                     mine = here & np.isnan(known) & ~np.isnan(watts)
                     known = np.where(mine, watts, known)
                     if mine.any():
-                        chosen.append(_chosen(one, np.where(mine, watts, 0.0)))
+                        chosen.append(_make_chosen_reading(one, np.where(mine, watts, 0.0)))
     return chosen
 
 
-def _chosen(one: _Series, watts: Floats) -> ChosenReading:
+def _make_chosen_reading(one: _Series, watts: Floats) -> ChosenReading:
     component, part, meter, plugin, _, method = one.kind
     how = f"{method}, stated by it and borne out by a second meter" if one.checked else method
-    known = accuracy(meter, component=component, method=method, label=one.label, plugin=plugin)
+    known = find_accuracy(meter, component=component, method=method, label=one.label, plugin=plugin)
     return ChosenReading(
         component=component,
         part=part,
@@ -213,7 +213,7 @@ def _chosen(one: _Series, watts: Floats) -> ChosenReading:
 # source over all nodes and adds up linearly, which can only make an interval too wide.
 
 
-OURS = "no maker states it: a careful figure of this program"
+UNDOCUMENTED = "no maker states it: a careful figure of this program"
 
 
 class Accuracy(NamedTuple):
@@ -224,35 +224,37 @@ class Accuracy(NamedTuple):
     source: str
 
 
-KNOWN = {
+ACCURACIES = {
     ("nvml", "counter"): Accuracy(
         0.05, 0.05, "NVIDIA's NVML documentation, nvmlDeviceGetPowerUsage: ±5 %, stated for Fermi and Kepler boards"
     ),
     ("nvml", "power"): Accuracy(
         0.10, 0.10, "twice NVML's ±5 %, as A100 and H100 sample a quarter of the time (Yang et al., SC24, 2312.02741)"
     ),
-    ("amd_smi", ""): Accuracy(0.10, 0.10, OURS),
-    ("rapl", "package"): Accuracy(0.10, 0.10, f"{OURS}; a model in the processor on AMD and on older Intel processors"),
-    ("rapl", "dram"): Accuracy(
-        0.20, 0.20, f"{OURS}; offsets were found by Desrochers et al., MEMSYS 2016, doi 10.1145/2989081.2989088"
+    ("amd_smi", ""): Accuracy(0.10, 0.10, UNDOCUMENTED),
+    ("rapl", "package"): Accuracy(
+        0.10, 0.10, f"{UNDOCUMENTED}; a model in the processor on AMD and on older Intel processors"
     ),
-    ("pm_counters", ""): Accuracy(0.05, 0.05, OURS),
-    ("ear", ""): Accuracy(0.05, 0.05, OURS),
+    ("rapl", "dram"): Accuracy(
+        0.20, 0.20, f"{UNDOCUMENTED}; offsets were found by Desrochers et al., MEMSYS 2016, doi 10.1145/2989081.2989088"
+    ),
+    ("pm_counters", ""): Accuracy(0.05, 0.05, UNDOCUMENTED),
+    ("ear", ""): Accuracy(0.05, 0.05, UNDOCUMENTED),
     ("smart_meter", ""): Accuracy(0.02, 0.02, "twice the ±1 % of a meter of class 1 (IEC 62053-21)"),
-    ("slurm", "rapl"): Accuracy(0.50, 0.10, f"{OURS}; this plugin of Slurm is known to say too much"),
-    ("slurm", ""): Accuracy(0.10, 0.10, OURS),
+    ("slurm", "rapl"): Accuracy(0.50, 0.10, f"{UNDOCUMENTED}; this plugin of Slurm is known to say too much"),
+    ("slurm", ""): Accuracy(0.10, 0.10, UNDOCUMENTED),
 }
 """By the name of the meter, and its plugin, the component or the method where they matter."""
 
-UNKNOWN = Accuracy(0.10, 0.10, OURS)
-STATED = Accuracy(0.20, 0.20, f"{OURS}; nobody here could check the figure")
+UNKNOWN_METER = Accuracy(0.10, 0.10, UNDOCUMENTED)
+STATED_FIGURE = Accuracy(0.20, 0.20, f"{UNDOCUMENTED}; nobody here could check the figure")
 
 
-def accuracy(meter: str, *, component: str, method: str, label: str, plugin: str | None) -> Accuracy:
+def find_accuracy(meter: str, *, component: str, method: str, label: str, plugin: str | None) -> Accuracy:
     """Return how far a reading may be off."""
     words = [word for word in ("rapl",) if word in (plugin or "")]
     for detail in (*words, component, method, ""):
-        known = KNOWN.get((meter, detail))
+        known = ACCURACIES.get((meter, detail))
         if known:
-            return known if label == "measured" or known.below > STATED.below else STATED
-    return UNKNOWN if label == "measured" else STATED
+            return known if label == "measured" or known.below > STATED_FIGURE.below else STATED_FIGURE
+    return UNKNOWN_METER if label == "measured" else STATED_FIGURE

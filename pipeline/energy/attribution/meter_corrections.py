@@ -15,14 +15,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import JOBS, JobUse, Problems, Uses
+from pipeline.energy.attribution.job_use import JOB_NAMES, MeteredJob, NodeUseTable, Problems
 from pipeline.energy.readings import ExternalReading, MeterInterval
 
-SET_SECONDS = 1.0
+CLOCK_DRIFT_SECONDS = 1.0
 """A clock that differs by no more from the next one has been kept in step, not set."""
 
 
-def machine_names(jobs: Sequence[JobUse], problems: Problems) -> dict[str, str]:
+def find_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dict[str, str]:
     """Return for each node the name that its machine goes by: its own, or, of several, one that Slurm calls it."""
     names: dict[str, set[str]] = defaultdict(set)
     in_slurm: set[str] = set()
@@ -44,7 +44,7 @@ def machine_names(jobs: Sequence[JobUse], problems: Problems) -> dict[str, str]:
     return found
 
 
-def align_clocks(jobs: Sequence[JobUse], problems: Problems) -> list[JobUse]:
+def align_clocks(jobs: Sequence[MeteredJob], problems: Problems) -> list[MeteredJob]:
     """Return the jobs with the times of a machine by the calendar that most of its lines go by."""
     seconds: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for job in jobs:
@@ -52,26 +52,30 @@ def align_clocks(jobs: Sequence[JobUse], problems: Problems) -> list[JobUse]:
             if line.boot_id and line.booted is not None:
                 seconds[line.boot_id][line.booted] += line.seconds
     kept = {boot_id: max(some, key=lambda booted: (some[booted], booted)) for boot_id, some in seconds.items()}
-    wrong = {boot_id: {*some} - _in_step(sorted(some), kept[boot_id]) for boot_id, some in seconds.items()}
+    wrong = {
+        boot_id: {*some} - _synchronized_calendars(sorted(some), kept[boot_id]) for boot_id, some in seconds.items()
+    }
     if not any(wrong.values()):
         return [*jobs]
-    return [_moved(job, kept, wrong, problems) for job in jobs]
+    return [_shift_times(job, kept, wrong, problems) for job in jobs]
 
 
-def _in_step(calendars: Sequence[float], kept: float) -> set[float]:
+def _synchronized_calendars(calendars: Sequence[float], kept: float) -> set[float]:
     """Return those of the calendars, in order, that are kept in step with one of them."""
-    jumps = np.cumsum(np.append(0, np.diff(calendars) > SET_SECONDS))
+    jumps = np.cumsum(np.append(0, np.diff(calendars) > CLOCK_DRIFT_SECONDS))
     return {one for one, jump in zip(calendars, jumps, strict=True) if jump == jumps[calendars.index(kept)]}
 
 
-def _moved(job: JobUse, kept: Mapping[str, float], wrong: Mapping[str, set[float]], problems: Problems) -> JobUse:
+def _shift_times(
+    job: MeteredJob, kept: Mapping[str, float], wrong: Mapping[str, set[float]], problems: Problems
+) -> MeteredJob:
     found: list[MeterInterval] = []
     last, last_seen = -math.inf, job.last_seen
     for line in job.intervals:
         if line.booted is not None and line.booted in wrong.get(line.boot_id, ()):
             by = kept[line.boot_id] - line.booted
             problems.add(
-                f"{line.node}: the clock was set by {abs(by):,.1f} s during the run: the times of {JOBS} are moved "
+                f"{line.node}: the clock was set by {abs(by):,.1f} s during the run: the times of {JOB_NAMES} are moved "
                 "by as much",
                 line.seconds,
                 job=job.name,
@@ -86,7 +90,7 @@ def _moved(job: JobUse, kept: Mapping[str, float], wrong: Mapping[str, set[float
 # Jobs that Slurm's accounting has on a node without a meter of ours: their start, their end, their whole life.
 
 
-LEAST_SECONDS = 0.001
+SHORTEST_SPAN_SECONDS = 0.001
 UNKNOWN_CPU = 1.0
 """Processors kept busy by a job of which no line is known, by which it shares a node with others."""
 
@@ -118,7 +122,7 @@ def subtract_spans(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
             here += 1
         if started < ended:
             found.append((started, ended))
-    return [span for span in found if span[1] - span[0] > LEAST_SECONDS]
+    return [span for span in found if span[1] - span[0] > SHORTEST_SPAN_SECONDS]
 
 
 def slurm_job_number(job: str) -> str:
@@ -126,8 +130,11 @@ def slurm_job_number(job: str) -> str:
     return job.partition(".")[0]
 
 
-def add_unmetered(
-    jobs: Sequence[JobUse], uses: Mapping[str, Uses], external: Mapping[str, list[ExternalReading]], problems: Problems
+def add_unmetered_jobs(
+    jobs: Sequence[MeteredJob],
+    uses: Mapping[str, NodeUseTable],
+    external: Mapping[str, list[ExternalReading]],
+    problems: Problems,
 ) -> None:
     """Put each Slurm job of the external readings where no meter saw it, as its attempt that is nearest in time.
 
@@ -159,14 +166,14 @@ def add_unmetered(
             whole, mine = merge_spans(told), attempts[slurm_job]
             found = merge_spans([span for number in mine for span in seen[number]])
             for span in subtract_spans(whole, found):
-                _add(span, mine, jobs, uses[node], rows, node, whole=span in whole)
+                _add_span(span, mine, jobs, uses[node], rows, node, whole=span in whole)
 
 
-def _add(
+def _add_span(
     span: Span,
     mine: list[int],
-    jobs: Sequence[JobUse],
-    uses: Uses,
+    jobs: Sequence[MeteredJob],
+    uses: NodeUseTable,
     rows: Mapping[int, list[int]],
     node: str,
     *,

@@ -11,12 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.node_power import CPU, HOLDERS, IDLE_SHARE, OWN_USE, Channel, NodePowerModel
-from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats, Integers
-from pipeline.energy.attribution.presence import Presence
+from pipeline.energy.attribution.node_power import (
+    BY_BOARD_USERS,
+    BY_CPU,
+    BY_OWN_USE,
+    BY_PROCESSOR_SHARE,
+    NodePowerModel,
+    PowerChannel,
+)
+from pipeline.energy.attribution.node_timeline import Flags, Floats, Integers, NodeOccupancy, TimeBins
 from pipeline.energy.readings import Label
 
-IDLE = -1
+IDLE_JOB = -1
 """The number of nobody among the jobs: energy of a node on which no job worked."""
 
 
@@ -44,11 +50,11 @@ class AttributedPart:
 
     job: int
     component: str
-    quantity: Quantity
+    quantity: EnergyAmount
     sentence: str
 
 
-def _per(weights: Floats, where: Flags) -> Floats:
+def _inverse(weights: Floats, where: Flags) -> Floats:
     return np.divide(1.0, weights, out=np.zeros(len(weights)), where=where & (weights > 0))
 
 
@@ -56,7 +62,12 @@ class NodeAttribution:
     """The channels of a node's power with their division; all sums are differences of running sums."""
 
     def __init__(
-        self, node: str, presence: Presence, cuts: Cuts, channels: Sequence[Channel], model: NodePowerModel
+        self,
+        node: str,
+        presence: NodeOccupancy,
+        cuts: TimeBins,
+        channels: Sequence[PowerChannel],
+        model: NodePowerModel,
     ) -> None:
         self.node, self.cuts, self.channels = node, cuts, channels
         self._presence, self._model = presence, model
@@ -70,27 +81,30 @@ class NodeAttribution:
 
     def _nobody(self, share: Floats) -> Split:
         edges, number = self.cuts.edges, len(self.cuts.edges) - 1
-        rows = ShareRows(np.array([IDLE]), edges[:1], edges[-1:], np.ones(1), np.array([0]), np.array([number]))
+        rows = ShareRows(np.array([IDLE_JOB]), edges[:1], edges[-1:], np.ones(1), np.array([0]), np.array([number]))
         return Split(rows, share)
 
     def _splits(self, way: str) -> list[Split]:
         """Return how a channel's watts are divided; the weights × densities of the splits add up to 1 in each cut."""
         of = self._presence
         everybody, ones = np.ones(len(of.job), dtype=bool), np.ones(len(of.job))
-        if way == IDLE_SHARE:
-            return [Split(self._rows(everybody, of.node_share), _per(of.sum(of.node_share), of.there))]
-        if way == OWN_USE:
+        if way == BY_PROCESSOR_SHARE:
+            return [Split(self._rows(everybody, of.node_share), _inverse(of.sum(of.node_share), of.there))]
+        if way == BY_OWN_USE:
             weight = self._model.core[0] * of.cpu + self._model.gigabyte[0] * of.gigabytes
-            return [Split(self._rows(everybody, weight), _per(of.sum(weight), of.there))]
-        if way == CPU:
+            return [Split(self._rows(everybody, weight), _inverse(of.sum(weight), of.there))]
+        if way == BY_CPU:
             return self._by_cpu(of.there)
         holders = of.holders()
-        if way == HOLDERS:
+        if way == BY_BOARD_USERS:
             weight = np.sum([*holders.values()], axis=0).astype(float)
         else:
             weight = ones * holders.get(way.removeprefix("board "), np.zeros(len(ones)))
         had = of.count(weight > 0) > 0
-        return [Split(self._rows(weight > 0, weight), _per(of.sum(weight), had)), self._nobody((~had).astype(float))]
+        return [
+            Split(self._rows(weight > 0, weight), _inverse(of.sum(weight), had)),
+            self._nobody((~had).astype(float)),
+        ]
 
     def _by_cpu(self, there: Flags) -> list[Split]:
         """Return the division by CPU time; where no job works, the holders share the node, or else it is idle.
@@ -103,9 +117,9 @@ class NodeAttribution:
         alone = there & ~of.jobs_work & ~waiting
         own = np.where(alone, np.minimum(of.snakemake / of.processors, 1.0), 0.0)
         return [
-            Split(self._rows(of.cpu > 0, of.cpu), _per(of.busy, there & of.jobs_work)),
-            Split(self._rows(jobs, ones), _per(of.count(jobs).astype(float), waiting)),
-            Split(self._rows(of.is_snakemake, of.cpu), _per(of.snakemake, alone) * own),
+            Split(self._rows(of.cpu > 0, of.cpu), _inverse(of.busy, there & of.jobs_work)),
+            Split(self._rows(jobs, ones), _inverse(of.count(jobs).astype(float), waiting)),
+            Split(self._rows(of.is_snakemake, of.cpu), _inverse(of.snakemake, alone) * own),
             self._nobody(np.where(alone, 1.0 - own, 0.0)),
         ]
 
@@ -148,12 +162,12 @@ class NodeAttribution:
         return found
 
     @staticmethod
-    def _quantity(channel: Channel, joules: float, errors: Sequence[float]) -> Quantity:
+    def _quantity(channel: PowerChannel, joules: float, errors: Sequence[float]) -> EnergyAmount:
         sums: dict[str, tuple[float, float]] = {}
         for error, amount in zip(channel.errors, errors, strict=True):
             low, high = sums.get(error.source, (0.0, 0.0))
             sums[error.source] = (low + amount * error.low, high + amount * error.high)
-        return Quantity.of(channel.label, joules, sums)
+        return EnergyAmount.of(channel.label, joules, sums)
 
     @cached_property
     def numbers(self) -> set[int]:
@@ -213,7 +227,7 @@ class NodeAttribution:
 
 
 @dataclass(frozen=True)
-class Quantity:
+class EnergyAmount:
     """Joules by label, and what each source of error may add to their sum.
 
     `errors` says, for each source, by how many joules the sum changes where that source stands at the lower and at the
@@ -226,12 +240,12 @@ class Quantity:
     errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]] | None = None) -> Quantity:
+    def of(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]] | None = None) -> EnergyAmount:
         """Return so many joules with one label."""
         return cls(**{label: joules}, errors=errors or {})
 
     @classmethod
-    def sum(cls, quantities: Iterable[Quantity]) -> Quantity:
+    def sum(cls, quantities: Iterable[EnergyAmount]) -> EnergyAmount:
         """Return the sum; labels stay apart, and errors of one source add up linearly."""
         measured = estimated = stated = 0.0
         errors: dict[str, tuple[float, float]] = {}
@@ -244,13 +258,13 @@ class Quantity:
                 errors[source] = (before[0] + low, before[1] + high)
         return cls(measured, estimated, stated, errors)
 
-    def __add__(self, other: Quantity) -> Quantity:
-        return Quantity.sum((self, other))
+    def __add__(self, other: EnergyAmount) -> EnergyAmount:
+        return EnergyAmount.sum((self, other))
 
-    def times(self, factor: float) -> Quantity:
+    def times(self, factor: float) -> EnergyAmount:
         """Return it multiplied by a number that is exact, such as a share or a PUE."""
         errors = {source: (low * factor, high * factor) for source, (low, high) in self.errors.items()}
-        return Quantity(self.measured * factor, self.estimated * factor, self.stated * factor, errors)
+        return EnergyAmount(self.measured * factor, self.estimated * factor, self.stated * factor, errors)
 
     @property
     def joules(self) -> float:

@@ -9,14 +9,13 @@ import numpy as np
 
 from pipeline.energy.attribution.job_use import Problems
 from pipeline.energy.attribution.meter_choice import ChosenReading
-from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats
-from pipeline.energy.attribution.presence import Presence
-from pipeline.energy.power_model import PowerModel, Watts
+from pipeline.energy.attribution.node_timeline import Flags, Floats, NodeOccupancy, TimeBins
+from pipeline.energy.power_model import PowerInterval, PowerModel
 from pipeline.energy.readings import Label
 
-UNTOLD_JOULES = 1.0
+NEGLIGIBLE_JOULES = 1.0
 """Meters of a moment that differ by no more are nothing to tell."""
-LOWER = 0.05
+MISMATCH_SHARE = 0.05
 """A node whose parts say more than it does, by more than this share, has a meter that does not see all of it."""
 BOARD_WATTS = (300.0, 40.0, 1400.0)
 """A board of which nothing is known, with its least and most: from an idle board to the limit of the largest ones.
@@ -24,10 +23,10 @@ BOARD_WATTS = (300.0, 40.0, 1400.0)
 A careful figure of this program; NVIDIA's data sheets allow 70 W for a T4, 700 W for an H100 and 1,400 W for a GB300.
 """
 
-CPU, HOLDERS, IDLE_SHARE, OWN_USE = "cpu", "holders of boards", "idle share", "own use"
+BY_CPU, BY_BOARD_USERS, BY_PROCESSOR_SHARE, BY_OWN_USE = "cpu", "holders of boards", "idle share", "own use"
 
 
-class Error(NamedTuple):
+class PowerError(NamedTuple):
     """What a source of error does to a power: `watts` times `low` and `high` at the ends of its 95 % interval."""
 
     source: str
@@ -36,23 +35,23 @@ class Error(NamedTuple):
     high: float
 
 
-class Channel(NamedTuple):
+class PowerChannel(NamedTuple):
     """Watts of one kind in each cut, known in one way, and divided among jobs in one way."""
 
     component: str
     label: Label
     sentence: str
     watts: Floats
-    errors: Sequence[Error]
+    errors: Sequence[PowerError]
     way: str
 
 
 class NodePowerModel(NamedTuple):
     """A power model for arrays: watts, low and high per node's share of idle, per busy core and per gigabyte."""
 
-    idle: Watts
-    core: Watts
-    gigabyte: Watts
+    idle: PowerInterval
+    core: PowerInterval
+    gigabyte: PowerInterval
     source: str
     sentence: str
 
@@ -75,10 +74,10 @@ class NodePowerModel(NamedTuple):
         return watts, low - watts, high - watts
 
 
-def _measured(one: ChosenReading, where: Flags, way: str, component: str) -> Channel:
+def _measured_channel(one: ChosenReading, where: Flags, way: str, component: str) -> PowerChannel:
     watts = np.where(where, one.watts, 0.0)
-    error = Error(one.source, watts, -one.accuracy.below, one.accuracy.above)
-    return Channel(component, one.label, one.sentence, watts, [error], way)
+    error = PowerError(one.source, watts, -one.accuracy.below, one.accuracy.above)
+    return PowerChannel(component, one.label, one.sentence, watts, [error], way)
 
 
 class NodePower:
@@ -86,8 +85,8 @@ class NodePower:
 
     def __init__(
         self,
-        presence: Presence,
-        cuts: Cuts,
+        presence: NodeOccupancy,
+        cuts: TimeBins,
         chosen: Sequence[ChosenReading],
         model: NodePowerModel,
         node_cpu: Floats,
@@ -113,7 +112,7 @@ class NodePower:
 
     def way(self, one: ChosenReading) -> str:
         """Return how the energy of a board is divided: by who had it, or among all who had boards of other names."""
-        return f"board {one.part}" if one.meter in self.naming or not self.held_boards else HOLDERS
+        return f"board {one.part}" if one.meter in self.naming or not self.held_boards else BY_BOARD_USERS
 
     def _unread_boards(self) -> tuple[dict[str, Flags], dict[str, Flags]]:
         """Return, for each board that a job had, the cuts in which nothing tells its energy.
@@ -147,9 +146,9 @@ class NodePower:
         unsure = self._sum([one for one in self.processors + self.boards if one.label != "measured"]) > 0
         return float(self.cuts.seconds[self.counted & (measured | (parts & ~unsure & ~self.has_node))].sum())
 
-    def channels(self, problems: Problems) -> list[Channel]:
+    def channels(self, problems: Problems) -> list[PowerChannel]:
         """Return the power of the node by component, as far as it is the run's."""
-        parts = [_measured(one, self.counted, CPU, one.component) for one in self.processors]
+        parts = [_measured_channel(one, self.counted, BY_CPU, one.component) for one in self.processors]
         missing = self._guessed_boards(self.missing_boards, np.full(len(self.cuts), np.inf), problems)
         told = self.part_watts + self.board_watts
         hidden = self._guessed_boards(self.hidden_boards, np.maximum(self.node_watts - told, 0.0), problems)
@@ -158,32 +157,32 @@ class NodePower:
         found += [*missing, *self._beside_strangers()]
         return [channel for channel in found if (channel.watts > 0).any()]
 
-    def _board_channels(self) -> list[Channel]:
+    def _board_channels(self) -> list[PowerChannel]:
         """Return the boards; those that nobody of the run had count where the node is the run's alone."""
         found = []
         for one in self.boards:
             way = self.way(one)
             holders = self.held_boards.get(one.part)
-            if way == HOLDERS:
+            if way == BY_BOARD_USERS:
                 held: Flags = np.any([self.presence.count(rows) > 0 for rows in self.held_boards.values()], axis=0)
             else:
                 held = self.presence.count(holders) > 0 if holders is not None else np.zeros(len(self.cuts), dtype=bool)
             mine = self.presence.there & (held | (self.presence.own_machine & self.counted))
-            found.append(_measured(one, mine, way, "board"))
+            found.append(_measured_channel(one, mine, way, "board"))
         return found
 
     def _rest_of_measured(
-        self, parts: Sequence[Channel], hidden: Sequence[Channel], problems: Problems
-    ) -> list[Channel]:
+        self, parts: Sequence[PowerChannel], hidden: Sequence[PowerChannel], problems: Problems
+    ) -> list[PowerChannel]:
         """Return what a node's meter says beyond its parts; `node` where it is not told apart from the processors.
 
         `hidden` are those among the parts that are estimated, within the node's reading.
         """
         told = self.part_watts + self.board_watts
         below = self.counted & self.has_node & (told > self.node_watts)
-        wrong = below & (told > (1 + LOWER) * self.node_watts)
+        wrong = below & (told > (1 + MISMATCH_SHARE) * self.node_watts)
         node, sums = self.cuts.integral(self.node_watts, wrong), self.cuts.integral(told, wrong)
-        if sums - node > UNTOLD_JOULES:
+        if sums - node > NEGLIGIBLE_JOULES:
             names = " and ".join(sorted({one.meter for one in self.of_node if (one.watts[wrong] > 0).any()}))
             problems.add(
                 f"{self.node}: {names} says {node:,.0f} J of the node and less than its parts, {sums:,.0f} J: the "
@@ -195,9 +194,9 @@ class NodePower:
         for component, where in (("rest", self.has_package), ("node", ~self.has_package)):
             for one in self.of_node:
                 here = self.counted & where & ~below & (one.watts > 0)
-                measured = _measured(one, here, CPU, component)
+                measured = _measured_channel(one, here, BY_CPU, component)
                 less = [
-                    Error(error.source, np.where(here, error.watts, 0.0), -error.low, -error.high)
+                    PowerError(error.source, np.where(here, error.watts, 0.0), -error.low, -error.high)
                     for part in parts
                     for error in part.errors
                 ]
@@ -205,7 +204,7 @@ class NodePower:
                 found.append(measured._replace(watts=watts, errors=[*measured.errors, *less]))
         return found
 
-    def _rest_by_model(self, parts: Sequence[Channel]) -> list[Channel]:
+    def _rest_by_model(self, parts: Sequence[PowerChannel]) -> list[PowerChannel]:
         """Return what the model says of a node that no meter reads, beyond the parts that meters do read."""
         gigabytes = self.presence.sum(self.presence.gigabytes)
         modelled, below, above = self.model.watts(np.ones(len(self.cuts)), self.busy, gigabytes)
@@ -216,16 +215,19 @@ class NodePower:
         found = []
         for component, where in (("rest", self.has_package), ("node", ~self.has_package)):
             here, source = unread & where, self.model.source
-            errors = [Error(source, np.where(here, low, 0.0), 1.0, 0.0), Error(source, np.where(here, high, 0.0), 0, 1)]
+            errors = [
+                PowerError(source, np.where(here, low, 0.0), 1.0, 0.0),
+                PowerError(source, np.where(here, high, 0.0), 0, 1),
+            ]
             inside = here & (watts > 0)
             for part in parts:
                 for error in part.errors:
-                    errors.append(Error(error.source, np.where(inside, error.watts, 0.0), -error.low, -error.high))
+                    errors.append(PowerError(error.source, np.where(inside, error.watts, 0.0), -error.low, -error.high))
             sums = np.where(here, watts, 0.0)
-            found.append(Channel(component, "estimated", self.model.sentence, sums, errors, CPU))
+            found.append(PowerChannel(component, "estimated", self.model.sentence, sums, errors, BY_CPU))
         return found
 
-    def _beside_strangers(self) -> list[Channel]:
+    def _beside_strangers(self) -> list[PowerChannel]:
         """Return the run's share where others worked on the node: the model's for what it used, at most the reading."""
         presence, beside = self.presence, self.presence.contaminated
         if not beside.any():
@@ -239,13 +241,13 @@ class NodePower:
             factor = np.where(beside, np.nan_to_num(np.minimum(1.0, limit / (idle[0] + use[0])), nan=1.0), 0.0)
         sentence = f"{self.model.sentence}; time × power on a node shared with others"
         found = []
-        for (watts, low, high), way in ((idle, IDLE_SHARE), (use, OWN_USE)):
+        for (watts, low, high), way in ((idle, BY_PROCESSOR_SHARE), (use, BY_OWN_USE)):
             source = self.model.source
-            errors = [Error(source, low * factor, 1.0, 0.0), Error(source, high * factor, 0.0, 1.0)]
-            found.append(Channel("node", "estimated", sentence, watts * factor, errors, way))
+            errors = [PowerError(source, low * factor, 1.0, 0.0), PowerError(source, high * factor, 0.0, 1.0)]
+            found.append(PowerChannel("node", "estimated", sentence, watts * factor, errors, way))
         return found
 
-    def _guessed_boards(self, unread: Mapping[str, Flags], limit: Floats, problems: Problems) -> list[Channel]:
+    def _guessed_boards(self, unread: Mapping[str, Flags], limit: Floats, problems: Problems) -> list[PowerChannel]:
         """Return the boards that jobs had and nothing read: as much as else on this node, or what boards may use.
 
         `limit` is how many watts they may be in all: what is left of a reading of the node.
@@ -265,7 +267,7 @@ class NodePower:
             problems.add(f"{self.node}: board {part} was not read: estimated{inside} by {how}", seconds)
             watts, low, high = (np.where(here, np.minimum(end, limit), 0.0) for end in ends)
             source = f"boards not read, {self.node}"
-            errors = [Error(source, watts - low, -1.0, 0.0), Error(source, high - watts, 0.0, 1.0)]
-            found.append(Channel("board", "estimated", f"board, estimated: {how}", watts, errors, f"board {part}"))
+            errors = [PowerError(source, watts - low, -1.0, 0.0), PowerError(source, high - watts, 0.0, 1.0)]
+            found.append(PowerChannel("board", "estimated", f"board, estimated: {how}", watts, errors, f"board {part}"))
             limit = limit - watts
         return found

@@ -16,45 +16,48 @@ from typing import Any
 import numpy as np
 
 from pipeline.energy.attribution.job_use import (
-    JobUse,
-    Kind,
+    MeteredJob,
+    NodeUseTable,
     Problems,
-    Uses,
-    add_lines,
-    drop_still_streams,
-    keep_sensible_lines,
-    list_some,
-    read_job_uses,
-    streams_of,
+    SeriesKey,
+    add_intervals,
+    collect_rate_series,
+    drop_impossible_intervals,
+    drop_stuck_counters,
+    format_names,
 )
 from pipeline.energy.attribution.meter_choice import choose_readings
-from pipeline.energy.attribution.meter_corrections import add_unmetered, align_clocks, machine_names, slurm_job_number
-from pipeline.energy.attribution.node_attribution import NodeAttribution, Quantity
+from pipeline.energy.attribution.meter_corrections import (
+    add_unmetered_jobs,
+    align_clocks,
+    find_machine_names,
+    slurm_job_number,
+)
+from pipeline.energy.attribution.node_attribution import EnergyAmount, NodeAttribution
 from pipeline.energy.attribution.node_power import NodePower, NodePowerModel
-from pipeline.energy.attribution.node_timeline import Cuts, Floats, Stream
-from pipeline.energy.attribution.presence import Presence
+from pipeline.energy.attribution.node_timeline import Floats, NodeOccupancy, RateSeries, TimeBins
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import ExternalReading, MeterInterval
 
 __all__ = ["JobUse", "Quantity", "RunAttribution", "Share", "attribute_run", "read_job_uses"]
 
 Models = PowerModel | Mapping[str, PowerModel] | Callable[[str], PowerModel]
-COVERED = 0.99
+COVERED_SHARE = 0.99
 """Of a training step's time, below which its joules are not known."""
-HELD_SECONDS = 120.0
+LOST_METER_SECONDS = 120.0
 """A node's meter that ends so much earlier than the job's others has missed something: a line holds up to 60 s."""
-ENTRIES = 400
+TIMELINE_ENTRIES = 400
 """Of a node's time line in the report at most so many."""
 
 
 @dataclass(frozen=True)
-class Share:
+class EnergyShare:
     """What a job (None: nobody, the node was idle) used of a component of a node, and how that is known."""
 
     job: str | None
     node: str
     component: str
-    quantity: Quantity
+    quantity: EnergyAmount
     meters: tuple[str, ...]
 
 
@@ -62,45 +65,47 @@ class Share:
 class RunAttribution:
     """Who used how many joules, with intervals; `seconds` are of nodes, `seconds_covered` of those a meter saw."""
 
-    jobs: Sequence[JobUse]
-    shares: Sequence[Share]
+    jobs: Sequence[MeteredJob]
+    shares: Sequence[EnergyShare]
     problems: list[str]
     seconds: float
     seconds_covered: float
     models: Mapping[str, PowerModel]
     attributions: Mapping[str, NodeAttribution]
 
-    def _sum(self, wanted: Callable[[Share], bool]) -> Quantity:
-        return Quantity.sum(share.quantity for share in self.shares if wanted(share))
+    def _sum(self, wanted: Callable[[EnergyShare], bool]) -> EnergyAmount:
+        return EnergyAmount.sum(share.quantity for share in self.shares if wanted(share))
 
-    def total(self) -> Quantity:
+    def total(self) -> EnergyAmount:
         """Return the energy of all attempts, of Snakemake and of idle nodes."""
         return self._sum(lambda share: True)
 
-    def of_job(self, name: str) -> Quantity:
+    def of_job(self, name: str) -> EnergyAmount:
         """Return the energy of an attempt."""
         return self._sum(lambda share: share.job == name)
 
-    def of_step(self, step: str) -> Quantity:
+    def of_step(self, step: str) -> EnergyAmount:
         """Return the energy of all attempts at a step, also of those that were lost."""
         names = {job.name for job in self.jobs if job.step == step and job.fate != "snakemake"}
         return self._sum(lambda share: share.job in names)
 
-    def of_fate(self, fate: str) -> Quantity:
+    def of_fate(self, fate: str) -> EnergyAmount:
         """Return the energy of the attempts with one fate: finished, lost or snakemake."""
         names = {job.name for job in self.jobs if job.fate == fate}
         return self._sum(lambda share: share.job in names)
 
-    def of_component(self) -> dict[str, Quantity]:
+    def of_component(self) -> dict[str, EnergyAmount]:
         """Return the energy by component."""
-        return {name: Quantity.sum(share.quantity for share in found) for name, found in self._by("component").items()}
+        return {
+            name: EnergyAmount.sum(share.quantity for share in found) for name, found in self._by("component").items()
+        }
 
-    def idle(self) -> Quantity:
+    def idle(self) -> EnergyAmount:
         """Return the energy of nodes of the run on which no job worked."""
         return self._sum(lambda share: share.job is None)
 
     def timeline(
-        self, node: str, at_most: int = ENTRIES
+        self, node: str, at_most: int = TIMELINE_ENTRIES
     ) -> list[tuple[float, float, dict[str, float], dict[str | None, float]]]:
         """Return (started, ended, watts by component, joules by job), in at most so many entries that keep energy."""
         found = []
@@ -129,9 +134,9 @@ class RunAttribution:
                 joules += used[1] - used[0]
                 least = np.minimum(least, there[1] - there[0])
             seconds = np.maximum(seconds, np.where(np.isinf(least), 0.0, least))
-        return np.where(seconds >= COVERED * (ended - started), joules, np.nan)
+        return np.where(seconds >= COVERED_SHARE * (ended - started), joules, np.nan)
 
-    def joules_in_stretches(self, moments: Sequence[float]) -> list[float]:
+    def joules_per_period(self, moments: Sequence[float]) -> list[float]:
         """Return what everybody used, and idle nodes did, between each two of the moments of Unix time."""
         found = np.zeros(len(moments) - 1)
         for attribution in self.attributions.values():
@@ -139,8 +144,8 @@ class RunAttribution:
                 found += np.diff(np.interp(moments, attribution.cuts.edges, attribution.cuts.running(channel.watts)))
         return [float(joules) for joules in found]
 
-    def _by(self, field: str) -> dict[str, list[Share]]:
-        found: dict[str, list[Share]] = defaultdict(list)
+    def _by(self, field: str) -> dict[str, list[EnergyShare]]:
+        found: dict[str, list[EnergyShare]] = defaultdict(list)
         for share in self.shares:
             found[getattr(share, field)].append(share)
         return {key: found[key] for key in sorted(found, key=str)}
@@ -151,16 +156,16 @@ class RunAttribution:
         jobs = sorted(self.jobs, key=lambda job: job.name)
         steps = sorted({job.step for job in jobs if job.fate != "snakemake"})
 
-        def told(some: Iterable[Share]) -> dict[str, Any]:
+        def told(some: Iterable[EnergyShare]) -> dict[str, Any]:
             some = list(some)
             meters = sorted({meter for share in some for meter in share.meters})
-            return Quantity.sum(share.quantity for share in some).as_json(meters)
+            return EnergyAmount.sum(share.quantity for share in some).as_json(meters)
 
-        def of(wanted: Callable[[JobUse], bool]) -> dict[str, Any]:
+        def of(wanted: Callable[[MeteredJob], bool]) -> dict[str, Any]:
             names = dict.fromkeys(job.name for job in jobs if wanted(job))
             return told(share for name in names for share in by_job.get(name, ()))
 
-        def having(step: str) -> Callable[[JobUse], bool]:
+        def having(step: str) -> Callable[[MeteredJob], bool]:
             return lambda job: job.step == step and job.fate != "snakemake"
 
         dumps = {node: model.model_dump(mode="json") for node, model in sorted(self.models.items())}
@@ -200,13 +205,13 @@ class RunAttribution:
         }
 
 
-def _model_of(models: Models, node: str) -> PowerModel:
+def _select_model(models: Models, node: str) -> PowerModel:
     if isinstance(models, PowerModel):
         return models
     return models[node] if isinstance(models, Mapping) else models(node)
 
 
-def attribute_run(jobs: Sequence[JobUse], external: Sequence[ExternalReading], model: Models) -> RunAttribution:
+def attribute_run(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading], model: Models) -> RunAttribution:
     """Return the attribution of a run: of its attempts, of Snakemake's processes, and of the meters read afterwards.
 
     `model` is the power model of all nodes, or by the node's name: a mapping or a function. A meter that knows no jobs,
@@ -214,24 +219,24 @@ def attribute_run(jobs: Sequence[JobUse], external: Sequence[ExternalReading], m
     """
     problems = Problems()
     jobs = align_clocks(jobs, problems)
-    machines = machine_names(jobs, problems)
-    nodes = _Nodes(jobs, machines)
+    machines = find_machine_names(jobs, problems)
+    nodes = _NodeInputs(jobs, machines)
     taken: set[ExternalReading] = set()
     for one in external:
         if not all(map(math.isfinite, (one.started, one.ended))) or one.ended <= one.started:
-            problems.add(f"{one.node}: a book of {_of(one)} ends before it starts and is left out")
+            problems.add(f"{one.node}: a book of {_job_label(one)} ends before it starts and is left out")
         elif one in taken:
-            problems.add(f"{one.node}: a book of {_of(one)} stands twice and counts once")
+            problems.add(f"{one.node}: a book of {_job_label(one)} stands twice and counts once")
         else:
             taken.add(one)
             nodes.external[machines.get(one.node, one.node)].append(one)
     for number, job in enumerate(jobs):
         nodes.add(number, job, problems)
-    add_unmetered(jobs, nodes.uses, nodes.external, problems)
-    shares: dict[tuple[int, str, str], list[tuple[Quantity, str]]] = defaultdict(list)
+    add_unmetered_jobs(jobs, nodes.uses, nodes.external, problems)
+    shares: dict[tuple[int, str, str], list[tuple[EnergyAmount, str]]] = defaultdict(list)
     attributions, used, seconds, covered = {}, {}, 0.0, 0.0
     for node in sorted(nodes.uses):
-        used[node] = _model_of(model, node)
+        used[node] = _select_model(model, node)
         attribution, there, seen = nodes.attribution(node, used[node], problems)
         attributions[node], seconds, covered = attribution, seconds + there, covered + seen
         for part in attribution.parts():
@@ -239,13 +244,13 @@ def attribute_run(jobs: Sequence[JobUse], external: Sequence[ExternalReading], m
     named = {None if number < 0 else jobs[number].name for number, _, _ in shares}
     nothing = [job.name for job in jobs if job.name not in named and not job.intervals]
     if nothing:
-        problems.add(f"No energy is known of {list_some(nothing)}: no meter and no book tells of them")
+        problems.add(f"No energy is known of {format_names(nothing)}: no meter and no book tells of them")
     found = [
-        Share(
+        EnergyShare(
             job=None if number < 0 else jobs[number].name,
             node=node,
             component=component,
-            quantity=Quantity.sum(quantity for quantity, _ in parts),
+            quantity=EnergyAmount.sum(quantity for quantity, _ in parts),
             meters=tuple(sorted({sentence for _, sentence in parts})),
         )
         for (number, node, component), parts in sorted(shares.items())
@@ -253,42 +258,42 @@ def attribute_run(jobs: Sequence[JobUse], external: Sequence[ExternalReading], m
     return RunAttribution(jobs, found, problems.sentences(), seconds, covered, used, attributions)
 
 
-def _of(one: ExternalReading) -> str:
+def _job_label(one: ExternalReading) -> str:
     return f"job {one.job}" if one.job else "no job"
 
 
-class _Nodes:
+class _NodeInputs:
     """What is known of each node: uses, series of readings, and books."""
 
-    def __init__(self, jobs: Sequence[JobUse], machines: Mapping[str, str]) -> None:
+    def __init__(self, jobs: Sequence[MeteredJob], machines: Mapping[str, str]) -> None:
         self.jobs, self.machines = jobs, machines
-        self.uses: dict[str, Uses] = defaultdict(Uses)
+        self.uses: dict[str, NodeUseTable] = defaultdict(NodeUseTable)
         self.external: dict[str, list[ExternalReading]] = defaultdict(list)
-        self.streams: dict[str, dict[Kind, list[Stream]]] = defaultdict(lambda: defaultdict(list))
-        self.node_cpu: dict[str, list[Stream]] = defaultdict(list)
+        self.streams: dict[str, dict[SeriesKey, list[RateSeries]]] = defaultdict(lambda: defaultdict(list))
+        self.node_cpu: dict[str, list[RateSeries]] = defaultdict(list)
 
-    def add(self, number: int, job: JobUse, problems: Problems) -> None:
+    def add(self, number: int, job: MeteredJob, problems: Problems) -> None:
         """Add what a job's meters wrote."""
         by_node: dict[str, list[MeterInterval]] = defaultdict(list)
         for line in job.intervals:
             by_node[line.node].append(line)
         last = max((line.ended for line in job.intervals), default=0.0)
         for name, lines in sorted(by_node.items()):
-            lines = keep_sensible_lines(job.name, name, lines, problems)
+            lines = drop_impossible_intervals(job.name, name, lines, problems)
             if not lines:
                 continue
             node = self.machines[name]
             uses, first = self.uses[node], len(self.uses[node].job)
             # A node of a job of Slurm is held until the job ends.
-            was_held = job.slurm_job is not None and last - lines[-1].ended > HELD_SECONDS
+            was_held = job.slurm_job is not None and last - lines[-1].ended > LOST_METER_SECONDS
             last_seen = job.last_seen if lines[-1].ended == last else last if was_held else None
-            add_lines(uses, number, lines, job.name, node, problems, last_seen)
+            add_intervals(uses, number, lines, job.name, node, problems, last_seen)
             columns = (np.array(column[first:]) for column in (uses.started, uses.ended, uses.node_cpu))
             started, ended, node_cpu = columns
             real = ~np.isnan(node_cpu)
-            self.node_cpu[node].append(Stream(job.name, started[real], ended[real], node_cpu[real]))
+            self.node_cpu[node].append(RateSeries(job.name, started[real], ended[real], node_cpu[real]))
             readings = ((line.started, line.ended, line.readings) for line in lines)
-            for kind, stream in streams_of(readings, node, job.name, problems).items():
+            for kind, stream in collect_rate_series(readings, node, job.name, problems).items():
                 self.streams[node][kind].append(stream)
 
     def attribution(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
@@ -297,18 +302,18 @@ class _Nodes:
         known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
         mine = [one for one in external if one.job is not None and slurm_job_number(one.job) in known]
         for one in (one for one in external if one.job is None or one in mine):
-            said = streams_of([(one.started, one.ended, one.readings)], node, _of(one), problems)
+            said = collect_rate_series([(one.started, one.ended, one.readings)], node, _job_label(one), problems)
             for kind, stream in said.items():
                 streams[kind].append(stream)
         for kind in sorted(streams, key=str):
             what = f"{node}: {kind[2]} of {kind[0]} {kind[1]}".rstrip()
-            streams[kind] = drop_still_streams(streams[kind], what, problems)
+            streams[kind] = drop_stuck_counters(streams[kind], what, problems)
         streams = {kind: some for kind, some in streams.items() if some}
         ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
         ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
         ends += [np.array([one.started, one.ended]) for one in external]
-        cuts = Cuts(ends)
-        presence = Presence(uses, cuts, self.jobs, mine)
+        cuts = TimeBins(ends)
+        presence = NodeOccupancy(uses, cuts, self.jobs, mine)
         presence.explain(node, problems)
         chosen = choose_readings(cuts, streams, node, problems)
         power_model = NodePowerModel.of(model, node)

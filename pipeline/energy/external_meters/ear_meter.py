@@ -9,22 +9,22 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.meter_tables import (
-    AGREES,
     BOARD_WATTS,
-    DIFFERS,
     NODE_WATTS,
+    READING_TOLERANCE,
+    STATED_TOLERANCE,
     ExternalReadings,
     MeterTable,
     MeterTableRow,
     explain_stated_energy,
     explain_wrong_watts,
-    figure,
+    format_number,
     read_text,
 )
 from pipeline.energy.readings import Component, ExternalReading, Reading
 
-GPU = re.compile(r"gpu(\d+)_", re.IGNORECASE)
-ENERGY = re.compile(r"(?:dc_)?(?:node_)?energy(?:[_ (]+(m?j|kj|k?wh)\)?)?", re.IGNORECASE)
+GPU_COLUMN = re.compile(r"gpu(\d+)_", re.IGNORECASE)
+ENERGY_COLUMN = re.compile(r"(?:dc_)?(?:node_)?energy(?:[_ (]+(m?j|kj|k?wh)\)?)?", re.IGNORECASE)
 UNIT_NAMES = {"j": "J", "kj": "kJ", "wh": "Wh", "kwh": "kWh"}  # mj is left out: milli or mega, in capitals
 
 
@@ -63,7 +63,7 @@ class _Columns:
         self.watts = [table.column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
         self.step, self.task = table.find("STEPID", "STEP_ID"), table.find("APPID")
         self.started, self.ended = self._times(table)
-        gpus = sorted({match[1] for name in table.header if (match := GPU.match(name))}, key=int)
+        gpus = sorted({match[1] for name in table.header if (match := GPU_COLUMN.match(name))}, key=int)
         self.boards = {f"gpu{number}": table.column(f"GPU{number}_POWER_W") for number in gpus}
         parts = ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W", "TIME_SEC")
         self.manager = [column for part in parts if (column := table.find(f"NODEMGR_{part}"))]
@@ -76,7 +76,7 @@ class _Columns:
                     "were: give the file of jobs instead"
                 )
             self.timestamp = table.find("TIMESTAMP")
-        self.energy = next((name for name in table.header if ENERGY.fullmatch(name)), None)
+        self.energy = next((name for name in table.header if ENERGY_COLUMN.fullmatch(name)), None)
 
     @staticmethod
     def _times(table: MeterTable) -> tuple[list[str], list[str]]:
@@ -89,20 +89,20 @@ class _Columns:
         return ends[0], ends[1]
 
 
-def _first(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
+def _first_time(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
     """Return the first of some times that is there: EAR writes 0 where it has none."""
     return next((time for column in columns if (time := table.number(row, column)) > 0), None)
 
 
-def _stated(table: MeterTable, row: MeterTableRow, column: str | None) -> tuple[float, str | None] | None:
+def _stated_energy(table: MeterTable, row: MeterTableRow, column: str | None) -> tuple[float, str | None] | None:
     """Return the energy that a row states, with its unit where the column's name has one."""
     if column is None or not row.cells[column]:
         return None
-    match = ENERGY.fullmatch(column)
+    match = ENERGY_COLUMN.fullmatch(column)
     return table.number(row, column), UNIT_NAMES.get((match[1] or "").lower()) if match else None
 
 
-def _row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
+def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
     """Return a row.
 
     Raises:
@@ -114,7 +114,7 @@ def _row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
         raise InputError(f"{table.name}, line {row.line}: {field} is {row.cells[field]!r}, which names none")
     node_watts, package_watts, dram_watts = (table.number(row, column) for column in columns.watts)
     manager = [table.number(row, column) for column in columns.manager] if len(columns.manager) == 4 else [0.0] * 4
-    started, ended = _first(table, row, columns.started), _first(table, row, columns.ended)
+    started, ended = _first_time(table, row, columns.started), _first_time(table, row, columns.ended)
     if columns.timestamp:
         ended = table.number(row, columns.timestamp)
     return EarRow(
@@ -133,11 +133,11 @@ def _row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
         manager_watts=(manager[0], manager[1], manager[2]),
         manager_seconds=manager[3],
         most_watts=table.number(row, columns.most) if columns.most else 0.0,
-        stated=_stated(table, row, columns.energy),
+        stated=_stated_energy(table, row, columns.energy),
     )
 
 
-def _since_the_one_before(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
+def _add_loop_seconds(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
     """Return the rows of a file of loops, each with the seconds since the one before it on the same node.
 
     A row says the mean power since then, and how long one iteration took: that is all that is known of the first one.
@@ -169,11 +169,11 @@ def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
     rows, problems = [], []
     for row in table:
         try:
-            rows.append(_row(table, columns, row))
+            rows.append(_parse_row(table, columns, row))
         except InputError as error:
             problems.append(f"{error}; the row is left out")
     problems += table.problems
-    return (_since_the_one_before(rows, name, problems) if columns.timestamp else rows), problems
+    return (_add_loop_seconds(rows, name, problems) if columns.timestamp else rows), problems
 
 
 # What EAR has measured of jobs: mean power × time of each node, from `eacct -c` or the files of `--ear-user-db`.
@@ -189,10 +189,12 @@ LIBRARY, DAEMON = "EAR library", "EAR daemon"
 WHOLE_SECOND = 1.0  # EAR writes starts and ends as whole seconds
 NO_DRAM = "EAR writes 0 W for the memory of {node}: it is not measured there"
 
-Told = dict[tuple[Component, str], tuple[float | None, str | None]]  # of each part the watts, or why there are none
+PartPowers = dict[
+    tuple[Component, str], tuple[float | None, str | None]
+]  # of each part the watts, or why there are none
 
 
-class _Powers:
+class _CheckedRow:
     """The powers of one row, each looked at: what cannot be has no watts and a sentence."""
 
     def __init__(self, row: EarRow, name: str) -> None:
@@ -201,7 +203,7 @@ class _Powers:
         node, package, dram, self.seconds = row.node_watts, row.package_watts, row.dram_watts, row.seconds
         if node == 0 and row.manager_watts[0] > 0 and row.manager_seconds > 0:
             (node, package, dram), self.seconds, self.plugin = row.manager_watts, row.manager_seconds, DAEMON
-        self.told: Told = {("node", ""): self._node(node, package, dram)}
+        self.told: PartPowers = {("node", ""): self._node(node, package, dram)}
         self.told["package", ""] = self._one("PCK_POWER_W", package, NODE_WATTS)
         self.told["dram", ""] = (
             (None, NO_DRAM.format(node=row.node)) if dram == 0 else self._one("DRAM_POWER_W", dram, NODE_WATTS)
@@ -219,16 +221,16 @@ class _Powers:
         parts = package + dram
         if told[0] is not None and watts < parts <= NODE_WATTS:
             wrong = f"{watts:.6g} W of the node are less than {parts:.6g} W of its processors and memory"
-            return None, f"{self._where}: {wrong}: the node is not measured in these {figure(self.seconds)} s"
-        if told[0] is not None and 0 < self.row.most_watts * (1 + AGREES) < watts:
-            wrong = (
-                f"a mean of {figure(watts)} W is more than the {figure(self.row.most_watts)} W that EAR's daemon saw"
-            )
+            return None, f"{self._where}: {wrong}: the node is not measured in these {format_number(self.seconds)} s"
+        if told[0] is not None and 0 < self.row.most_watts * (1 + STATED_TOLERANCE) < watts:
+            wrong = f"a mean of {format_number(watts)} W is more than the {format_number(self.row.most_watts)} W that EAR's daemon saw"
             return None, f"{self._where}: {wrong} at most, as if powers of several tasks were added: not measured"
         return told
 
 
-def _placed(rows: Iterable[EarRow], name: str, started: Mapping[str, float], problems: list[str]) -> Iterator[EarRow]:
+def _rows_with_start(
+    rows: Iterable[EarRow], name: str, started: Mapping[str, float], problems: list[str]
+) -> Iterator[EarRow]:
     """Yield the rows with a start, those that stand there twice once."""
     seen: dict[tuple[str, ...], EarRow] = {}
     for row in rows:
@@ -245,26 +247,26 @@ def _placed(rows: Iterable[EarRow], name: str, started: Mapping[str, float], pro
         clock = row.ended - moment if row.ended is not None else row.seconds
         if clock < 0:
             problems.append(
-                f"{where}: job {row.job} ends {figure(-clock)} s before it starts: its energy is not counted"
+                f"{where}: job {row.job} ends {format_number(-clock)} s before it starts: its energy is not counted"
             )
         elif row.seconds <= 0:
             problems.append(f"{where}: TIME_SEC is {row.seconds:g} s: nothing was measured of job {row.job}")
         else:
-            if abs(clock - row.seconds) > 2 * WHOLE_SECOND + AGREES * row.seconds:
+            if abs(clock - row.seconds) > 2 * WHOLE_SECOND + STATED_TOLERANCE * row.seconds:
                 problems.append(
-                    f"{where}: job {row.job} lasted {figure(clock)} s by its clock and {figure(row.seconds)} s by "
+                    f"{where}: job {row.job} lasted {format_number(clock)} s by its clock and {format_number(row.seconds)} s by "
                     "TIME_SEC, which counts"
                 )
             yield row._replace(started=moment)
 
 
-def _intervals(rows: list[_Powers]) -> list[tuple[float, float, _Powers]]:
+def _resolve_overlaps(rows: list[_CheckedRow]) -> list[tuple[float, float, _CheckedRow]]:
     """Return which row counts when on one node, so that each moment counts once however many steps and tasks there are.
 
     Of rows at the same time the longest counts. Where a row starts within a second of the end of the one before, the
     clock's whole seconds are why, and it starts at that end.
     """
-    free: list[tuple[float, float, _Powers]] = []
+    free: list[tuple[float, float, _CheckedRow]] = []
     last = 0.0
     for powers in sorted(rows, key=lambda powers: (powers.row.started or 0.0, powers.seconds)):
         start = first = powers.row.started or 0.0
@@ -272,7 +274,7 @@ def _intervals(rows: list[_Powers]) -> list[tuple[float, float, _Powers]]:
             start = last
         last = max(last, start + powers.seconds)
         free.append((start, start + powers.seconds, powers))
-    found: list[tuple[float, float, _Powers]] = []
+    found: list[tuple[float, float, _CheckedRow]] = []
     for start, end, powers in sorted(free, key=lambda one: (one[2].told["node", ""][0] is None, -one[2].seconds)):
         cursor = start
         for other_start, other_end, _ in sorted(found, key=lambda one: one[0]):
@@ -286,23 +288,23 @@ def _intervals(rows: list[_Powers]) -> list[tuple[float, float, _Powers]]:
     return sorted(found, key=lambda one: one[0])
 
 
-def _contradictions(rows: list[_Powers], name: str) -> Iterator[str]:
+def _find_contradictions(rows: list[_CheckedRow], name: str) -> Iterator[str]:
     """Yield a sentence for two tasks that read the same node at the same time and differ by more than 5 %."""
-    of: dict[float, _Powers] = {}
+    of: dict[float, _CheckedRow] = {}
     for powers in rows:
         other = of.setdefault(powers.row.started or 0.0, powers)
         ours, theirs = powers.told["node", ""][0], other.told["node", ""][0]
         longest = max(powers.seconds, other.seconds)
-        if not ours or not theirs or abs(powers.seconds - other.seconds) > AGREES * longest:
+        if not ours or not theirs or abs(powers.seconds - other.seconds) > STATED_TOLERANCE * longest:
             continue
-        if abs(ours - theirs) > DIFFERS * max(ours, theirs):
+        if abs(ours - theirs) > READING_TOLERANCE * max(ours, theirs):
             yield (
                 f"{name}, lines {other.row.line} and {powers.row.line}: two tasks of job {powers.row.job} read "
-                f"{figure(theirs)} W and {figure(ours)} W of {powers.row.node} at the same time: the longer one counts"
+                f"{format_number(theirs)} W and {format_number(ours)} W of {powers.row.node} at the same time: the longer one counts"
             )
 
 
-def _external_reading(start: float, end: float, powers: _Powers) -> ExternalReading:
+def _external_reading(start: float, end: float, powers: _CheckedRow) -> ExternalReading:
     readings = [
         Reading(
             component=component,
@@ -322,9 +324,9 @@ def _external_reading(start: float, end: float, powers: _Powers) -> ExternalRead
     )
 
 
-def _against_stated(rows: list[_Powers], name: str) -> Iterator[str]:
+def _check_stated_energy(rows: list[_CheckedRow], name: str) -> Iterator[str]:
     """Yield what is wrong with the energies that rows state; one may be of a node, or of all nodes of its step."""
-    steps: dict[tuple[str, str, str], list[_Powers]] = {}
+    steps: dict[tuple[str, str, str], list[_CheckedRow]] = {}
     for powers in rows:
         steps.setdefault((powers.row.job, powers.row.step, powers.row.task), []).append(powers)
     for same in steps.values():
@@ -338,15 +340,15 @@ def _against_stated(rows: list[_Powers], name: str) -> Iterator[str]:
             wrong = explain_stated_energy(said, unit, watts * powers.seconds, of)
             if wrong and len(known) == len(same) > 1:
                 wrong = explain_stated_energy(
-                    said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes"
+                    said, unit, total, f"{of} × {len(same)} nodes" if _have_equal_energy(known) else "all nodes"
                 )
             if wrong:
                 yield f"{name}, line {powers.row.line}, job {powers.row.job}: {wrong}; power × time counts"
 
 
-def _alike(known: list[tuple[float, _Powers]]) -> bool:
+def _have_equal_energy(known: list[tuple[float, _CheckedRow]]) -> bool:
     energies = [watts * powers.seconds for watts, powers in known]
-    return max(energies) - min(energies) <= AGREES * max(energies)
+    return max(energies) - min(energies) <= STATED_TOLERANCE * max(energies)
 
 
 def read_ear(
@@ -363,18 +365,18 @@ def read_ear(
     if isinstance(source, Path):
         name, source = str(source), read_text(source)
     rows, problems = read_ear_rows(source, name)
-    placed = [_Powers(row, name) for row in _placed(rows, name, started or {}, problems)]
+    placed = [_CheckedRow(row, name) for row in _rows_with_start(rows, name, started or {}, problems)]
     problems += [
         problem for powers in placed for _, problem in powers.told.values() if problem and problem[: len(name)] == name
     ]
-    problems += _against_stated(placed, name)
-    nodes: dict[tuple[str, str], list[_Powers]] = {}
+    problems += _check_stated_energy(placed, name)
+    nodes: dict[tuple[str, str], list[_CheckedRow]] = {}
     for powers in placed:
         nodes.setdefault((powers.row.job, powers.row.node), []).append(powers)
     external = []
     for _, same in sorted(nodes.items()):
-        problems += _contradictions(same, name)
-        external += [_external_reading(start, end, powers) for start, end, powers in _intervals(same)]
+        problems += _find_contradictions(same, name)
+        external += [_external_reading(start, end, powers) for start, end, powers in _resolve_overlaps(same)]
     if rows and not placed and not any(row.started for row in rows) and not started:
         raise InputError(
             f"{name} has no column JOB_START_TIME or JOB_EARL_START_TIME, so nobody knows when its jobs ran: give "

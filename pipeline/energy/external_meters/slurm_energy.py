@@ -15,9 +15,12 @@ from pipeline.energy.readings import Component, ExternalReading, Label, Reading
 
 METER = "slurm"
 NODE_METERS = ("ipmi", "xcc", "pm_counters")
-PARTS: dict[str, Component] = {"rapl": "package", "gpu": "board"}  # of the plugins that do not read whole nodes
-NOT_KNOWN = 1 << 62  # of joules; where Slurm has no meter, its counter shows numbers near 2**64
-SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # sacct divides energies by 1000, not by 1024
+PLUGIN_COMPONENTS: dict[str, Component] = {
+    "rapl": "package",
+    "gpu": "board",
+}  # of the plugins that do not read whole nodes
+INVALID_JOULES = 1 << 62  # of joules; where Slurm has no meter, its counter shows numbers near 2**64
+UNIT_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # sacct divides energies by 1000, not by 1024
 
 
 class AllocationEnergy(NamedTuple):
@@ -34,11 +37,11 @@ class AllocationEnergy(NamedTuple):
 def parse_joules(said: str) -> float | None:
     """Return the joules of 900, 1.2K or 900M; None where none were measured: nothing, 0, or a number near 2**64."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", said.strip())
-    joules = float(match[1]) * SUFFIXES[match[2]] if match else 0.0
-    return joules if 0 < joules < NOT_KNOWN else None
+    joules = float(match[1]) * UNIT_FACTORS[match[2]] if match else 0.0
+    return joules if 0 < joules < INVALID_JOULES else None
 
 
-def energy_plugin(configuration: str) -> str | None:
+def find_energy_plugin(configuration: str) -> str | None:
     """Return the plugin of energy in what `scontrol show config` prints, such as ipmi; None where it names none."""
     match = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", configuration, re.MULTILINE)
     if not match or match[1] == "(null)":
@@ -46,14 +49,14 @@ def energy_plugin(configuration: str) -> str | None:
     return ",".join(part.rpartition("/")[2] for part in match[1].split(","))
 
 
-def _why_none(allocated: AllocationEnergy, plugin: str | None) -> str:
+def _explain_missing(allocated: AllocationEnergy, plugin: str | None) -> str:
     if plugin == "none":
         return "this cluster's Slurm has no meter of energy (AcctGatherEnergyType is none)"
     said = f"says {allocated.said!r}" if allocated.said.strip() else "says nothing"
     return f"sacct {said} of the energy of job {allocated.job}: it was not measured"
 
 
-def read_slurm(allocated: AllocationEnergy, plugin: str | None) -> list[ExternalReading]:
+def read_slurm_energy(allocated: AllocationEnergy, plugin: str | None) -> list[ExternalReading]:
     """Return a reading for each node of an allocation; `plugin` is that of `energy_plugin`.
 
     sacct has one number for all nodes of an allocation. Where there are several, each gets an equal share, which is
@@ -63,7 +66,7 @@ def read_slurm(allocated: AllocationEnergy, plugin: str | None) -> list[External
     seconds = allocated.ended - allocated.started
     label: Label = "measured" if plugin in NODE_METERS and nodes == 1 else "stated"
     if joules is None or plugin == "none":
-        joules, problem = None, _why_none(allocated, plugin)
+        joules, problem = None, _explain_missing(allocated, plugin)
     elif seconds <= 0:
         joules, problem = None, f"job {allocated.job} ends before it starts: its energy by sacct is not counted"
     elif wrong := explain_wrong_watts(joules / seconds / max(nodes, 1)):
@@ -78,7 +81,7 @@ def read_slurm(allocated: AllocationEnergy, plugin: str | None) -> list[External
     elif plugin not in NODE_METERS:
         problem = f"Slurm's plugin {plugin} is no meter of the node: its joules are stated until another meter agrees"
     reading = Reading(
-        component=PARTS.get(plugin or "", "node"),
+        component=PLUGIN_COMPONENTS.get(plugin or "", "node"),
         joules=None if joules is None else joules / nodes,
         label=label,
         method="table" if nodes > 1 else "counter",

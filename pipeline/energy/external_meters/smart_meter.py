@@ -21,16 +21,16 @@ from pipeline.energy.external_meters.meter_tables import (
     MeterTable,
     MeterTableRow,
     explain_wrong_watts,
-    figure,
+    format_number,
     read_text,
 )
 from pipeline.energy.readings import ExternalReading, Reading
 from pipeline.energy.settings import SmartMeter
 
-GAP = 3.0  # times the usual time between two rows
+GAP_FACTOR = 3.0  # times the usual time between two rows
 
 
-class _Moment(NamedTuple):
+class _OutletValues(NamedTuple):
     """What the outlets said at a moment, in watts or joules; one that said nothing is not there."""
 
     line: int
@@ -38,7 +38,7 @@ class _Moment(NamedTuple):
     values: dict[str, float]
 
 
-def _figures(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
+def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
     """Return what a row says of outlets, in watts or joules; what is no number is not measured there."""
     if meter.outlet is not None and meter.value is not None:
         cells = {row.cells[table.column(meter.outlet)]: table.column(meter.value)}
@@ -54,7 +54,7 @@ def _figures(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[s
     return figures
 
 
-def _moments(table: MeterTable, meter: SmartMeter) -> list[_Moment]:
+def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
     """Return the moments of a table in which each row has a column for each outlet, or names its outlet.
 
     Raises:
@@ -63,10 +63,10 @@ def _moments(table: MeterTable, meter: SmartMeter) -> list[_Moment]:
     time = table.column(meter.time)
     for name in [meter.outlet, meter.value] if meter.outlet and meter.value else meter.outlets:
         table.column(name)
-    found: dict[float, _Moment] = {}
+    found: dict[float, _OutletValues] = {}
     last: dict[tuple[str, ...], tuple[int, float, dict[str, float]]] = {}
     for row in table:
-        moment, figures = table.time(row, time), _figures(table, row, meter)
+        moment, figures = table.time(row, time), _read_outlets(table, row, meter)
         series = tuple(figures) if meter.outlet else ()
         line, before, same = last.get(series, (0, float("-inf"), {}))
         if moment == before and figures == same:
@@ -79,11 +79,11 @@ def _moments(table: MeterTable, meter: SmartMeter) -> list[_Moment]:
                 "there and leave out what is wrong"
             )
         last[series] = (row.line, moment, figures)
-        found.setdefault(moment, _Moment(row.line, moment, {})).values.update(figures)
+        found.setdefault(moment, _OutletValues(row.line, moment, {})).values.update(figures)
     return [found[moment] for moment in sorted(found)]
 
 
-def _too_much(watts: float, meter: SmartMeter) -> str | None:
+def _explain_excess_power(watts: float, meter: SmartMeter) -> str | None:
     """Return what is wrong with a mean power, with the unit that would make sense where the declared one does not."""
     wrong = explain_wrong_watts(watts)
     if wrong is None or watts <= NODE_WATTS:
@@ -92,7 +92,7 @@ def _too_much(watts: float, meter: SmartMeter) -> str | None:
     raw = watts / units[meter.unit]
     likely = [unit for unit, factor in units.items() if 10 <= raw * factor <= NODE_WATTS and unit not in ("mJ", "MJ")]
     hint = f"the unit is more likely {likely[0]} than {meter.unit}" if likely else f"{meter.unit} cannot be the unit"
-    return f"is more than a node can take ({figure(watts)} W, at most {figure(NODE_WATTS)} W): {hint}"
+    return f"is more than a node can take ({format_number(watts)} W, at most {format_number(NODE_WATTS)} W): {hint}"
 
 
 def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Reading:
@@ -107,7 +107,9 @@ def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Re
     )
 
 
-def _between(first: _Moment, second: _Moment, outlets: tuple[str, ...], meter: SmartMeter) -> tuple[float, str | None]:
+def _joules_between(
+    first: _OutletValues, second: _OutletValues, outlets: tuple[str, ...], meter: SmartMeter
+) -> tuple[float, str | None]:
     """Return the joules between two moments, and what is wrong with them, in words that follow the node's name."""
     seconds = second.time - first.time
     lacking = [name for name in outlets if name not in first.values or name not in second.values]
@@ -123,11 +125,13 @@ def _between(first: _Moment, second: _Moment, outlets: tuple[str, ...], meter: S
         reset = [name for name in outlets if second.values[name] < first.values[name]]
         if reset:
             return 0.0, f"is not measured, since the counter of {reset[0]} goes back: it was reset"
-    wrong = _too_much(joules / seconds, meter)
+    wrong = _explain_excess_power(joules / seconds, meter)
     return joules, f"{wrong}: not measured" if wrong else None
 
 
-def _external_readings(node: str, moments: list[_Moment], meter: SmartMeter, name: str) -> Iterator[ExternalReading]:
+def _external_readings(
+    node: str, moments: list[_OutletValues], meter: SmartMeter, name: str
+) -> Iterator[ExternalReading]:
     """Yield the external readings of one node.
 
     A counter that stands still has not counted enough for its last digit yet, and one that is not read counts on: the
@@ -142,12 +146,10 @@ def _external_readings(node: str, moments: list[_Moment], meter: SmartMeter, nam
         before, now = ([moment.values.get(outlet) for outlet in outlets] for moment in (first, second))
         if not meter.is_power and number < len(moments) and None not in before and (None in now or before == now):
             continue
-        joules, wrong = _between(first, second, outlets, meter)
+        joules, wrong = _joules_between(first, second, outlets, meter)
         seconds = second.time - first.time
-        if meter.is_power and wrong is None and seconds > GAP * usual:
-            wrong = (
-                f"is not measured, since there is a gap of {figure(seconds)} s and rows usually are {usual:g} s apart"
-            )
+        if meter.is_power and wrong is None and seconds > GAP_FACTOR * usual:
+            wrong = f"is not measured, since there is a gap of {format_number(seconds)} s and rows usually are {usual:g} s apart"
         problem = f"{name}, line {second.line}: {node} {wrong}" if wrong else None
         reading = _reading(meter, None if wrong else joules, problem)
         yield ExternalReading(
@@ -170,7 +172,7 @@ def read_smart_meter(
     """
     name = meter.path
     table = MeterTable(text if text is not None else read_text(Path(name)), name, smallest=2)
-    moments = _moments(table, meter)
+    moments = _read_moments(table, meter)
     external = [
         one
         for node in sorted(meter.nodes)

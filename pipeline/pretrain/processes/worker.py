@@ -9,7 +9,7 @@ import os
 import sys
 
 from pipeline.core.process_lifetime import die_with_parent
-from pipeline.energy.node_meter import other_node_metered
+from pipeline.energy.node_meter import meter_other_node
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     # Blocks of a GPU's memory that grow leave no holes where sizes differ from step to step.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives that are known where a process hangs
-    with other_node_metered():
+    with meter_other_node():
         from pipeline.pretrain.processes import trainer
 
         return trainer.main()

@@ -14,7 +14,7 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.energy.energy_accounting import EnergyUnit, Figure
+from pipeline.energy.energy_accounting import EnergyFigure, EnergyUnit
 from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table
 from pipeline.report.run_reader import Json
@@ -130,7 +130,7 @@ class Answers:
         )
         return Answer(text, tuple(model.records for model in self.models))
 
-    def _megawatt_hours(self, figure: Figure) -> str:
+    def _megawatt_hours(self, figure: EnergyFigure) -> str:
         w = self.words
         if not figure.is_known:
             return w("not measured")
@@ -150,7 +150,7 @@ class Answers:
         """Electricity of the training of each model, and of all that the run took."""
         w = self.words
         models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models]
-        total: Figure = self.page["energy"].total
+        total: EnergyFigure = self.page["energy"].total
         whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
         return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 

@@ -69,7 +69,7 @@ def page_settings(config: Config, i: Wildcards) -> Settings:
         experiments=config.experiment_pages(),
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
-        **{**common_values(PageSettings, config.emissions, config.platform), **config.emissions.yearly},
+        **{**common_values(PageSettings, config.emissions, config.platform), **config.emissions.yearly_intensity},
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.attribution.run_attribution import read_job_uses
+from pipeline.energy.attribution.job_use import read_job_intervals
 from pipeline.energy.readings import MeterInterval
 from tests.energy.accounts import book, job, line, made, problem, reading
 
@@ -146,12 +146,12 @@ def test_a_broken_file_is_a_sentence_and_the_rest_is_kept(tmp_path: Path) -> Non
     (tmp_path / "a@n2.jsonl").write_text(f"{good}\n" * 2)
     (tmp_path / "b@n1.jsonl").write_text(f'{good}\n{{"node": 1}}\n{good}\n')
     problems: list[str] = []
-    uses = read_job_uses(sorted(tmp_path.glob("*.jsonl")), problems)
+    uses = read_job_intervals(sorted(tmp_path.glob("*.jsonl")), problems)
     assert {name: len(lines) for name, lines in uses.items()} == {"a": 3, "b": 2}
     assert len(problems) == 1 and "b@n1.jsonl, line 2" in problems[0]
     (tmp_path / "b@n1.jsonl").write_text(f"{good}\n" + "{}\n" * 1000)
     problems.clear()
-    assert len(read_job_uses([tmp_path / "b@n1.jsonl"], problems)["b"]) == 1
+    assert len(read_job_intervals([tmp_path / "b@n1.jsonl"], problems)["b"]) == 1
     assert len(problems) == 4 and problems[-1].endswith("997 more lines are no intervals and are not in the account.")
 
 

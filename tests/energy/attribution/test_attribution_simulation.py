@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.energy.attribution.run_attribution import JobUse, Quantity, attribute_run
+from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.node_attribution import EnergyAmount
+from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, Reading
 
@@ -102,7 +104,7 @@ def schedule(dice: np.random.Generator, error: float) -> tuple[list[Node], list[
 
 def meters(
     dice: np.random.Generator, nodes: list[Node], jobs: list[Job], factors: dict[str, float], drops: bool
-) -> Iterator[JobUse]:
+) -> Iterator[MeteredJob]:
     """Yield what the meters of the jobs wrote; where they drop, no node and perhaps no processor is read."""
     node_of = {node.name: node for node in nodes}
     for job in jobs:
@@ -152,7 +154,7 @@ def meters(
                 )
             )
         step = "snakemake" if job.fate == "snakemake" else f"step.{job.name[-1]}"
-        yield JobUse(job.name, step, {}, job.fate, None, lines)  # type: ignore[arg-type]
+        yield MeteredJob(job.name, step, {}, job.fate, None, lines)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -174,7 +176,7 @@ def test_the_account_is_the_truth_or_says_how_far_it_may_be_off(schedules: int) 
         found = attribute_run(uses, [], models)
         total = found.total()
         steps = sorted({use.step for use in uses if use.fate != "snakemake"})
-        parts = Quantity.sum([*map(found.of_step, steps), found.idle(), found.of_fate("snakemake")])
+        parts = EnergyAmount.sum([*map(found.of_step, steps), found.idle(), found.of_fate("snakemake")])
         assert parts.joules == pytest.approx(total.joules, rel=1e-9), seed
         if total.estimated > 0.05 * total.joules:
             mixed += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.energy.attribution.run_attribution import Quantity
+from pipeline.energy.attribution.node_attribution import EnergyAmount
 from tests.energy.accounts import book, job, line, made, problem, reading
 
 
@@ -112,7 +112,7 @@ def test_boards_called_by_other_names_go_to_those_who_had_boards() -> None:
 
 
 def test_a_stated_figure_is_measured_only_where_a_second_meter_agrees() -> None:
-    def total(ear: float, ended: float = 19.8) -> Quantity:
+    def total(ear: float, ended: float = 19.8) -> EnergyAmount:
         slurm = reading("package", 400, meter="slurm", label="stated", plugin="acct_gather_energy/rapl")
         a = job("a", line(0, ended, 2 * ended, reading("package", ear, meter="ear", method="power")), slurm="7")
         return made(a, books=(book(0, 20, slurm),)).total()

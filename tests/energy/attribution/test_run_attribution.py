@@ -9,14 +9,15 @@ import time
 import numpy as np
 import pytest
 
-from pipeline.energy.attribution.run_attribution import Quantity, attribute_run
+from pipeline.energy.attribution.node_attribution import EnergyAmount
+from pipeline.energy.attribution.run_attribution import attribute_run
 from tests.energy.accounts import MODEL, job, line, made, reading
 
 
 def test_errors_of_one_source_add_up_linearly_and_of_several_in_quadrature() -> None:
-    one = Quantity.of("measured", 100, {"a": (-3, 3), "b": (-4, 4)})
+    one = EnergyAmount.of("measured", 100, {"a": (-3, 3), "b": (-4, 4)})
     assert (one.low, one.high) == pytest.approx((95, 105))
-    two = one + Quantity.of("estimated", 100, {"a": (-3, 3)})
+    two = one + EnergyAmount.of("estimated", 100, {"a": (-3, 3)})
     assert two.high - 200 == pytest.approx(math.hypot(6, 4))
     assert (two.measured, two.estimated) == (100, 100) and two.times(0.5).high == pytest.approx(two.high / 2)
 

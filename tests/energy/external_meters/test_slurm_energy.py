@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, energy_plugin, parse_joules, read_slurm
+from pipeline.energy.external_meters.slurm_energy import (
+    AllocationEnergy,
+    find_energy_plugin,
+    parse_joules,
+    read_slurm_energy,
+)
 from pipeline.energy.readings import Reading
 from pipeline.slurm import sacct
 
@@ -19,7 +24,7 @@ WATTS = {"node1": 700, "node2": 1900, "node[1-2]": 2600}  # of the counters whil
 
 def reading(said: str, plugin: str | None, *nodes: str, ended: float = 1100) -> Reading:
     """Return the first node's reading of an allocation."""
-    return read_slurm(AllocationEnergy("7", nodes or ("n1",), 1000, ended, said), plugin)[0].readings[0]
+    return read_slurm_energy(AllocationEnergy("7", nodes or ("n1",), 1000, ended, said), plugin)[0].readings[0]
 
 
 def test_energies_in_all_forms_of_sacct() -> None:
@@ -32,11 +37,11 @@ def test_the_plugin_is_what_scontrol_says() -> None:
     text = (
         "AccountingStorageTRES   = cpu\nAcctGatherEnergyType    = acct_gather_energy/{}\nAcctGatherNodeFreq = 0 sec\n"
     )
-    assert [energy_plugin(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
-    assert energy_plugin("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
+    assert [find_energy_plugin(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
+    assert find_energy_plugin("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
     assert (
-        energy_plugin("AcctGatherEnergyType    = (null)") == "none"
-        and energy_plugin("slurm_load_ctl_conf error") is None
+        find_energy_plugin("AcctGatherEnergyType    = (null)") == "none"
+        and find_energy_plugin("slurm_load_ctl_conf error") is None
     )
 
 
@@ -69,7 +74,7 @@ def test_what_was_not_measured_has_no_joules_and_a_reason(said: str, plugin: str
 
 
 def test_one_energy_of_several_nodes_is_shared_and_only_stated() -> None:
-    books = read_slurm(AllocationEnergy("7", ["n1", "n2"], 1000, 1100, "60000", True), "ipmi")
+    books = read_slurm_energy(AllocationEnergy("7", ["n1", "n2"], 1000, 1100, "60000", True), "ipmi")
     assert [(book.node, book.readings[0].joules) for book in books] == [("n1", 30_000), ("n2", 30_000)]
     assert {book.readings[0].label for book in books} == {"stated"} and books[0].whole_node is True
     assert "equal share" in str(books[0].readings[0].problem)

@@ -17,7 +17,7 @@ from pipeline.core.atomic_files import write_atomically
 from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file, hash_files
-from pipeline.evaluate.items import MeasuredTask, hash_of
+from pipeline.evaluate.items import MeasuredTask, hash_prompts
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -35,7 +35,7 @@ class SharedFailure(InputError):
     """A failure of a task that every process of the evaluation has got already."""
 
 
-def is_of_task(error: BaseException | None) -> bool:
+def is_task_error(error: BaseException | None) -> bool:
     """Return whether an exception may be the fault of a task: memory, disk, device and network are not its fault."""
     import torch
     from torch.distributed import DistError
@@ -50,10 +50,10 @@ def is_of_task(error: BaseException | None) -> bool:
         return False
     if any(text in str(error) for text in MACHINE_ERRORS):
         return False
-    return is_of_task(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+    return is_task_error(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
 
 
-def exchange(value: Any, failure: str | None = None) -> list[Any]:
+def gather_from_processes(value: Any, failure: str | None = None) -> list[Any]:
     """Return the values of all processes of the evaluation, in their order.
 
     Raises:
@@ -70,7 +70,7 @@ def exchange(value: Any, failure: str | None = None) -> list[Any]:
     return [value for value, _ in shares]
 
 
-def description(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return an exception in one line: its class and what it says."""
     if isinstance(error, ProcessFailure):
         return str(error)
@@ -91,14 +91,16 @@ def blame_task(task: str, action: str, item: int | None = None) -> Iterator[None
     except InputError:
         raise
     except Exception as error:
-        if not is_of_task(error):
+        if not is_task_error(error):
             raise
         if isinstance(error, ProcessFailure) and str(error).startswith(f"task {task}"):  # a whole sentence
             raise SharedFailure(str(error)) from None
         traceback.print_exc()  # into the log of the job
         place = "" if item is None else f", item {item} (line {item + 1} of its data)"
         kind = SharedFailure if isinstance(error, ProcessFailure) else InputError
-        raise kind(f"task {task}{place}: {action} raises {description(error)}; correct the task or its data") from error
+        raise kind(
+            f"task {task}{place}: {action} raises {format_error(error)}; correct the task or its data"
+        ) from error
 
 
 def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
@@ -115,7 +117,7 @@ def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
 # Results of finished tasks, from which a killed evaluation continues: a file each, in the scratch folder of the job.
 
 
-class Asked(NamedTuple):
+class SuiteAnswers(NamedTuple):
     """Answers of a model, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
 
     measured: list[MeasuredTask]
@@ -123,21 +125,21 @@ class Asked(NamedTuple):
     data_sets: dict[str, str]
 
 
-_JSON = TypeAdapter(Asked, config=ConfigDict(ser_json_inf_nan="constants"))
+_ANSWERS_JSON = TypeAdapter(SuiteAnswers, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
-def encode(asked: Asked) -> bytes:
+def encode_answers(asked: SuiteAnswers) -> bytes:
     """Return results as JSON, in which every number keeps its value."""
-    return _JSON.dump_json(asked)
+    return _ANSWERS_JSON.dump_json(asked)
 
 
-def decode(content: bytes) -> Asked:
+def decode_answers(content: bytes) -> SuiteAnswers:
     """Return the results that `encode` wrote.
 
     Raises:
         ValueError: the content is something else.
     """
-    return _JSON.validate_json(content)
+    return _ANSWERS_JSON.validate_json(content)
 
 
 class FinishedTasks:
@@ -162,14 +164,14 @@ class FinishedTasks:
         for path in files:
             if path not in self._sha256:
                 self._sha256[path] = hash_file(path)
-        return hash_of([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
+        return hash_prompts([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
 
-    def read(self, key: str) -> Asked | None:
+    def read(self, key: str) -> SuiteAnswers | None:
         """Return the results of a task; None where there are none, or they are damaged."""
         assert self.folder
         try:
             sha256, _, content = (self.folder / f"{key}.json").read_bytes().partition(b"\n")
-            return decode(content) if sha256 == hashlib.sha256(content).hexdigest().encode() else None
+            return decode_answers(content) if sha256 == hashlib.sha256(content).hexdigest().encode() else None
         except (OSError, ValidationError):
             return None
 

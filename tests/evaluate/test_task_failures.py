@@ -18,7 +18,7 @@ import torch
 from pipeline.core.errors import DiskFull, InputError
 from pipeline.evaluate import suites, task_scores
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_outcomes import is_of_task
+from pipeline.evaluate.task_failures import is_task_error
 from tests import warm_python
 from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
 
@@ -192,7 +192,7 @@ def wrapped(cause: BaseException) -> RuntimeError:
 def test_what_is_no_tasks_fault_ends_the_evaluation(
     milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    assert not isinstance(error, Exception) or not is_of_task(error)
+    assert not isinstance(error, Exception) or not is_task_error(error)
     monkeypatch.setattr(suites, "measure", raising(error))
     with pytest.raises(type(error)) as caught:
         evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.energy import process_use
-from pipeline.energy.process_use import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy import process_accounting
+from pipeline.energy.process_accounting import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 from pipeline.energy.readings import read_intervals
 from tests.energy.programs import BURN, CHILDREN, QUICK, ROOT, cpu_seconds, run
 
@@ -34,7 +34,7 @@ def test_what_children_burn_is_counted_however_short_they_live(tmp_path: Path) -
 ORPHANS = """
 import os, shlex, subprocess, sys, time
 from pathlib import Path
-from pipeline.energy import process_use
+from pipeline.energy import process_accounting
 from pipeline.energy.node_meter import NodeMeter
 done, may_end = (str(Path(sys.argv[1]).with_name(name)) for name in ("done", "may end"))
 work = "import os, sys, time\\nwhile time.process_time() < 1: sum(range(1000))\\n"
@@ -45,7 +45,7 @@ with NodeMeter(Path(sys.argv[1])):
     words = shlex.join([sys.executable, "-S", "-c", work, done, may_end])
     subprocess.run(["bash", "-c", f"sleep 0.4 & {words} & sleep 0.4"])
     while not os.path.islink(done): time.sleep(0.1)
-    process_use.process_accounting().look()
+    process_accounting.get_process_accounting().look()
     open(may_end, "w").close()
     stat = f"/proc/{os.readlink(done)}/stat"
     while os.path.exists(stat) and ") Z " not in open(stat).read(): time.sleep(0.05)
@@ -66,7 +66,7 @@ def test_a_process_that_nobody_waits_for_keeps_what_it_used(tmp_path: Path) -> N
 SEQUENCE = """
 import sys
 from pathlib import Path
-from pipeline.energy.process_use import cpu_seconds_of_process_tree
+from pipeline.energy.process_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import NodeMeter
 node_meter.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
 for number in range(5):
@@ -93,11 +93,11 @@ def test_meters_of_one_process_share_out_each_second_once(tmp_path: Path) -> Non
 FORKED = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy import process_use
+from pipeline.energy import process_accounting
 from pipeline.energy.node_meter import NodeMeter
 node_meter.SAMPLE_SECONDS = 1.0
 burn(0.8)
-process_use.share_start(4)
+process_accounting.share_startup(4)
 children = []
 for number in range(4):
     if (child := os.fork()) == 0:
@@ -130,13 +130,13 @@ def test_forked_jobs_share_what_their_start_took(tmp_path: Path) -> None:
 NAMED = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy import process_use
+from pipeline.energy import process_accounting
 from pipeline.energy.node_meter import NodeMeter
 os.environ["PIPELINE_ATTEMPT"] = "mine"
 with NodeMeter(Path(sys.argv[1])):
     print(time.process_time(), flush=True)
     sys.stdin.readline()
-    process_use.process_accounting().look()
+    process_accounting.get_process_accounting().look()
     print("looked", flush=True)
     sys.stdin.readline()
 print(time.process_time())
@@ -205,7 +205,7 @@ def test_children_of_children_and_of_threads_are_found() -> None:
         child = pool.submit(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE).result()
         assert child.stdout is not None
         grandchild = int(child.stdout.readline())
-        found = {process.pid for process in process_use._children()}
+        found = {process.pid for process in process_accounting._list_child_processes()}
         assert {child.pid, grandchild} <= found == {process.pid for process in psutil.Process().children(True)}
     psutil.Process(grandchild).kill()
     child.communicate(b"\n")
@@ -221,7 +221,7 @@ def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "read_text", shown)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert child.pid in [*process_use.descendants(os.getpid())]
+        assert child.pid in [*process_accounting.list_descendants(os.getpid())]
         child.communicate(b"\n")
 
 

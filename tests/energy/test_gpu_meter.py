@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.gpus import Gpu, GpuMeter, find_gpus, gpu_driver
+from pipeline.energy.gpu_meter import Gpu, GpuMeter, find_gpu_driver, find_gpu_meter
 from pipeline.energy.meters import UnreadableMeter
 from pipeline.energy.readings import Reading
 
@@ -48,7 +48,7 @@ class Board:
 
 
 def meter_of(*gpus: Board, kind: str = "nvml") -> GpuMeter:
-    meter = find_gpus(kind, lambda _: [(f"GPU-{number}", gpu) for number, gpu in enumerate(gpus)])
+    meter = find_gpu_meter(kind, lambda _: [(f"GPU-{number}", gpu) for number, gpu in enumerate(gpus)])
     assert isinstance(meter, GpuMeter)
     meter.take(0)
     return meter
@@ -165,7 +165,7 @@ def test_where_the_driver_does_not_answer_each_interval_says_so() -> None:
     def broken(_: str) -> list[tuple[str, Gpu]]:
         raise RuntimeError("driver/library version mismatch")
 
-    meter = find_gpus("nvml", broken)
+    meter = find_gpu_meter("nvml", broken)
     assert isinstance(meter, UnreadableMeter)
     (reading,) = meter.take(10)
     assert reading.joules is None and reading.component == "board"
@@ -192,5 +192,5 @@ def test_nothing_heavy_is_imported_where_there_is_no_board(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert gpu_driver(tmp_path) == kind
-    assert find_gpus(None) is None
+    assert find_gpu_driver(tmp_path) == kind
+    assert find_gpu_meter(None) is None

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.intervals import Statistics, statistics_of
-from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Key, RuleScores, TaskItem, read_answers
+from pipeline.evaluate.baseline_comparison import SLOR, expected_credit, normalize_scores
+from pipeline.evaluate.items import ANSWER_BITS, BITS, ItemAnswers, ItemKey, RuleScores, TaskItem, read_item_answers
+from pipeline.evaluate.score_intervals import ItemStatistics, item_statistics
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
-from pipeline.evaluate.verdict import SLOR, credit, scaled
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -31,11 +31,11 @@ class EvaluatedCheckpoint(NamedTuple):
 
     model: str
     step: int
-    right: dict[str, dict[Key, bool]]
-    likely: dict[str, dict[Key, tuple[float, int]]]
-    clusters: dict[Key, str]
-    graded: dict[str, dict[Key, float]] = {}
-    statistics: dict[str, dict[Key, Statistics]] = {}
+    right: dict[str, dict[ItemKey, bool]]
+    likely: dict[str, dict[ItemKey, tuple[float, int]]]
+    clusters: dict[ItemKey, str]
+    graded: dict[str, dict[ItemKey, float]] = {}
+    statistics: dict[str, dict[ItemKey, ItemStatistics]] = {}
 
 
 def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
@@ -44,7 +44,7 @@ def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
     Raises:
         InputError: the file is no table of items, or an item stands twice.
     """
-    found = read_answers(path)
+    found = read_item_answers(path)
     graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
     model, step = path.parent.parent.name, int(path.parent.name)
     return EvaluatedCheckpoint(model, step, found.right, found.likely, found.clusters, graded, found.statistics)
@@ -53,10 +53,10 @@ def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
 class BaselineAnswers(NamedTuple):
     """Of a model: what it answered, and by suite, task and metric its scores."""
 
-    answered: Answered
+    answered: ItemAnswers
     scores: dict[tuple[str, str, str], float]
 
-    def credits(self, metric: str, items: Sequence[TaskItem], keys: Sequence[Key]) -> NDArray[np.float64]:
+    def credits(self, metric: str, items: Sequence[TaskItem], keys: Sequence[ItemKey]) -> NDArray[np.float64]:
         """Return what a metric says of each item, 1 and 0 of right and wrong, nats of texts; NaN of what was not asked.
 
         By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
@@ -64,7 +64,11 @@ class BaselineAnswers(NamedTuple):
         given = self.answered.log_probabilities
         if metric == SLOR:
             of_items = zip(items, keys, strict=True)
-            values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
+            values = {
+                key: expected_credit(item, normalize_scores(item, SLOR, given[key]))
+                for item, key in of_items
+                if key in given
+            }
         elif metric in (BITS, ANSWER_BITS):
             values = {key: nats for key, (nats, _) in self.answered.likely.get(metric, {}).items()}
         else:
@@ -72,7 +76,7 @@ class BaselineAnswers(NamedTuple):
             values = {key: float(value) for key, value in numbers.items()}
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
 
-    def statistics(self, metric: str, keys: Sequence[Key]) -> list[Statistics | None]:
+    def statistics(self, metric: str, keys: Sequence[ItemKey]) -> list[ItemStatistics | None]:
         """Return what each item adds to a corpus-level metric; None of what was not asked."""
         values = self.answered.statistics.get(metric, {})
         return [values.get(key) for key in keys]
@@ -90,7 +94,9 @@ def read_baselines(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
     for folder in sorted({file.parent for file in files}):
         kind = folder.name.partition("-")[0]
         name = kind if kind in (UNTRAINED, ADOPTED) else folder.name
-        found[name] = BaselineAnswers(read_answers(folder / "items.parquet"), _baseline_scores(folder / "results.json"))
+        found[name] = BaselineAnswers(
+            read_item_answers(folder / "items.parquet"), _baseline_scores(folder / "results.json")
+        )
     return found
 
 
@@ -108,10 +114,10 @@ def _baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
 # those of the item after it; of the last that is the first.
 
 
-REFERENCE = "reference"
+REFERENCE_RULE = "reference"
 
 
-def rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+def render_rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Return by the name of a rule what it writes to each example.
 
     Raises:
@@ -138,13 +144,15 @@ def rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, li
     return found
 
 
-def rule_scores(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
+def score_rules(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
     """Return what each rule reaches, by the metrics of the task; of readability what the first reference does, too."""
-    found = {name: _score_rule(task, examples, written) for name, written in rule_answers(task, examples).items()}
+    found = {
+        name: _score_rule(task, examples, written) for name, written in render_rule_answers(task, examples).items()
+    }
     if any(metric in READABILITY for metric in task.aggregation()):
         reference = _score_rule(task, examples, [example["references"][0] for example in examples])
         scores = {metric: value for metric, value in reference.scores.items() if metric in READABILITY}
-        found = {REFERENCE: RuleScores({}, scores)} | found
+        found = {REFERENCE_RULE: RuleScores({}, scores)} | found
     return found
 
 
@@ -155,7 +163,7 @@ def _score_rule(task: Task, examples: Sequence[dict[str, Any]], written: Sequenc
     aggregations = task.aggregation()
     scores = {metric: float(aggregations[metric](each)) for metric, each in values.items()}
     numbers = {metric: each for metric, each in values.items() if all(isinstance(one, int | float) for one in each)}
-    statistics = {metric: statistics_of(aggregations[metric], each) for metric, each in values.items()}
+    statistics = {metric: item_statistics(aggregations[metric], each) for metric, each in values.items()}
     return RuleScores(
         numbers,
         {metric: value for metric, value in scores.items() if math.isfinite(value)},

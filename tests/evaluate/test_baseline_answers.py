@@ -14,9 +14,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines
-from pipeline.evaluate.items import read_answers
+from pipeline.evaluate.items import read_item_answers
 from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from tests.evaluate.test_suites import evaluate
 from tests.evaluate.test_written_answers import reading
 
@@ -118,8 +118,8 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
     settings = BaselineSettings.model_validate({"name": "other", "suites": [suite.model_dump()]}, extra="ignore")
     model = sorted((milestone / "huggingface").iterdir())
     with mock.patch(GENERATE, lambda _, requests: [request.doc["references"][1] for request in requests]):
-        baselines.run(settings, model=model, tasks=suite_files(suite), answers=files[0], results=files[1])
-    answered = read_answers(files[0])
+        baselines.run(settings, model=model, tasks=list_suite_files(suite), answers=files[0], results=files[1])
+    answered = read_item_answers(files[0])
     assert answered.right == {} and answered.graded.keys() == {"sari", "lix"}, "numbers are not right or wrong"
     assert answered.statistics.keys() == {"chrf"}
     rows = asked(milestone, tmp_path, suite, lambda item: str(item["references"][1]), baselines=files)

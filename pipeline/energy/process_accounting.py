@@ -15,14 +15,14 @@ from typing import NamedTuple
 import psutil
 
 PROCESSES = Path("/proc")
-ATTEMPT = "PIPELINE_ATTEMPT"
+ATTEMPT_VARIABLE = "PIPELINE_ATTEMPT"
 """The variable with the name of the attempt, by which its processes under other parents are found, as those of srun."""
 
-PLACE = ("SLURM_JOB_ID", "SLURMD_NODENAME")
-LOOKS = 5  # at a new process: between fork and exec it still has the variables of its parent
+SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURMD_NODENAME")
+ENVIRONMENT_CHECKS = 5  # at a new process: between fork and exec it still has the variables of its parent
 
 
-def moment() -> float:
+def monotonic_seconds() -> float:
     """Return the seconds of a clock that nobody sets, and that goes on while the machine sleeps where there is one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -37,7 +37,7 @@ class ObservedProcess(NamedTuple):
     memory_bytes: int
 
 
-def _observed(process: int) -> ObservedProcess | None:
+def _read_process(process: int) -> ObservedProcess | None:
     """Return what Linux tells of a process (proc_pid_stat(5)); None of one that has ended."""
     try:
         with open(f"{PROCESSES}/{process}/stat", "rb", buffering=0) as stream:
@@ -49,14 +49,14 @@ def _observed(process: int) -> ObservedProcess | None:
     return ObservedProcess(int(words[19]), int(words[1]), own / ticks, waited / ticks, int(words[21]) * page)
 
 
-def _variables(process: int | str) -> bytes:
+def _read_environment(process: int | str) -> bytes:
     """Return the variables that a process was started with, each between zero bytes; none of somebody else's."""
     with suppress(OSError), open(f"{PROCESSES}/{process}/environ", "rb", buffering=0) as stream:
         return b"\0" + stream.read() + b"\0"
     return b""
 
 
-class Processes:
+class JobProcesses:
     """This process, all below it, and those elsewhere on the node that the variables tell to be of the same attempt.
 
     What a process has used stays counted when it ends: its parent has waited for it and shows it, or what was last
@@ -74,8 +74,8 @@ class Processes:
         self._highest = 0.0
         self._is_linux = (PROCESSES / "self/stat").exists()
         if self._is_linux:
-            for process in (self.root, *descendants(self.root)):
-                if (seen := _observed(process)) is not None:
+            for process in (self.root, *list_descendants(self.root)):
+                if (seen := _read_process(process)) is not None:
                     self._members[process] = seen
             self._foreign = self._listed() - self._members.keys()
 
@@ -85,8 +85,8 @@ class Processes:
 
     def claim(self, attempt: str) -> None:
         """Count the processes that were started with this attempt's name in their variables."""
-        name = f"\0{ATTEMPT}={attempt}\0".encode()
-        if name in _variables("self"):  # then others may have been started with it as well, before this one
+        name = f"\0{ATTEMPT_VARIABLE}={attempt}\0".encode()
+        if name in _read_environment("self"):  # then others may have been started with it as well, before this one
             self._foreign.clear()
         self._names.add(name)
 
@@ -99,7 +99,7 @@ class Processes:
         now: dict[int, ObservedProcess] = {}
         # Parents are read before their children: what ends in between is missed now and shown by its parent next time.
         for process, last in sorted(before.items(), key=lambda item: (item[1].started, item[0])):
-            seen = _observed(process)
+            seen = _read_process(process)
             if seen is not None and seen.started == last.started:
                 now[process] = seen
         self._keep(before, now)
@@ -115,7 +115,7 @@ class Processes:
         What they have waited for is not taken over: only a whole look sees of whom that was.
         """
         for process in self._named:
-            seen, last = _observed(process), self._members[process]
+            seen, last = _read_process(process), self._members[process]
             if seen is not None and seen.started == last.started:
                 self._members[process] = last._replace(own=seen.own)
         return bool(self._named)
@@ -139,7 +139,7 @@ class Processes:
         """Add the processes that are new and belong to the job."""
         listed = self._listed()
         self._foreign &= listed
-        fresh = {n: seen for n in listed - now.keys() - self._foreign if (seen := _observed(n)) is not None}
+        fresh = {n: seen for n in listed - now.keys() - self._foreign if (seen := _read_process(n)) is not None}
 
         def belongs(process: int) -> bool:
             if process in now:
@@ -157,17 +157,19 @@ class Processes:
             if belongs(process):
                 now[process] = seen
         self._young = {process: self._young.get(process, 0) + 1 for process in fresh.keys() - now.keys()}
-        self._foreign |= {process for process, looks in self._young.items() if looks >= LOOKS or not self._names}
+        self._foreign |= {
+            process for process, looks in self._young.items() if looks >= ENVIRONMENT_CHECKS or not self._names
+        }
 
     def _is_named(self, process: int) -> bool:
         if not self._names:
             return False
-        variables = _variables(process)
-        place = (f"\0{name}={os.environ[name]}\0".encode() for name in PLACE if name in os.environ)
+        variables = _read_environment(process)
+        place = (f"\0{name}={os.environ[name]}\0".encode() for name in SLURM_VARIABLES if name in os.environ)
         return any(name in variables for name in self._names) and all(one in variables for one in place)
 
 
-class PastUse(NamedTuple):
+class StartupUse(NamedTuple):
     """CPU seconds of a time that is over, between two moments."""
 
     started: float
@@ -181,8 +183,8 @@ class ProcessAccounting:
     What is used while none is open goes to the next one.
     """
 
-    def __init__(self, since: float, handed_down: PastUse | None = None) -> None:
-        self.processes = Processes()
+    def __init__(self, since: float, handed_down: StartupUse | None = None) -> None:
+        self.processes = JobProcesses()
         self.handed_down = handed_down
         self._lock = threading.Lock()
         self._since = since
@@ -204,7 +206,7 @@ class ProcessAccounting:
             if attempt:
                 self.processes.claim(attempt)
             self._advance()
-            since = moment() if self._open else self._since
+            since = monotonic_seconds() if self._open else self._since
             self._open[meter], self._unclaimed = self._unclaimed, 0.0
             return since
 
@@ -226,21 +228,21 @@ class ProcessAccounting:
             self._open[meter] = 0.0
             if last:
                 del self._open[meter]
-                self._since = moment()
+                self._since = monotonic_seconds()
             return seconds
 
-    def share(self, parts: int) -> PastUse:
+    def share(self, parts: int) -> StartupUse:
         """Return what no meter has been told, a part of it, and forget it."""
         with self._lock:
             self._advance()
-            past = PastUse(self._since, moment(), self._unclaimed / parts)
+            past = StartupUse(self._since, monotonic_seconds(), self._unclaimed / parts)
             self._since, self._unclaimed = past.ended, 0.0
             return past
 
 
-def age_seconds() -> float:
+def process_age_seconds() -> float:
     """Return how long ago this process began; psutil alone knows it to the second, as Linux rounds its own start."""
-    if hasattr(time, "CLOCK_BOOTTIME") and (seen := _observed(os.getpid())) is not None:
+    if hasattr(time, "CLOCK_BOOTTIME") and (seen := _read_process(os.getpid())) is not None:
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - seen.started / os.sysconf("SC_CLK_TCK")
     else:
         age = time.time() - psutil.Process().create_time()
@@ -248,61 +250,61 @@ def age_seconds() -> float:
 
 
 _accounting: ProcessAccounting | None = None
-_shared: PastUse | None = None
+_startup_share: StartupUse | None = None
 
 
-def process_accounting() -> ProcessAccounting:
+def get_process_accounting() -> ProcessAccounting:
     """Return the accounting of this process, which begins with the process."""
     global _accounting
     if _accounting is None:
-        _accounting = ProcessAccounting(moment() - age_seconds(), _shared)
+        _accounting = ProcessAccounting(monotonic_seconds() - process_age_seconds(), _startup_share)
     return _accounting
 
 
-def share_start(parts: int) -> None:
+def share_startup(parts: int) -> None:
     """Share what this process has used so far among so many jobs, for each of which it is about to fork a process."""
-    global _shared
-    _shared = process_accounting().share(parts)
+    global _startup_share
+    _startup_share = get_process_accounting().share(parts)
 
 
-def _in_child() -> None:
+def _reset_in_child() -> None:
     global _accounting
     _accounting = None
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)
 
 
 MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
-def _children_of(process: int) -> list[int]:
+def _read_children(process: int) -> list[int]:
     tasks = Path(f"/proc/{process}/task")
     shown = [(thread / "children").read_text(encoding="ascii") for thread in tasks.iterdir()]
     return [int(child) for children in shown for child in children.split()]
 
 
-def descendants(process: int) -> Iterator[int]:
+def list_descendants(process: int) -> Iterator[int]:
     """Yield the numbers of the processes below one, as Linux lists them.
 
     Raises:
         OSError: it has ended, or this system has no such lists.
     """
     try:
-        children = _children_of(process)
+        children = _read_children(process)
     except OSError:  # where a thread has just ended, another one has its children
-        children = _children_of(process)
+        children = _read_children(process)
     for child in children:
         yield child
         with suppress(OSError):
-            yield from descendants(child)
+            yield from list_descendants(child)
 
 
-def _children() -> list[psutil.Process]:
+def _list_child_processes() -> list[psutil.Process]:
     """Return the processes below this one; psutil itself would read the state of each process of the machine."""
     found: list[psutil.Process] = []
     try:
-        for number in descendants(os.getpid()):
+        for number in list_descendants(os.getpid()):
             with suppress(psutil.Error):
                 found.append(psutil.Process(number))
     except OSError:
@@ -317,7 +319,7 @@ def cpu_seconds_of_process_tree() -> float:
     """
     finished = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in finished)
-    for child in _children():
+    for child in _list_child_processes():
         with suppress(psutil.Error):
             times = child.cpu_times()
             seconds += times.user + times.system + times.children_user + times.children_system
@@ -327,7 +329,7 @@ def cpu_seconds_of_process_tree() -> float:
 def memory_bytes_of_process_tree() -> int:
     """Resident memory now, summed over this process and its running descendants (pages they share count in each)."""
     resident: int = psutil.Process().memory_info().rss
-    for child in _children():
+    for child in _list_child_processes():
         with suppress(psutil.Error):
             resident += child.memory_info().rss
     return resident

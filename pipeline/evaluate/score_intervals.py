@@ -26,10 +26,10 @@ from pipeline.core.confidence_intervals import (
 )
 
 # Aggregations of lm-eval that are made of what each item gives by itself.
-SUMMED = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
+ADDITIVE_AGGREGATIONS = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
 
-FEWEST = 3  # values of which a mean has an interval
-ANYWHERE = (-math.inf, math.inf)
+LEAST_VALUES = 3  # values of which a mean has an interval
+UNBOUNDED = (-math.inf, math.inf)
 
 
 class ScoreInterval(NamedTuple):
@@ -45,7 +45,7 @@ class ScoreInterval(NamedTuple):
     simulated_coverage: float | None = None
 
 
-def is_right_or_wrong(values: Sequence[Any]) -> bool:
+def is_binary_metric(values: Sequence[Any]) -> bool:
     """Return whether the values of a metric say of each item whether it is right."""
     return all(isinstance(value, (int, float, np.bool_, np.number)) and value in (0, 1) for value in values)
 
@@ -55,13 +55,13 @@ def has_value(value: Any) -> bool:
     return not (isinstance(value, float) and math.isnan(value))
 
 
-def interval(
+def score_interval(
     values: Sequence[Any],
     clusters: Sequence[Any],
     aggregation: Callable[..., Any],
     value: float,
-    bounds: tuple[float, float] = ANYWHERE,
-    statistics: Sequence[Statistics] | None = None,
+    bounds: tuple[float, float] = UNBOUNDED,
+    statistics: Sequence[ItemStatistics] | None = None,
 ) -> ScoreInterval:
     """Return a score with its interval; without one where too few items, or none of them, tell how much it moves.
 
@@ -90,39 +90,48 @@ def interval(
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
         is_known = [*map(has_value, values)]
         known = [each if is_there else 0.0 for each, is_there in zip(values, is_known, strict=True)]
-        if is_right_or_wrong(known) and any(is_known):
+        if is_binary_metric(known) and any(is_known):
             known_K = summed(is_known)
-            return _score(
+            return _bounded_interval(
                 "share", proportion_interval(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0]
             )
         of_known, known_K = mean(known, is_known)
-        return _score("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else ScoreInterval(of_known.value)
+        return (
+            _bounded_interval("mean", of_known, known_K, bounds)
+            if sum(is_known) >= LEAST_VALUES
+            else ScoreInterval(of_known.value)
+        )
     if kind == "perplexity":
         nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
-        return _score("mean", nats.of(_exp), unit_K, (1.0, math.inf))
+        return _bounded_interval("mean", nats.of(_exp_or_infinity), unit_K, (1.0, math.inf))
     if kind in ("weighted_perplexity", "bits_per_byte"):
         nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
         of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
         least = float(of_perplexity)
-        return _score(
-            "mean", nats.of(_exp if of_perplexity else lambda nats: nats / math.log(2)), unit_K, (least, math.inf)
+        return _bounded_interval(
+            "mean",
+            nats.of(_exp_or_infinity if of_perplexity else lambda nats: nats / math.log(2)),
+            unit_K,
+            (least, math.inf),
         )
     if count < 2:
         return ScoreInterval(value)
-    statistics = statistics or statistics_of(aggregation, values)
+    statistics = statistics or item_statistics(aggregation, values)
     if statistics:
-        metric, sum_KS = METRICS[statistics[0].aggregation], sums(statistics, cluster_I)
-        score = ConfidenceInterval(float(metric.score(sum_KS.sum(axis=0))), *interval_of_sums(metric, sum_KS))
-        return _score("corpus-level", score, sum_KS[:, metric.size], bounds)
-    ends = interval_of_function(aggregation, values, cluster_I) or (None, None)
-    return _score("function", ConfidenceInterval(value, *ends), size_K, bounds)
+        metric, sum_KS = CORPUS_METRICS[statistics[0].aggregation], sum_clusters(statistics, cluster_I)
+        score = ConfidenceInterval(float(metric.score(sum_KS.sum(axis=0))), *corpus_metric_interval(metric, sum_KS))
+        return _bounded_interval("corpus-level", score, sum_KS[:, metric.size], bounds)
+    ends = function_interval(aggregation, values, cluster_I) or (None, None)
+    return _bounded_interval("function", ConfidenceInterval(value, *ends), size_K, bounds)
 
 
-def _exp(nats: float) -> float:
+def _exp_or_infinity(nats: float) -> float:
     return math.exp(nats) if nats < 709 else math.inf
 
 
-def _score(kind: str, score: ConfidenceInterval, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
+def _bounded_interval(
+    kind: str, score: ConfidenceInterval, size_K: Any, bounds: tuple[float, float] = UNBOUNDED
+) -> ScoreInterval:
     """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
     if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
         return ScoreInterval(score.value)
@@ -132,11 +141,11 @@ def _score(kind: str, score: ConfidenceInterval, size_K: Any, bounds: tuple[floa
 
 Floats = NDArray[np.float64]
 Aggregation = Callable[..., Any]
-DRAWN_OF_FUNCTIONS = 199  # resamples of a metric that has to be computed again from all of its items
-MOST_LEFT_OUT = 100  # clusters that are left out of such a metric one by one
+FUNCTION_RESAMPLES = 199  # resamples of a metric that has to be computed again from all of its items
+MOST_JACKKNIFED = 100  # clusters that are left out of such a metric one by one
 
 
-class Statistics(NamedTuple):
+class ItemStatistics(NamedTuple):
     """What an item adds to a corpus-level metric: `aggregation` names the function of lm-eval that it belongs to."""
 
     aggregation: str
@@ -161,52 +170,52 @@ class CorpusMetric(NamedTuple):
     bounds: tuple[float, float] = (0.0, 100.0)
 
 
-def _share(over: Floats, under: Floats) -> Floats:
+def _divide(over: Floats, under: Floats) -> Floats:
     """Return a quotient; 0 where nothing is divided by nothing."""
     return np.divide(over, under, out=np.zeros(np.broadcast_shapes(over.shape, under.shape)), where=under != 0)
 
 
-def bleu(sum_XS: Floats) -> Floats:
+def bleu_score(sum_XS: Floats) -> Floats:
     """Return BLEU, smoothed by `exp`, of the lengths of text and reference, matches and n-grams of 4 orders."""
     length, wanted, match_XN, total_XN = sum_XS[..., 0], sum_XS[..., 1], sum_XS[..., 2:6], sum_XS[..., 6:10]
     # Each order without a match counts as half of a match, the next one as a quarter, and so on.
     halved_XN = np.cumsum(np.logical_and(match_XN == 0, total_XN > 0), axis=-1)
-    precision_XN = _share(np.where(match_XN > 0, match_XN, 0.5**halved_XN), total_XN)
+    precision_XN = _divide(np.where(match_XN > 0, match_XN, 0.5**halved_XN), total_XN)
     is_scored = np.logical_and(np.any(match_XN > 0, axis=-1), np.all(total_XN > 0, axis=-1))
     logarithm = np.log(np.where(np.expand_dims(is_scored, -1), precision_XN, 1.0)).mean(axis=-1)
-    brevity = np.minimum(0.0, 1 - _share(wanted, length))
+    brevity = np.minimum(0.0, 1 - _divide(wanted, length))
     return np.where(is_scored, 100 * np.exp(brevity + logarithm), 0.0)
 
 
-def chrf(sum_XS: Floats) -> Floats:
+def chrf_score(sum_XS: Floats) -> Floats:
     """Return chrF2 or chrF2++, of n-grams of text, of reference and common ones, for each order."""
     text_XN, reference_XN, match_XN = sum_XS[..., 0::3], sum_XS[..., 1::3], sum_XS[..., 2::3]
     counted_XN = (text_XN > 0) & (reference_XN > 0)
     orders = counted_XN.sum(axis=-1)
     precision, recall = (
-        _share((_share(match_XN, each_XN) * counted_XN).sum(axis=-1), orders) for each_XN in (text_XN, reference_XN)
+        _divide((_divide(match_XN, each_XN) * counted_XN).sum(axis=-1), orders) for each_XN in (text_XN, reference_XN)
     )
-    return 100 * _share(5 * precision * recall, 4 * precision + recall)
+    return 100 * _divide(5 * precision * recall, 4 * precision + recall)
 
 
-def ter(sum_XS: Floats) -> Floats:
+def translation_edit_rate(sum_XS: Floats) -> Floats:
     """Return the translation edit rate, of edits and the length of the reference."""
     edits, length = sum_XS[..., 0], sum_XS[..., 1]
-    return 100 * np.where(length > 0, _share(edits, length), np.sign(edits))
+    return 100 * np.where(length > 0, _divide(edits, length), np.sign(edits))
 
 
-def f1(sum_XS: Floats) -> Floats:
+def f1_score(sum_XS: Floats) -> Floats:
     """Return F1 of two classes, of the numbers of items, of those in the class, called so, and rightly called so."""
-    return _share(2 * sum_XS[..., 3], sum_XS[..., 1] + sum_XS[..., 2])
+    return _divide(2 * sum_XS[..., 3], sum_XS[..., 1] + sum_XS[..., 2])
 
 
-def correlation(sum_XS: Floats) -> Floats:
+def matthews_correlation(sum_XS: Floats) -> Floats:
     """Return Matthews' correlation of two classes, of the same sums."""
     items, real, called, right = np.moveaxis(sum_XS, -1, 0)
-    return _share(items * right - real * called, np.sqrt(real * (items - real) * called * (items - called)))
+    return _divide(items * right - real * called, np.sqrt(real * (items - real) * called * (items - called)))
 
 
-def _of_texts(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
+def _sacrebleu_statistics(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
     """Return what gives the statistics of a metric of sacreBLEU, of pairs of references and text."""
 
     def of_items(pairs: Sequence[Any]) -> Floats:
@@ -220,7 +229,7 @@ def _of_texts(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
     return of_items
 
 
-def _classes_of_items(pairs: Sequence[Any]) -> Floats:
+def _binary_class_statistics(pairs: Sequence[Any]) -> Floats:
     """Return 1, the class, what it is called, and whether it is rightly called so, of classes 0 and 1."""
     class_I2 = np.array(pairs, dtype=np.float64)
     if class_I2.ndim != 2 or not np.isin(class_I2, (0, 1)).all():
@@ -228,18 +237,20 @@ def _classes_of_items(pairs: Sequence[Any]) -> Floats:
     return np.column_stack([np.ones(len(class_I2)), class_I2, class_I2.prod(axis=1)])
 
 
-METRICS = {
-    "bleu": CorpusMetric(_of_texts("BLEU", force=True), bleu, size=1),
-    "chrf": CorpusMetric(_of_texts("CHRF"), chrf, size=1),
-    "chrfpp": CorpusMetric(_of_texts("CHRF", word_order=2), chrf, size=1),
-    "ter": CorpusMetric(_of_texts("TER"), ter, size=1, higher_is_better=False, bounds=(0.0, np.inf)),
-    "f1_score": CorpusMetric(_classes_of_items, f1, size=0, bounds=(0.0, 1.0)),
-    "matthews_corrcoef": CorpusMetric(_classes_of_items, correlation, size=0, bounds=(-1.0, 1.0)),
+CORPUS_METRICS = {
+    "bleu": CorpusMetric(_sacrebleu_statistics("BLEU", force=True), bleu_score, size=1),
+    "chrf": CorpusMetric(_sacrebleu_statistics("CHRF"), chrf_score, size=1),
+    "chrfpp": CorpusMetric(_sacrebleu_statistics("CHRF", word_order=2), chrf_score, size=1),
+    "ter": CorpusMetric(
+        _sacrebleu_statistics("TER"), translation_edit_rate, size=1, higher_is_better=False, bounds=(0.0, np.inf)
+    ),
+    "f1_score": CorpusMetric(_binary_class_statistics, f1_score, size=0, bounds=(0.0, 1.0)),
+    "matthews_corrcoef": CorpusMetric(_binary_class_statistics, matthews_correlation, size=0, bounds=(-1.0, 1.0)),
 }
 """By the names of lm-eval's functions."""
 
 
-def statistics_of(aggregation: Aggregation, values: Sequence[Any]) -> list[Statistics] | None:
+def item_statistics(aggregation: Aggregation, values: Sequence[Any]) -> list[ItemStatistics] | None:
     """Return what each item adds to a metric; None of a metric that no statistics are known of.
 
     None, too, where the statistics do not give the metric that lm-eval gives, such as of more than two classes.
@@ -247,18 +258,18 @@ def statistics_of(aggregation: Aggregation, values: Sequence[Any]) -> list[Stati
     from lm_eval.api import metrics
 
     name = getattr(aggregation, "__name__", "")
-    if name not in METRICS or getattr(metrics, name) is not aggregation:
+    if name not in CORPUS_METRICS or getattr(metrics, name) is not aggregation:
         return None
     try:
-        found_IS = METRICS[name].of_items(values)
+        found_IS = CORPUS_METRICS[name].of_items(values)
     except (ValueError, TypeError):
         return None
-    if not np.isclose(METRICS[name].score(found_IS.sum(axis=0)), aggregation(values), rtol=1e-9, atol=1e-9):
+    if not np.isclose(CORPUS_METRICS[name].score(found_IS.sum(axis=0)), aggregation(values), rtol=1e-9, atol=1e-9):
         return None
-    return [Statistics(name, tuple(row)) for row in found_IS.tolist()]
+    return [ItemStatistics(name, tuple(row)) for row in found_IS.tolist()]
 
 
-def sums(statistics: Sequence[Statistics | None], cluster_I: NDArray[np.int64]) -> Floats:
+def sum_clusters(statistics: Sequence[ItemStatistics | None], cluster_I: NDArray[np.int64]) -> Floats:
     """Return the sums of each cluster, (clusters, S); items without statistics add nothing."""
     rows = [(cluster, one.values) for cluster, one in zip(cluster_I.tolist(), statistics, strict=True) if one]
     sum_KS = np.zeros((int(cluster_I.max()) + 1, len(rows[0][1])))
@@ -266,7 +277,7 @@ def sums(statistics: Sequence[Statistics | None], cluster_I: NDArray[np.int64]) 
     return sum_KS
 
 
-def _percentiles(score_B: Floats, clusters: float) -> tuple[float, float]:
+def _percentile_interval(score_B: Floats, clusters: float) -> tuple[float, float]:
     """Return the 95 % interval of the scores of resamples.
 
     The percentiles are expanded to the reach of Student's t, for resamples of few clusters vary too little (Hesterberg,
@@ -280,33 +291,35 @@ def _percentiles(score_B: Floats, clusters: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def interval_of_sums(metric: CorpusMetric, sum_KS: Floats) -> tuple[float, float]:
+def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float, float]:
     """Return the interval of a metric by drawing clusters again and again.
 
     It has the percentiles of the metric of each resample, and the studentised bootstrap's of the linearised metric,
     which `ratio` gives: of each side that one that reaches further. With few clusters the percentiles alone hold the
     truth too rarely.
     """
-    found = _combine(metric.score(bootstrap_sums(sum_KS)), merits(metric, sum_KS), sum_KS[:, metric.size])
+    found = _combine_intervals(
+        metric.score(bootstrap_sums(sum_KS)), jackknife_values(metric, sum_KS), sum_KS[:, metric.size]
+    )
     return max(found[0], metric.bounds[0]), min(found[1], metric.bounds[1])
 
 
-def interval_of_difference(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
+def corpus_difference_interval(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
     """Return the same of the difference of two models, of which each resample has the same clusters."""
     score_B, other_B = (metric.score(bootstrap_sums(each_KS)) for each_KS in (one_KS, other_KS))
-    merit_K, other_K = (merits(metric, each_KS) for each_KS in (one_KS, other_KS))
-    return _combine(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
+    merit_K, other_K = (jackknife_values(metric, each_KS) for each_KS in (one_KS, other_KS))
+    return _combine_intervals(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
 
 
-def _combine(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
+def _combine_intervals(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
     """Return the interval of a metric by its values of resamples, by what clusters add to it and by their sizes."""
-    low, high = _percentiles(score_B, effective_sample_size(size_K))
+    low, high = _percentile_interval(score_B, effective_sample_size(size_K))
     value = float(merit_K.mean())
     found = ratio_interval(value * size_K + (merit_K - value) * size_K.mean(), size_K)
     return (low, high) if found.low is None or found.high is None else (min(low, found.low), max(high, found.high))
 
 
-def interval_of_function(
+def function_interval(
     aggregation: Aggregation, values: Sequence[Any], cluster_I: NDArray[np.int64]
 ) -> tuple[float, float] | None:
     """Return the interval of any function of all items, computed again for each resample; None where it fails.
@@ -320,8 +333,8 @@ def interval_of_function(
         drawn = [place for times, places in zip(times_K, members, strict=True) for place in places * times]
         return float(aggregation([values[place] for place in drawn]))
 
-    times_BK = draw_resamples(np.random.default_rng(0), count, DRAWN_OF_FUNCTIONS).astype(int)
-    times_KK = 1 - np.eye(count, dtype=int) if count <= MOST_LEFT_OUT else np.empty((0, count), dtype=int)
+    times_BK = draw_resamples(np.random.default_rng(0), count, FUNCTION_RESAMPLES).astype(int)
+    times_KK = 1 - np.eye(count, dtype=int) if count <= MOST_JACKKNIFED else np.empty((0, count), dtype=int)
     try:
         score_B, without_K = (np.array([*map(value, times.tolist())]) for times in (times_BK, times_KK))
         whole = value([1] * count)
@@ -330,17 +343,17 @@ def interval_of_function(
     if not np.isfinite([whole, *score_B, *without_K]).all():
         return None
     if not len(without_K):
-        return _percentiles(score_B, effective_sample_size(size_K))
-    return _combine(score_B, _jackknifed(whole, without_K), size_K)
+        return _percentile_interval(score_B, effective_sample_size(size_K))
+    return _combine_intervals(score_B, _pseudovalues(whole, without_K), size_K)
 
 
-def merits(metric: CorpusMetric, sum_KS: Floats) -> Floats:
+def jackknife_values(metric: CorpusMetric, sum_KS: Floats) -> Floats:
     """Return what each cluster adds to a metric, (clusters,), whose mean is the metric: by the jackknife."""
     total_S = sum_KS.sum(axis=0)
-    return _jackknifed(float(metric.score(total_S)), metric.score(total_S - sum_KS))
+    return _pseudovalues(float(metric.score(total_S)), metric.score(total_S - sum_KS))
 
 
-def _jackknifed(whole: float, without_K: Floats) -> Floats:
+def _pseudovalues(whole: float, without_K: Floats) -> Floats:
     """Return θ + (K - 1) (mean of θ₋ - θ₋), with θ₋ the metric without a cluster.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 11.5.

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.evaluate import differences, verdict
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
+from pipeline.evaluate import baseline_comparison, differences
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS
+from pipeline.evaluate.score_trends import find_trends, item_noise, rank_trend, step_noise
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.evaluate.trends import noise_of_items, noise_of_steps, order, trends
 from tests.evaluate.test_differences import checkpoint, write
 
 Matrix = np.ndarray[Any, Any]
@@ -24,7 +24,7 @@ Matrix = np.ndarray[Any, Any]
 @pytest.fixture
 def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of hundreds of pages each p-value may be coarser than that of one."""
-    monkeypatch.setattr(verdict, "FLIPS", 1000)
+    monkeypatch.setattr(baseline_comparison, "FLIPS", 1000)
 
 
 def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[EvaluatedCheckpoint]:
@@ -53,7 +53,7 @@ def test_of_pages_of_pure_noise_at_most_5_in_100_call_anything_growing(count: in
     draw, named, ratios = np.random.default_rng(count), 0, []
     for _ in range(pages):
         tasks = {f"t{n}": drawn(draw, [rate] * count, 100, 1.0) for n, rate in enumerate((0.25, 0.5, 0.5, 0.7))}
-        rows = trends(answered(tasks, draw.normal(-80, 8, (40, 1)) + draw.normal(0, 2, (40, count))))
+        rows = find_trends(answered(tasks, draw.normal(-80, 8, (40, 1)) + draw.normal(0, 2, (40, count))))
         assert len(rows) == 5
         named += any(row["grows"] for row in rows)
         ratios += [row["signal_to_noise"] for row in rows]
@@ -76,7 +76,7 @@ def test_clear_growth_is_mostly_found_and_what_shrinks_is_not(count: int, pages:
             "noise": drawn(draw, [0.5] * count, 200),
         }
         texts = draw.normal(0, 20, (40, 1)) + nats + draw.normal(0, 3, (40, count))
-        by_task = {row["task"]: row for row in trends(answered(tasks, texts))}
+        by_task = {row["task"]: row for row in find_trends(answered(tasks, texts))}
         for name in found:
             found[name] += by_task[name]["grows"]
         shrunk += by_task["worse"]["grows"]
@@ -92,7 +92,7 @@ def test_noise_that_all_items_share_is_called_growth_no_more_often_than_told() -
         for _ in range(300):
             shared = draw.normal(0, 20, count)
             texts = draw.normal(-200, 20, (40, 1)) + shared + draw.normal(0, 2, (40, count))
-            (row,) = trends(answered({"t": np.zeros((1, count), dtype=bool)}, texts))[1:]
+            (row,) = find_trends(answered({"t": np.zeros((1, count), dtype=bool)}, texts))[1:]
             named[count] += row["grows"]
     assert named[3] / 300 < 1 / 6 + 0.05 and named[5] / 300 < 0.07
 
@@ -100,16 +100,14 @@ def test_noise_that_all_items_share_is_called_growth_no_more_often_than_told() -
 def test_a_table_done_by_hand() -> None:
     # Four items over three checkpoints: 1, 2 and 4 of them right.
     right = np.array([[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 1, 1]], dtype=bool)
-    (row,) = trends(answered({"t": right}))
+    (row,) = find_trends(answered({"t": right}))
     assert row["values"] == [0.25, 0.5, 1.0] and row["steps"] == [100, 200, 300] and row["items"] == 4
     assert (row["rank_correlation"], row["order_p_value"]) == (1.0, pytest.approx(1 / 6))
     # The middle lies 0.125 below the line between its neighbours; items are less unsteady than that.
-    assert noise_of_steps(np.array([100.0, 200, 300]), np.array([0.25, 0.5, 1])) == pytest.approx(
-        0.125 / math.sqrt(1.5)
-    )
+    assert step_noise(np.array([100.0, 200, 300]), np.array([0.25, 0.5, 1])) == pytest.approx(0.125 / math.sqrt(1.5))
     means_I, scores = right.mean(axis=1, keepdims=True), right.mean(axis=0)
     rest = right - means_I - (scores - scores.mean())
-    assert noise_of_items(right * 1.0, np.ones(4)) == pytest.approx(math.sqrt((rest**2).sum() / 2 / 3 / 4))
+    assert item_noise(right * 1.0, np.ones(4)) == pytest.approx(math.sqrt((rest**2).sum() / 2 / 3 / 4))
     assert (row["signal"], row["noise_of"]) == (0.75, "items")
     assert row["signal_to_noise"] == pytest.approx(0.75 / row["noise"])
     # Three items are right at the last and not at the first, none the other way round: three coins.
@@ -121,23 +119,23 @@ def test_the_noise_of_items_is_how_far_scores_move() -> None:
     found, moved = [], []
     for _ in range(300):
         right = drawn(draw, [0.4] * 4, 80, 2.0) * 1.0
-        found.append(noise_of_items(right, np.ones(80)) ** 2)
+        found.append(item_noise(right, np.ones(80)) ** 2)
         moved.append(right.mean(axis=0).var(ddof=1))
     assert np.mean(found) == pytest.approx(np.mean(moved), rel=0.1)
     assert np.mean(found) < 0.8 * 0.24 / 80, "less than of items that are drawn anew each time"
 
 
 def test_steps_that_are_not_evenly_spaced_on_a_line_have_no_noise() -> None:
-    assert noise_of_steps(np.array([0.0, 1, 10]), np.array([3.0, 4, 13])) == pytest.approx(0)
+    assert step_noise(np.array([0.0, 1, 10]), np.array([3.0, 4, 13])) == pytest.approx(0)
 
 
 def test_orders_are_counted_exactly_and_equal_scores_have_none() -> None:
-    assert order(np.array([1.0, 2, 3, 4, 5])).p_value == pytest.approx(1 / 120)
-    assert order(np.array([1.0, 2, 3, 5, 4])).p_value == pytest.approx(5 / 120)
-    assert order(np.array([2.0, 1.0, 1.0])).correlation == pytest.approx(-math.sqrt(3) / 2)
-    assert order(np.ones(4)) == (None, 1.0)
+    assert rank_trend(np.array([1.0, 2, 3, 4, 5])).p_value == pytest.approx(1 / 120)
+    assert rank_trend(np.array([1.0, 2, 3, 5, 4])).p_value == pytest.approx(5 / 120)
+    assert rank_trend(np.array([2.0, 1.0, 1.0])).correlation == pytest.approx(-math.sqrt(3) / 2)
+    assert rank_trend(np.ones(4)) == (None, 1.0)
     many = np.array([1.0, 3, 2, 4, 5, 7, 6, 8, 10, 9])
-    assert order(many).p_value == stats.spearmanr(range(10), many, alternative="greater").pvalue
+    assert rank_trend(many).p_value == stats.spearmanr(range(10), many, alternative="greater").pvalue
 
 
 def test_two_checkpoints_say_nothing_and_models_are_told_apart(tmp_path: Path) -> None:
@@ -156,14 +154,14 @@ def test_items_of_one_group_grow_together() -> None:
     """Two groups of forty items that become right, half of them early: two coins, not eighty."""
     found = answered({"t": np.tile([[False, True, True], [False, False, True]], (40, 1))})
     clusters = {key: str(key[2] // 40) for key in found[0].right["acc"]}
-    (apart,), (together,) = trends(found), trends([one._replace(clusters=clusters) for one in found])
+    (apart,), (together,) = find_trends(found), find_trends([one._replace(clusters=clusters) for one in found])
     assert apart["grows"] and together["p_value"] == 0.25 and not together["grows"]
 
 
 def test_of_items_that_not_all_were_asked_the_common_ones_count() -> None:
     found = answered({"t": np.array([[True] * 3, [False] * 3, [True] * 3])})
     del found[1].right["acc"]["s", "t", 2, "t2"]
-    (row,) = trends(found)
+    (row,) = find_trends(found)
     assert row["items"] == 2 and row["values"] == [0.5] * 3
 
 
@@ -176,7 +174,7 @@ def test_bits_of_right_answers_grow_where_they_fall() -> None:
         )
         for step, of in enumerate(nats)
     ]
-    (row,) = trends(found)
+    (row,) = find_trends(found)
     assert row["grows"] and not row["higher_is_better"] and row["values"] == sorted(row["values"], reverse=True)
     assert row["values"][0] == pytest.approx(-nats[0].sum() / math.log(2) / 600)
 
@@ -184,4 +182,4 @@ def test_bits_of_right_answers_grow_where_they_fall() -> None:
 def test_a_score_that_one_checkpoint_lacks_has_no_row() -> None:
     right = {("s", "t", number, "x"): number % 2 == 0 for number in range(8)}
     found = [EvaluatedCheckpoint("m", step, {"acc": right, f"other_{step}": right}, {}, {}) for step in range(4)]
-    assert [row["metric"] for row in trends(found)] == ["acc"]
+    assert [row["metric"] for row in find_trends(found)] == ["acc"]

@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
-from pipeline.evaluate.intervals import METRICS, merits, sums
-from pipeline.evaluate.item_answers import EvaluatedCheckpoint
-from pipeline.evaluate.items import ANSWER_BITS, BITS, Key, Score
-from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, sign_flip_p_value
+from pipeline.evaluate.items import ANSWER_BITS, BITS, ItemKey, ScoreKey
+from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_values, sum_clusters
 
-FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
-ENUMERATED = 8  # checkpoints, of which all orders are tried
+LEAST_CHECKPOINTS = 3  # checkpoints: of two, any noise is in order half of the time
+MOST_ENUMERATED = 8  # checkpoints, of which all orders are tried
 Floats = NDArray[np.float64]
 
 
-class TaskOrder(NamedTuple):
+class RankTrend(NamedTuple):
     """How far scores follow the steps: Spearman's rank correlation, and how likely chance orders them as well."""
 
     correlation: float | None
     p_value: float
 
 
-def order(merits_C: Floats) -> TaskOrder:
+def rank_trend(merits_C: Floats) -> RankTrend:
     """Return how well the merits of checkpoints, in the order of their steps, grow; one-sided.
 
     The p-value counts all orders of the merits, of more than eight checkpoints Student's approximation is taken. Where
@@ -41,16 +41,16 @@ def order(merits_C: Floats) -> TaskOrder:
     """
     count = len(merits_C)
     if float(np.ptp(merits_C)) == 0.0:
-        return TaskOrder(None, 1.0)
+        return RankTrend(None, 1.0)
     place, ranks = np.arange(count), stats.rankdata(merits_C)
     found = stats.spearmanr(place, ranks, alternative="greater")
-    if count > ENUMERATED:
-        return TaskOrder(float(found.statistic), float(found.pvalue))
+    if count > MOST_ENUMERATED:
+        return RankTrend(float(found.statistic), float(found.pvalue))
     as_good = np.array([*permutations(ranks)]) @ place >= ranks @ place - 1e-9
-    return TaskOrder(float(found.statistic), float(as_good.mean()))
+    return RankTrend(float(found.statistic), float(as_good.mean()))
 
 
-def noise_of_items(merits_GC: Floats, units_G: Floats) -> float:
+def item_noise(merits_GC: Floats, units_G: Floats) -> float:
     """Return the standard deviation of a score, the items being what they are: how unsteadily each is answered.
 
     Of n items (or groups of them) i and K checkpoints c, with y the merit, u the units, and s_c = Σ y_ic / Σ u_i:
@@ -65,7 +65,7 @@ def noise_of_items(merits_GC: Floats, units_G: Floats) -> float:
     return math.sqrt(count / (count - 1) * float((rest**2).sum()) / (checkpoints - 1)) / float(units_G.sum())
 
 
-def noise_of_steps(steps_C: Floats, scores_C: Floats) -> float:
+def step_noise(steps_C: Floats, scores_C: Floats) -> float:
     """Return the standard deviation of a score between steps: how far it lies from the line through its neighbours.
 
     ε_c = a s_(c-1) + b s_(c+1) - s_c with a, b those of the line at step c; noise² = mean of ε² / (a² + b² + 1):
@@ -78,7 +78,7 @@ def noise_of_steps(steps_C: Floats, scores_C: Floats) -> float:
     return math.sqrt(float((away**2 / (a**2 + (1 - a) ** 2 + 1)).mean()))
 
 
-def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str, Any]:
+def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str, Any]:
     """Return signal, noise and growth of the score of one task over the checkpoints of a model.
 
     Signal is the spread of the scores, largest less smallest; noise the larger one of `noise_of_items` and
@@ -95,10 +95,10 @@ def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str,
     """
     count = len(steps)
     scores_C = merits_GC.sum(axis=0) / units_G.sum()
-    of_items = noise_of_items(merits_GC, units_G)
-    of_steps = noise_of_steps(np.array(steps, dtype=np.float64), scores_C)
+    of_items = item_noise(merits_GC, units_G)
+    of_steps = step_noise(np.array(steps, dtype=np.float64), scores_C)
     noise, signal = max(of_items, of_steps), float(np.ptp(scores_C))
-    found, grown_G = order(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)
+    found, grown_G = rank_trend(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)
     return {
         "signal": signal,
         "noise": noise if math.isfinite(noise) else None,
@@ -106,11 +106,11 @@ def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str,
         "signal_to_noise": signal / noise if noise and math.isfinite(noise) else None,
         "rank_correlation": found.correlation,
         "order_p_value": found.p_value,
-        "p_value": paired_p_value(grown_G, np.zeros(len(grown_G))),
+        "p_value": sign_flip_p_value(grown_G, np.zeros(len(grown_G))),
     }
 
 
-def trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
+def find_trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
     """Return a row for each task and metric that all checkpoints of a model answered, of those with three or more.
 
     Right and wrong answers, bits per byte and corpus-level metrics such as chrF have items to tell from; other metrics
@@ -122,46 +122,50 @@ def trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
-    rows = [row for found in by_model.values() if len(found) >= FEWEST for row in _of_model(found)]
-    for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+    rows = [row for found in by_model.values() if len(found) >= LEAST_CHECKPOINTS for row in _model_trends(found)]
+    for row, corrected in zip(rows, holm_correction([row["p_value"] for row in rows]), strict=True):
         is_ordered = row["order_p_value"] <= max(LEVEL, 1 / math.factorial(len(row["steps"])))
         row |= {"p_value_corrected": corrected, "grows": corrected < LEVEL and is_ordered}
     return rows
 
 
-def _of_model(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
-    for task, keys, answers in _answered([one.right for one in found]):
+def _model_trends(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
+    for task, keys, answers in _common_answers([one.right for one in found]):
         merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
-        yield _row(found, task, keys, merits_IC, np.ones(len(keys)))
-    for task, keys, answers in _answered([one.likely for one in found]):
+        yield _mean_score_row(found, task, keys, merits_IC, np.ones(len(keys)))
+    for task, keys, answers in _common_answers([one.likely for one in found]):
         bits_IC = np.array([[each[key][0] for each in answers] for key in keys]) / math.log(2)
-        yield _row(found, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64))
-    for task, keys, answers in _answered([one.statistics for one in found]):
-        kind, group_I = METRICS[answers[0][keys[0]].aggregation], _groups(found, keys)
-        sum_CKS = [sums([each[key] for key in keys], group_I) for each in answers]
+        yield _mean_score_row(
+            found, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64)
+        )
+    for task, keys, answers in _common_answers([one.statistics for one in found]):
+        kind, group_I = CORPUS_METRICS[answers[0][keys[0]].aggregation], _number_groups(found, keys)
+        sum_CKS = [sum_clusters([each[key] for key in keys], group_I) for each in answers]
         sign = 1 if kind.higher_is_better else -1
-        merits_KC = sign * np.stack([merits(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
+        merits_KC = sign * np.stack([jackknife_values(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
         values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
         yield _trend_row(found, task, values, len(keys), sign > 0, merits_KC, np.ones(len(merits_KC)))
 
 
-def _answered(sides: Sequence[Mapping[str, Mapping[Key, Any]]]) -> Iterator[tuple[Score, list[Key], list[Any]]]:
+def _common_answers(
+    sides: Sequence[Mapping[str, Mapping[ItemKey, Any]]],
+) -> Iterator[tuple[ScoreKey, list[ItemKey], list[Any]]]:
     """Yield each score that all checkpoints have, the items that all of them answered, and the answers of each."""
     for metric in sorted(set.intersection(*map(set, sides))):
         answers = [side[metric] for side in sides]
-        common: set[Key] = set.intersection(*map(set, answers))
+        common: set[ItemKey] = set.intersection(*map(set, answers))
         for suite, task in sorted({key[:2] for key in common}):
             yield (suite, task, metric), sorted(key for key in common if key[:2] == (suite, task)), answers
 
 
-def _groups(found: Sequence[EvaluatedCheckpoint], keys: Sequence[Key]) -> NDArray[np.int64]:
+def _number_groups(found: Sequence[EvaluatedCheckpoint], keys: Sequence[ItemKey]) -> NDArray[np.int64]:
     return cluster_indices(found[0].clusters.get(key, key) for key in keys)
 
 
-def _row(
-    found: Sequence[EvaluatedCheckpoint], score: Score, keys: list[Key], merits_IC: Floats, units_I: Floats
+def _mean_score_row(
+    found: Sequence[EvaluatedCheckpoint], score: ScoreKey, keys: list[ItemKey], merits_IC: Floats, units_I: Floats
 ) -> dict[str, Any]:
-    group_I = _groups(found, keys)
+    group_I = _number_groups(found, keys)
     count = int(group_I.max()) + 1
     merits_GC, units_G = np.zeros((count, len(found))), np.zeros(count)
     np.add.at(merits_GC, group_I, merits_IC)
@@ -172,11 +176,16 @@ def _row(
 
 
 def _trend_row(
-    found: Sequence[EvaluatedCheckpoint], score: Score, values: list[float], items: int, higher: bool, *groups: Floats
+    found: Sequence[EvaluatedCheckpoint],
+    score: ScoreKey,
+    values: list[float],
+    items: int,
+    higher: bool,
+    *groups: Floats,
 ) -> dict[str, Any]:
     steps = [one.step for one in found]
     return {
         **{"model": found[0].model, "suite": score[0], "task": score[1], "metric": score[2], "steps": steps},
         **{"values": values, "items": items, "higher_is_better": higher},
-        **trend(steps, *groups),
+        **measure_trend(steps, *groups),
     }

@@ -30,14 +30,14 @@ class Gpu(Protocol):
     def get_power_management_limit(self) -> int: ...
 
 
-def _limit_watts(gpu: Gpu) -> float | None:
+def _read_limit_watts(gpu: Gpu) -> float | None:
     try:
         return gpu.get_power_management_limit() / MILLI or None
     except Exception:  # each driver has errors of its own
         return None
 
 
-def _counts(gpu: Gpu) -> bool:
+def _has_energy_counter(gpu: Gpu) -> bool:
     """Return whether a GPU has an energy counter; one that does not answer is asked for it at each look.
 
     zeus goes by an NVIDIA board's architecture; where the driver has no counter for it, only the reading says so.
@@ -48,7 +48,7 @@ def _counts(gpu: Gpu) -> bool:
         return "NotSupported" not in type(error).__name__
 
 
-def _watts(gpu: Gpu) -> float:
+def _read_watts(gpu: Gpu) -> float:
     """Return what a GPU draws: now, or on average over a moment where its driver tells no more, as that of MI200."""
     try:
         return gpu.get_instant_power_usage() / MILLI
@@ -86,7 +86,11 @@ class GpuMeter:
             else:
                 self.gpus.append(name)
                 self._boards.append(
-                    (gpu, _counts(gpu), MeteredPart(meter, "board", name, most_watts=_limit_watts(gpu)))
+                    (
+                        gpu,
+                        _has_energy_counter(gpu),
+                        MeteredPart(meter, "board", name, most_watts=_read_limit_watts(gpu)),
+                    )
                 )
 
     def read(self, now: float) -> None:
@@ -96,7 +100,7 @@ class GpuMeter:
                 if counts:
                     part.counter(gpu.get_total_energy_consumption() / MILLI, now)
                 else:
-                    part.power(_watts(gpu), now)
+                    part.power(_read_watts(gpu), now)
             except Exception as error:  # a board that fell off the bus
                 part.lost(f"it could not be read ({error})")
 
@@ -106,7 +110,7 @@ class GpuMeter:
         return [part.take(now, "counter" if counts else "power") for _, counts, part in self._boards]
 
 
-def gpu_driver(devices: Path = DEVICES) -> str | None:
+def find_gpu_driver(devices: Path = DEVICES) -> str | None:
     """Return `nvml` or `amd_smi` where there are GPUs that this job may see, before anything heavy is imported."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
@@ -115,7 +119,7 @@ def gpu_driver(devices: Path = DEVICES) -> str | None:
     return "amd_smi" if (devices / "kfd").exists() else None
 
 
-def _of_zeus(meter: str) -> list[tuple[str, Gpu]]:
+def _list_gpus(meter: str) -> list[tuple[str, Gpu]]:
     """Return the GPUs that zeus finds, each with its UUID, which no other board of the world has."""
     from zeus.device.gpu import get_gpus
 
@@ -129,8 +133,8 @@ def _of_zeus(meter: str) -> list[tuple[str, Gpu]]:
     return [(str(amdsmi.amdsmi_get_gpu_device_uuid(gpu.handle)), gpu) for gpu in gpus]
 
 
-def find_gpus(
-    meter: str | None, gpus: Callable[[str], list[tuple[str, Gpu]]] = _of_zeus
+def find_gpu_meter(
+    meter: str | None, gpus: Callable[[str], list[tuple[str, Gpu]]] = _list_gpus
 ) -> GpuMeter | UnreadableMeter | None:
     """Return the meter of the GPUs of a kind; None where there are none."""
     if meter is None:

@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
-from pipeline.evaluate.item_answers import rule_answers
-from pipeline.evaluate.items import BITS, aim_of, field_of
-from pipeline.evaluate.mirror import data_sets_of, members_of, shipped_index
+from pipeline.evaluate.baseline_answers import render_rule_answers
+from pipeline.evaluate.items import BITS, read_aim, read_metadata_field
+from pipeline.evaluate.mirror import find_data_sets, list_group_members, load_shipped_index
 from pipeline.evaluate.settings import SuiteSettings, TextSettings
-from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, included, read_rows, read_task
-from pipeline.evaluate.task_outcomes import blame_task
-from pipeline.evaluate.text_metrics import OWN, find_missing_field, score
+from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_files import (
+    find_data_file,
+    find_includes,
+    read_data_file_name,
+    read_fewshot_file_name,
+    read_rows,
+    read_task,
+)
+from pipeline.evaluate.text_metrics import OWN_METRICS, find_missing_field, score_text
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -42,7 +49,7 @@ class TaskSource:
     group: str = ""
 
 
-def task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> list[TaskSource]:
+def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> list[TaskSource]:
     """Return where the tasks of a suite come from, one by one as far as they can be loaded alone.
 
     Raises:
@@ -50,15 +57,17 @@ def task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> 
     """
     if suite.texts:
         return [
-            TaskSource(name, partial(text_files, text, given), partial(text_task, name, text, given))
+            TaskSource(name, partial(find_text_files, text, given), partial(make_text_task, name, text, given))
             for name, text in sorted(suite.texts.items())
         ]
     if suite.folder is None:
         groups: dict[str, str] = {}
         for group in suite.tasks:
-            groups = dict.fromkeys(members_of(group), group) | groups
+            groups = dict.fromkeys(list_group_members(group), group) | groups
         return [
-            TaskSource(one, partial(_mirrored_files, one, given), partial(_shipped_tasks, one, given, scratch), group)
+            TaskSource(
+                one, partial(_list_mirrored_files, one, given), partial(_load_shipped_tasks, one, given, scratch), group
+            )
             for one, group in groups.items()
         ]
     folder = Path(suite.folder).absolute()
@@ -71,27 +80,27 @@ def task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> 
             with blame_task(path.stem, "reading its file"):
                 configuration = read_task(path)
         except InputError as error:
-            sources[path.stem] = TaskSource(path.stem, lambda: [], partial(_refuse, error))
+            sources[path.stem] = TaskSource(path.stem, lambda: [], partial(_raise, error))
             continue
         name = configuration["task"]
         if name in sources:
             raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
-        load = partial(task_of_file, path, configuration, given)
-        sources[name] = TaskSource(name, partial(task_files, path, configuration, given), load)
+        load = partial(load_file_task, path, configuration, given)
+        sources[name] = TaskSource(name, partial(list_task_files, path, configuration, given), load)
     return [*sources.values()]
 
 
-def _refuse(error: InputError) -> NoReturn:
+def _raise(error: InputError) -> NoReturn:
     raise error
 
 
-def _mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
+def _list_mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
     """Return the files of the data sets that a shipped task reads; all, where the task's code says which."""
-    wanted = {data_set for _, data_set in data_sets_of([name])}
+    wanted = {data_set for _, data_set in find_data_sets([name])}
     return [path for path in given if "" in wanted or any(f"/{one}/" in path.as_posix() for one in wanted)]
 
 
-def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
     """Return a task that lm-eval ships, or those of a group, by name, reading their data from the given mirrors.
 
     A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
@@ -108,7 +117,7 @@ def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str,
     hub.mkdir(exist_ok=True)
     with chdir(hub):
         try:
-            tasks: dict[str, Task] = shipped_index().load([name])["tasks"]
+            tasks: dict[str, Task] = load_shipped_index().load([name])["tasks"]
         except (OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split()).replace(str(scratch), "")
             raise InputError(
@@ -118,17 +127,17 @@ def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str,
     return tasks
 
 
-def task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
+def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
     """Return the files that a task of a file is made of: its own, those that it includes, and its data.
 
     Raises:
         InputError: one of them is not given.
     """
-    names = [data_file(path, configuration), fewshot_file(path, configuration)]
-    return [path, *included(path), *(given_data_file(path, name, given) for name in names if name is not None)]
+    names = [read_data_file_name(path, configuration), read_fewshot_file_name(path, configuration)]
+    return [path, *find_includes(path), *(find_data_file(path, name, given) for name in names if name is not None)]
 
 
-def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
+def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
     """Return, by its name, the task of a file, with data from the files that are given.
 
     Raises:
@@ -138,10 +147,10 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
     from jinja2 import TemplateError
     from lm_eval.api.task import ConfigurableTask
 
-    data = given_data_file(path, data_file(path, configuration), given)
+    data = find_data_file(path, read_data_file_name(path, configuration), given)
     rows = {"test": read_rows(data)}
-    if (examples := fewshot_file(path, configuration)) is not None:
-        rows["fewshot"] = read_rows(given_data_file(path, examples, given))
+    if (examples := read_fewshot_file_name(path, configuration)) is not None:
+        rows["fewshot"] = read_rows(find_data_file(path, examples, given))
         configuration = {**configuration, "fewshot_split": "fewshot"}
         asked = normalize_nfc_recursively(rows["test"])
         if repeated := [
@@ -153,14 +162,14 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
         splits = {name: Dataset.from_list(found) for name, found in rows.items()}
         local: dict[str, Any] = {"dataset_kwargs": None, "custom_dataset": lambda **_: splits}
         metrics = [one["metric"] for one in configuration.get("metric_list") or ()]
-        if {*metrics} & {*OWN}:
+        if {*metrics} & {*OWN_METRICS}:
             metadata = configuration.get("metadata") or {}
-            local["process_results"] = lambda fields, results: score(results[0], fields, metrics, metadata)
+            local["process_results"] = lambda fields, results: score_text(results[0], fields, metrics, metadata)
             for number, row in enumerate(rows["test"], start=1):
                 if lack := find_missing_field(row, metrics, metadata):
                     raise InputError(f"task file {path}, line {number} of {data.name}: {lack}")
         task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
-        _check_shots(path, task, examples)
+        _check_fewshot_examples(path, task, examples)
         return {configuration["task"]: task}
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
         raise InputError(
@@ -169,7 +178,7 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
         ) from None
 
 
-def _check_shots(path: Path, task: Task, examples: str | None) -> None:
+def _check_fewshot_examples(path: Path, task: Task, examples: str | None) -> None:
     """Check that there are as many examples as are to stand before a question, and that these are no items.
 
     Raises:
@@ -199,12 +208,12 @@ def _check_shots(path: Path, task: Task, examples: str | None) -> None:
 GENRE = "genre"
 
 
-def text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
+def find_text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
     """Return those of the given files that have the name of a file of texts."""
     return sorted({file for file in given if file.name == text.path})
 
 
-def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
+def make_text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
     """Return, by its name, the task that asks for the probability of each text of a file; genres are its parts.
 
     Raises:
@@ -213,7 +222,7 @@ def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str,
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
 
-    files = text_files(text, given)
+    files = find_text_files(text, given)
     if len(files) != 1:
         problem = f"may be any of {', '.join(map(str, files))}" if files else "is not among the inputs"
         raise InputError(f"evaluation.texts.{name}: its file {text.path} {problem}; give it once, under its own name")
@@ -252,19 +261,19 @@ def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, see
     Raises:
         InputError: the task has no example, or one of them is wrong.
     """
-    indices = _indices(task, suite.limit, f"{seed}.{name}")
+    indices = _draw_examples(task, suite.limit, f"{seed}.{name}")
     if not indices:
         raise InputError(f"task {name}: its data hold no example; correct the task or its data")
-    check(task, indices)
+    check_examples(task, indices)
     needed: dict[int, int] = {}
     for index in indices:
         with blame_task(name, "rendering it", index):
-            needed[index] = _tokens_needed(model, task, index)
+            needed[index] = _count_needed_tokens(model, task, index)
     fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
     return ItemSample(fitting, len(needed) - len(fitting), min(needed.values()))
 
 
-def too_long(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
+def too_long_entry(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
     """Return that a task is not asked because each of its examples is too long."""
     return {
         "suite": suite,
@@ -274,12 +283,12 @@ def too_long(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[st
     }
 
 
-def not_asked(suite: str, task: str, error: InputError) -> dict[str, Any]:
+def failed_task_entry(suite: str, task: str, error: InputError) -> dict[str, Any]:
     """Return that a task is not asked, and why."""
     return {"suite": suite, "task": task, "reason": str(error)}
 
 
-def print_not_asked(entry: dict[str, Any]) -> None:
+def print_skipped_task(entry: dict[str, Any]) -> None:
     """Print why a task is not asked."""
     reason = entry.get("reason") or (
         f"each of its examples needs {entry['tokens_needed']} tokens or more, and the model's sequence length is "
@@ -288,18 +297,18 @@ def print_not_asked(entry: dict[str, Any]) -> None:
     print(f"{entry['suite']}: the task {entry['task']} is not asked: {reason}", file=sys.stderr, flush=True)
 
 
-def check(task: Task, drawn: Sequence[int]) -> None:
+def check_examples(task: Task, drawn: Sequence[int]) -> None:
     """Check the examples of a task.
 
     Raises:
         InputError: the answer of one is none of its choices, or what the task's metadata say is not so.
     """
-    aim_of(task)
-    rule_answers(task, [task.eval_docs[index] for index in drawn])
+    read_aim(task)
+    render_rule_answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):
-            field_of(task, kind, example)
+            read_metadata_field(task, kind, example)
         with blame_task(task.config.task, "rendering it", index):
             task.doc_to_text(example)
             target = task.doc_to_target(example)
@@ -319,7 +328,7 @@ def check(task: Task, drawn: Sequence[int]) -> None:
             )
 
 
-def _indices(task: Task, limit: int | None, seed: str) -> list[int]:
+def _draw_examples(task: Task, limit: int | None, seed: str) -> list[int]:
     """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
     count = len(task.eval_docs)
     if limit is None or limit >= count:
@@ -327,7 +336,7 @@ def _indices(task: Task, limit: int | None, seed: str) -> list[int]:
     return sorted(random.Random(seed).sample(range(count), limit))
 
 
-def _tokens_needed(model: Scorer, task: Task, index: int) -> int:
+def _count_needed_tokens(model: Scorer, task: Task, index: int) -> int:
     """Return the sequence length without which an example is not asked.
 
     An answer to choose has to fit whole: lm-eval cuts contexts, but no answers. Where the model writes, the prompt has

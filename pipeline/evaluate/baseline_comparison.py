@@ -17,25 +17,25 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.evaluate.intervals import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import TaskItem
+from pipeline.evaluate.score_intervals import CORPUS_METRICS, CorpusMetric, ItemStatistics, sum_clusters
 
 LEVEL = 0.05
 SLOR = "acc_slor"  # the right sentence has the higher SLOR
-FLIPS = 20_000
-FEW, MORE = 10, 9  # drawings that lead as much, and how many times as many follow where there are fewer
-SAME = 1e-9  # nats: two choices that differ by less are alike
+PERMUTATIONS = 20_000
+FEW_EXTREMES, MORE_FACTOR = 10, 9  # drawings that lead as much, and how many times as many follow where there are fewer
+TIE_TOLERANCE = 1e-9  # nats: two choices that differ by less are alike
 Floats = NDArray[np.float64]
-Scores = Callable[[TaskItem], Sequence[float]]
+ChoiceScorer = Callable[[TaskItem], Sequence[float]]
 
 
-def credit(item: TaskItem, scores: Sequence[float]) -> float:
+def expected_credit(item: TaskItem, scores: Sequence[float]) -> float:
     """Return the share of right answers among the choices of the best score: what breaking ties by lot gives."""
-    best = [number for number, score in enumerate(scores) if score >= max(scores) - SAME]
+    best = [number for number, score in enumerate(scores) if score >= max(scores) - TIE_TOLERANCE]
     return len(item.right.intersection(best)) / len(best)
 
 
-def majority_answer(items: Sequence[TaskItem]) -> Floats:
+def majority_credits(items: Sequence[TaskItem]) -> Floats:
     """Return the credits of answering what is right most often among the other items, where answers have such texts."""
     often = Counter(normalize_nfc(item.choices[number]) for item in items for number in item.right)
 
@@ -43,10 +43,10 @@ def majority_answer(items: Sequence[TaskItem]) -> Floats:
         own = {normalize_nfc(item.choices[number]) for number in item.right}
         return [often[choice] - (choice in own) for choice in map(normalize_nfc, item.choices)]
 
-    return np.array([credit(item, scores(item)) for item in items])
+    return np.array([expected_credit(item, scores(item)) for item in items])
 
 
-def scaled(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
+def normalize_scores(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     """Return what a metric makes of the log-probabilities of the choices.
 
     `acc_norm` divides by the characters. `acc_slor` takes off what the frequency of the tokens alone gives and divides
@@ -60,8 +60,8 @@ def scaled(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     return list(scores)
 
 
-def credits_of(
-    items: Sequence[TaskItem], metric: str, models: dict[str, Scores], others: dict[str, Floats]
+def baseline_credits(
+    items: Sequence[TaskItem], metric: str, models: dict[str, ChoiceScorer], others: dict[str, Floats]
 ) -> dict[str, Floats]:
     """Return the credits per item of each baseline by its name.
 
@@ -76,14 +76,18 @@ def credits_of(
         lengths = [[len(normalize_nfc(choice)) for choice in item.choices] for item in items]
         found = {
             "chance": np.array([len(item.right) / len(item.choices) for item in items]),
-            "majority answer": majority_answer(items),
-            "longest answer": np.array([credit(item, length) for item, length in zip(items, lengths, strict=True)]),
+            "majority answer": majority_credits(items),
+            "longest answer": np.array(
+                [expected_credit(item, length) for item, length in zip(items, lengths, strict=True)]
+            ),
             "shortest answer": np.array(
-                [credit(item, [-one for one in length]) for item, length in zip(items, lengths, strict=True)]
+                [expected_credit(item, [-one for one in length]) for item, length in zip(items, lengths, strict=True)]
             ),
         }
         for name, model in models.items():
-            found[name] = np.array([credit(item, scaled(item, metric, model(item))) for item in items])
+            found[name] = np.array(
+                [expected_credit(item, normalize_scores(item, metric, model(item))) for item in items]
+            )
     return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
 
 
@@ -92,7 +96,7 @@ def chance_p_value(right: Floats, chance: Floats) -> float:
     return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
 
 
-def paired_p_value(right: Floats, credits: Floats) -> float:
+def sign_flip_p_value(right: Floats, credits: Floats) -> float:
     """Return how likely the model leads by as much where nothing but a coin says which of the two leads on an item.
 
     Where all leads are equally large, as of credits of 0 and 1, this is McNemar's exact test; else coins are drawn.
@@ -101,12 +105,12 @@ def paired_p_value(right: Floats, credits: Floats) -> float:
     differing = difference[difference != 0]
     if not len(differing):
         return 1.0
-    if float(np.ptp(np.abs(differing))) < SAME:
+    if float(np.ptp(np.abs(differing))) < TIE_TOLERANCE:
         return float(stats.binom.sf(int((differing > 0).sum()) - 1, len(differing), 0.5))
-    return _flipped(len(differing), lambda signs_RK: signs_RK @ differing)
+    return _permutation_p_value(len(differing), lambda signs_RK: signs_RK @ differing)
 
 
-def randomised_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False) -> float:
+def randomization_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False) -> float:
     """Return how likely a corpus-level metric leads by as much where a coin says which of two wrote each cluster.
 
     That is approximate randomisation (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989), as in
@@ -129,10 +133,10 @@ def randomised_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *
         lead_R = direction * (metric.score((total_S + change_RS) / 2) - metric.score((total_S - change_RS) / 2))
         return np.abs(lead_R) if two_sided else lead_R
 
-    return _flipped(len(differing_KS), leads)
+    return _permutation_p_value(len(differing_KS), leads)
 
 
-def _flipped(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
+def _permutation_p_value(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
     """Return the share of drawings in which coins, one for each unit, give a lead that is as large as the real one.
 
     `leads` returns the lead of each drawing, of (drawings, units) signs; all signs of the real one are +1.
@@ -144,16 +148,16 @@ def _flipped(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
         found = 0
         for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
             signs_RK = random.integers(0, 2, (len(rounds), units), dtype=np.int8) * 2 - 1
-            found += int((leads(signs_RK) >= lead - SAME).sum())
+            found += int((leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
         return found
 
-    flips, at_least = FLIPS, reached(FLIPS)
-    if at_least < FEW:  # or no lead could be real among hundreds of comparisons
-        flips, at_least = flips + MORE * FLIPS, at_least + reached(MORE * FLIPS)
+    flips, at_least = PERMUTATIONS, reached(PERMUTATIONS)
+    if at_least < FEW_EXTREMES:  # or no lead could be real among hundreds of comparisons
+        flips, at_least = flips + MORE_FACTOR * PERMUTATIONS, at_least + reached(MORE_FACTOR * PERMUTATIONS)
     return (1 + at_least) / (1 + flips)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm_correction(p_values: Sequence[float]) -> list[float]:
     """Return p-values that can be compared with one level, however many there are (Holm, Scand. J. Stat. 6, 1979)."""
     found, least = [1.0] * len(p_values), 0.0
     for place, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
@@ -162,8 +166,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-def compared(
-    items: Sequence[TaskItem], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
+def compare_with_baselines(
+    items: Sequence[TaskItem], metric: str, models: dict[str, ChoiceScorer], others: dict[str, Floats] | None = None
 ) -> dict[str, Any]:
     """Return the baselines of answers, the hardest of them, and the p-value of being better than each.
 
@@ -172,17 +176,17 @@ def compared(
     What they are given is told by `credits_of`. Nothing is returned where there is no baseline.
     """
     right = np.array([(item.correct | item.graded)[metric] for item in items], dtype=np.float64)
-    credits = credits_of(items, metric, models, others or {})
+    credits = baseline_credits(items, metric, models, others or {})
     if not credits:
         return {}
     values = {name: float(np.nanmean(each)) for name, each in credits.items()}
     p_values = {name: clustered_p_value(items, right, each) for name, each in credits.items()}
     if "chance" in credits and all(item.cluster is None for item in items):
         p_values["chance"] = chance_p_value(right, credits["chance"])
-    return _against(values, p_values, values) | {"chance_level": values.get("chance")}
+    return _summarize_baselines(values, p_values, values) | {"chance_level": values.get("chance")}
 
 
-def compared_in_bits(items: Sequence[TaskItem], credits: dict[str, Floats]) -> dict[str, Any]:
+def compare_bits_with_baselines(items: Sequence[TaskItem], credits: dict[str, Floats]) -> dict[str, Any]:
     """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
     own = np.array([item.nats for item in items])
     bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
@@ -194,53 +198,55 @@ def compared_in_bits(items: Sequence[TaskItem], credits: dict[str, Floats]) -> d
         for name, each in credits.items()
     }
     p_values = {name: clustered_p_value(items, own, each) for name, each in credits.items()}
-    return _against(values, p_values, {name: -value for name, value in values.items()})
+    return _summarize_baselines(values, p_values, {name: -value for name, value in values.items()})
 
 
-def compared_in_corpus(
-    items: Sequence[TaskItem], metric: str, others: dict[str, Sequence[Statistics | None]]
+def compare_corpus_metric_with_baselines(
+    items: Sequence[TaskItem], metric: str, others: dict[str, Sequence[ItemStatistics | None]]
 ) -> dict[str, Any]:
     """Return the same of a corpus-level metric; of each baseline what each item adds, None of what it was not asked."""
     values: dict[str, float] = {}
     p_values: dict[str, float] = {}
-    kind = METRICS[items[0].statistics[metric].aggregation]
-    cluster_I = cluster_numbers(items)
+    kind = CORPUS_METRICS[items[0].statistics[metric].aggregation]
+    cluster_I = number_item_clusters(items)
     for name, of_items in others.items():
         own = [item.statistics[metric] if other else None for item, other in zip(items, of_items, strict=True)]
         if not any(own):
             continue
-        own_KS, other_KS = sums(own, cluster_I), sums(of_items, cluster_I)
+        own_KS, other_KS = sum_clusters(own, cluster_I), sum_clusters(of_items, cluster_I)
         values[name] = float(kind.score(other_KS.sum(axis=0)))
-        p_values[name] = randomised_p_value(own_KS, other_KS, kind)
+        p_values[name] = randomization_p_value(own_KS, other_KS, kind)
     if not values:
         return {}
     direction = 1 if kind.higher_is_better else -1
-    return _against(values, p_values, {name: direction * value for name, value in values.items()})
+    return _summarize_baselines(values, p_values, {name: direction * value for name, value in values.items()})
 
 
-def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]) -> dict[str, Any]:
+def _summarize_baselines(
+    values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]
+) -> dict[str, Any]:
     """Return what a row says: the hardest is the best that is not beaten, and where each is beaten the best of all."""
     hardest = max(merits, key=lambda name: (p_values[name] >= LEVEL, merits[name]))
     return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
 
 
-def cluster_numbers(items: Sequence[TaskItem]) -> NDArray[np.int64]:
+def number_item_clusters(items: Sequence[TaskItem]) -> NDArray[np.int64]:
     """Return the number of the cluster of each item; an item without one is a cluster of its own."""
     return cluster_indices(item.number if item.cluster is None else item.cluster for item in items)
 
 
 def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> float:
     """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
-    cluster_I = cluster_numbers(items)
+    cluster_I = number_item_clusters(items)
     answered = ~np.isnan(other)
 
     def summed(each: Floats) -> Floats:
         return np.bincount(cluster_I[answered], weights=each[answered]).astype(np.float64)
 
-    return paired_p_value(summed(own), summed(other))
+    return sign_flip_p_value(summed(own), summed(other))
 
 
-def constant_answer(items: Sequence[TaskItem]) -> str | None:
+def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
     """Return the text that the model answers to all items, although another is right in some; None where it varies."""
     answers = {normalize_nfc(item.choices[item.answer] if item.choices else item.written or "") for item in items}
     if len(items) < 2 or len(answers) > 1:
@@ -260,10 +266,10 @@ def is_mostly_truncated(row: dict[str, Any]) -> bool:
     return bool(2 * row.get("examples_truncated", 0) > row["examples"] + row.get("examples_without_value", 0))
 
 
-def judge(rows: Sequence[dict[str, Any]]) -> None:
+def add_verdicts(rows: Sequence[dict[str, Any]]) -> None:
     """Add to the scores of a checkpoint the corrected p-value and the verdict; one without choices has none of them."""
     tested = [row for row in rows if row.get("p_value") is not None]
-    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+    for row, corrected in zip(tested, holm_correction([row["p_value"] for row in tested]), strict=True):
         is_better = corrected < LEVEL and row["constant_answer"] is None
         row["p_value_corrected"] = corrected
         row["verdict"] = "better" if is_better else "not better"

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.items import TaskItem
-from pipeline.evaluate.verdict import (
-    Scores,
+from pipeline.evaluate.baseline_comparison import (
+    ChoiceScorer,
+    add_verdicts,
     chance_p_value,
-    compared,
-    constant_answer,
-    credit,
-    holm,
-    judge,
-    paired_p_value,
+    compare_with_baselines,
+    expected_credit,
+    find_constant_answer,
+    holm_correction,
+    sign_flip_p_value,
 )
+from pipeline.evaluate.items import TaskItem
 
 
 def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> TaskItem:
@@ -32,9 +32,9 @@ def item(number: int, choices: Sequence[str], right: int, log_probabilities: Seq
     return TaskItem(number, str(number), tuple(choices), texts, frozenset({right}), tuple(log_probabilities), correct)
 
 
-def row(items: list[TaskItem], models: dict[str, Scores] | None = None) -> dict[str, Any]:
-    found = compared(items, "acc", models or {}) | {"constant_answer": constant_answer(items)}
-    judge([found])
+def row(items: list[TaskItem], models: dict[str, ChoiceScorer] | None = None) -> dict[str, Any]:
+    found = compare_with_baselines(items, "acc", models or {}) | {"constant_answer": find_constant_answer(items)}
+    add_verdicts([found])
     return found
 
 
@@ -84,12 +84,14 @@ def test_a_constant_answer_is_named_and_never_better() -> None:
     items = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(400)]
     found = row(items)
     assert found["constant_answer"] == "ja" and found["verdict"] == "not better"
-    assert constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, "which is always right"
-    assert constant_answer(items[:1]) is None
+    assert find_constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, (
+        "which is always right"
+    )
+    assert find_constant_answer(items[:1]) is None
 
 
 def test_ties_are_shared() -> None:
-    assert credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
+    assert expected_credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
 
 
 def test_tests_are_those_of_the_textbooks() -> None:
@@ -97,9 +99,9 @@ def test_tests_are_those_of_the_textbooks() -> None:
     assert chance_p_value(right, np.full(100, 0.5)) == pytest.approx(binomtest(60, 100, 0.5, "greater").pvalue)
     other = np.array([1.0] * 40 + [0.0] * 48 + [1.0] * 12)  # the model alone 20 times, the baseline alone 12 times
     exact = binomtest(20, 32, 0.5, "greater").pvalue
-    assert paired_p_value(right, other) == pytest.approx(exact)
-    assert paired_p_value(right, other + 1e-6 * np.arange(100)) == pytest.approx(exact, abs=0.01), "by coins"
-    assert paired_p_value(right, right.astype(float)) == 1.0
+    assert sign_flip_p_value(right, other) == pytest.approx(exact)
+    assert sign_flip_p_value(right, other + 1e-6 * np.arange(100)) == pytest.approx(exact, abs=0.01), "by coins"
+    assert sign_flip_p_value(right, right.astype(float)) == 1.0
     mixed = np.array([0.25] * 50 + [0.5] * 50)
     draws = np.random.default_rng(1).random((40_000, 100)) < mixed
     assert chance_p_value(right, mixed) == pytest.approx((draws.sum(1) >= 60).mean(), abs=0.002)
@@ -107,36 +109,36 @@ def test_tests_are_those_of_the_textbooks() -> None:
 
 def test_the_hardest_baseline_is_the_best_of_those_that_are_not_beaten() -> None:
     """Right in 60 of 100: one is right in 55 of these and nowhere else (p 0.03), one in 32 and 20 others (p 0.16)."""
-    models: dict[str, Scores] = {
+    models: dict[str, ChoiceScorer] = {
         "inside": lambda one: [1, 0] if one.number < 55 else [0, 1],
         "beside": lambda one: [1, 0] if one.number < 32 or one.number >= 80 else [0, 1],
     }
     items = [item(n, (f"a {n:03}", f"b {n:03}"), 0, (1, 0) if n < 60 else (0, 1)) for n in range(100)]
-    found = compared(items, "acc", models)
+    found = compare_with_baselines(items, "acc", models)
     assert found["baselines"]["inside"] == 0.55 and found["baselines"]["beside"] == 0.52
     assert found["hardest_baseline"] == "beside" and found["p_value"] == pytest.approx(0.156, abs=0.001)
 
 
 def test_a_constant_answer_is_not_better_whatever_its_tests_say() -> None:
     rows: list[dict[str, Any]] = [{"p_value": 1e-9, "constant_answer": answer} for answer in (None, "ja")]
-    judge([*rows, {"p_value": None, "constant_answer": None}])
+    add_verdicts([*rows, {"p_value": None, "constant_answer": None}])
     assert [one["verdict"] for one in rows] == ["better", "not better"]
 
 
 def test_items_of_one_group_win_or_lose_together() -> None:
     """Ten groups of twenty items that are answered alike, eight of them rightly: no more than eight of ten coins."""
     items = [item(n, (f"a {n:03}", f"b {n:03}"), 0, (1, 0) if n < 160 else (0, 1)) for n in range(200)]
-    apart = compared(items, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
+    apart = compare_with_baselines(items, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
     assert apart["p_value"] < 1e-9
     groups = [replace(one, cluster=str(one.number // 20)) for one in items]
-    together = compared(groups, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
+    together = compare_with_baselines(groups, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
     assert together["p_value"] == pytest.approx(binomtest(8, 10, 0.5, "greater").pvalue)
-    assert compared(groups, "acc", {})["p_value"] == together["p_value"], "guessing, too"
+    assert compare_with_baselines(groups, "acc", {})["p_value"] == together["p_value"], "guessing, too"
 
 
 def test_holm_is_that_of_the_paper() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm_correction([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_correction([]) == [] and holm_correction([0.9, 0.8]) == [1.0, 1.0]
 
 
 @pytest.mark.slow
@@ -155,9 +157,11 @@ def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kin
                 random.integers(0, 2, 40) if kind == "guessing" else (words + random.normal(0, 1, (40, 2))).argmax(1)
             )
             items = [item(n, texts[n % 2], int(right[n]), own[n].tolist()) for n in range(40)]
-            found = compared(items, "acc", {"unigram": lambda one, words=words: words[one.number].tolist()})
+            found = compare_with_baselines(
+                items, "acc", {"unigram": lambda one, words=words: words[one.number].tolist()}
+            )
             rows.append(found | {"constant_answer": None})
-        judge(rows)
+        add_verdicts(rows)
         wrong += any(one["verdict"] == "better" for one in rows)
     assert wrong <= 0.05 * pages
 
@@ -174,9 +178,9 @@ def test_a_model_that_understands_is_called_better() -> None:
 def test_a_large_lead_in_graded_items_stays_real_among_hundreds_of_comparisons() -> None:
     random = np.random.default_rng(4)
     first, second = random.normal(0.5, 1.0, 400), random.normal(0.0, 1.0, 400)
-    p_value = paired_p_value(first, second)
-    assert p_value < 0.05 / 1000 and holm([p_value, *[0.5] * 999])[0] < 0.05
-    assert paired_p_value(second, first) > 0.99
+    p_value = sign_flip_p_value(first, second)
+    assert p_value < 0.05 / 1000 and holm_correction([p_value, *[0.5] * 999])[0] < 0.05
+    assert sign_flip_p_value(second, first) > 0.99
 
 
 def test_a_rare_lead_is_drawn_until_its_p_value_is_known() -> None:
@@ -185,6 +189,6 @@ def test_a_rare_lead_is_drawn_until_its_p_value_is_known() -> None:
     signs = np.array([*itertools.product((-1, 1), repeat=16)])
     exact = float((signs @ np.abs(leads) >= leads.sum() - 1e-12).mean())
     assert exact == 2 / 65_536
-    p_value = paired_p_value(leads, np.zeros(16))
+    p_value = sign_flip_p_value(leads, np.zeros(16))
     assert p_value == pytest.approx(exact, rel=0.6)
     assert p_value < 1 / 20_001 < 0.05 / 500 + p_value

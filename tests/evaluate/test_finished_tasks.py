@@ -19,7 +19,7 @@ from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Lease
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.settings import BaselineSettings, Suite
-from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_files import list_suite_files
 from tests.evaluate.test_suites import CONFIG, PAIRS, QUESTIONS, evaluate
 
 NAMES = ("polder_nl_grammatica", "polder_nl_kennis", "tales")
@@ -188,7 +188,7 @@ def test_the_scratch_is_removed_when_the_step_has_its_record(
         module.run(  # type: ignore[attr-defined]
             settings,
             **(inputs if module is suites else {"model": sorted((milestone / "huggingface").iterdir())}),
-            tasks=[file for suite in given for file in suite_files(suite)],
+            tasks=[file for suite in given for file in list_suite_files(suite)],
             results=tmp_path / "results.json",
             answers=tmp_path / "items.parquet",
             scratch=scratch,
@@ -206,7 +206,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
     def full(*_: object) -> None:
         raise DiskFull("the scratch is full")
 
-    monkeypatch.setattr("pipeline.evaluate.task_outcomes.write_atomically", full)
+    monkeypatch.setattr("pipeline.evaluate.task_failures.write_atomically", full)
     with pytest.raises(DiskFull):
         evaluate(milestone, tmp_path / "results.json", *given, scratch=tmp_path / "scratch")
 
