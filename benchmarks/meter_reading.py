@@ -68,8 +68,8 @@ def main(arguments: list[str]) -> int:
         began = time.process_time()
         for call in range(calls):
             for meter in meters:
-                meter.read(SAMPLE_SECONDS * call + 1)
-                meter.take(SAMPLE_SECONDS * call + 2)
+                meter.sample(SAMPLE_SECONDS * call + 1)
+                meter.take_readings(SAMPLE_SECONDS * call + 2)
         seconds = (time.process_time() - began) / calls
     print(f"{seconds * 1000:.3f} CPU ms of a look and a take = {seconds / SAMPLE_SECONDS:.4%} of one core")
     return 0

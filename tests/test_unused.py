@@ -41,7 +41,7 @@ CALLED_BY_LIBRARIES = {
     "tok_batch_encode",  # lm-eval's models
     "format_help",  # Typer's groups
 }
-FOR_TESTS = {"ACCEPTED_WITHOUT_VOUCHER", "of_component", "of_fate"}
+FOR_TESTS = {"ACCEPTED_WITHOUT_VOUCHER"}
 VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\()")
 
 

@@ -51,8 +51,8 @@ def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float 
         return grams
     what = "less than nothing" if grams < 0 else f"more than any grid emits ({format_number(MOST_GRAMS_PER_KWH)} g/kWh)"
     raise InputError(
-        f"{table.name}, line {row.line}: {column} is {format_number(grams)}, which is {what}: give the column of grams per "
-        "kilowatt-hour"
+        f"{table.name}, line {row.line}: {column} is {format_number(grams)}, which is {what}: give the column of "
+        "grams per kilowatt-hour"
     )
 
 

@@ -1,7 +1,7 @@
-"""Meter the GPUs of a node: NVIDIA's by NVML, AMD's by AMD SMI, both through zeus.
+"""Meter the GPUs of a node: NVIDIA's through NVML, AMD's through AMD SMI, both with zeus.
 
-A board with an energy counter is read by it, another by its power over time. Of a card with two dies (MI250X) AMD SMI
-tells the energy of the card under its first die and nothing under the second, which is no board of its own.
+A board with an energy counter is read by it, another by its power over time. For a card with two dies (MI250X), AMD SMI
+reports the energy of the card under its first die and nothing under the second, which is not counted as a board.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
-from pipeline.energy.meters import MeteredPart, UnreadableMeter
-from pipeline.energy.readings import Reading
+from pipeline.energy.meters import MeteredPart, PartsMeter, UnreadableMeter
 
 DEVICES = Path("/dev")
 MILLI = 1e3
 
 
 class Gpu(Protocol):
-    """What is used of a zeus GPU: counters in millijoules, power in milliwatts."""
+    """The methods of a zeus GPU that are used here; counters in millijoules, power in milliwatts."""
 
     def get_name(self) -> str: ...
     def supports_get_total_energy_consumption(self) -> bool: ...
@@ -33,14 +32,14 @@ class Gpu(Protocol):
 def _read_limit_watts(gpu: Gpu) -> float | None:
     try:
         return gpu.get_power_management_limit() / MILLI or None
-    except Exception:  # each driver has errors of its own
+    except Exception:  # the errors differ by driver
         return None
 
 
 def _has_energy_counter(gpu: Gpu) -> bool:
-    """Return whether a GPU has an energy counter; one that does not answer is asked for it at each look.
+    """Return whether a GPU has an energy counter; True where it does not answer, so that each sample tries again.
 
-    zeus goes by an NVIDIA board's architecture; where the driver has no counter for it, only the reading says so.
+    zeus decides by an NVIDIA board's architecture; only the reading shows that the driver has no counter.
     """
     try:
         return gpu.supports_get_total_energy_consumption() and gpu.get_total_energy_consumption() >= 0
@@ -49,7 +48,7 @@ def _has_energy_counter(gpu: Gpu) -> bool:
 
 
 def _read_watts(gpu: Gpu) -> float:
-    """Return what a GPU draws: now, or on average over a moment where its driver tells no more, as that of MI200."""
+    """Return the power of a GPU: now, or its short average where the driver has nothing else, as for MI200."""
     try:
         return gpu.get_instant_power_usage() / MILLI
     except Exception:
@@ -57,7 +56,7 @@ def _read_watts(gpu: Gpu) -> float:
 
 
 def _is_silent(gpu: Gpu) -> bool:
-    """Return whether a GPU shows neither energy nor power."""
+    """Return whether a GPU reports no energy."""
     try:
         return gpu.get_total_energy_consumption() == 0
     except Exception:
@@ -65,53 +64,47 @@ def _is_silent(gpu: Gpu) -> bool:
 
 
 def _is_second_die(meter: str, number: int, gpu: Gpu) -> bool:
-    """Return whether a GPU is the second die of an MI250 or MI250X, whose card is read under the die before it."""
+    """Return whether a GPU is the second die of an MI250 or MI250X, whose card is read through the die before it."""
     return meter == "amd_smi" and number % 2 == 1 and "MI250" in gpu.get_name() and _is_silent(gpu)
 
 
-class GpuMeter:
-    """The boards of one vendor, each with its own name.
+class GpuMeter(PartsMeter):
+    """The boards of one vendor.
 
     Args:
-        meter: what reads them, `nvml` or `amd_smi`.
-        gpus: in the order of the driver, with the name of each.
+        meter: the library that reads them, `nvml` or `amd_smi`.
+        gpus: each with its name, in the driver's order.
     """
 
     def __init__(self, meter: str, gpus: Sequence[tuple[str, Gpu]]) -> None:
-        self.gpus: list[str] = []
-        self._boards: list[tuple[Gpu, bool, MeteredPart]] = []
+        names: list[str] = []
+        parts: list[MeteredPart] = []
+        self._boards: list[Gpu] = []
         for number, (name, gpu) in enumerate(gpus):
             if _is_second_die(meter, number, gpu):
-                self.gpus.append(self.gpus[-1])
-            else:
-                self.gpus.append(name)
-                self._boards.append(
-                    (
-                        gpu,
-                        _has_energy_counter(gpu),
-                        MeteredPart(meter, "board", name, most_watts=_read_limit_watts(gpu)),
-                    )
-                )
+                names.append(names[-1])
+                continue
+            names.append(name)
+            self._boards.append(gpu)
+            method: Literal["counter", "power"] = "counter" if _has_energy_counter(gpu) else "power"
+            parts.append(MeteredPart(meter, "board", name, most_watts=_read_limit_watts(gpu), method=method))
+        super().__init__(parts)
+        self.gpus = names
 
-    def read(self, now: float) -> None:
-        """Look at every board; one that cannot be read leaves the others as they are."""
-        for gpu, counts, part in self._boards:
+    def sample(self, now: float) -> None:
+        """Read all boards; one that fails does not affect the others."""
+        for gpu, part in zip(self._boards, self.parts, strict=True):
             try:
-                if counts:
-                    part.counter(gpu.get_total_energy_consumption() / MILLI, now)
+                if part.method == "counter":
+                    part.add_counter(gpu.get_total_energy_consumption() / MILLI, now)
                 else:
-                    part.power(_read_watts(gpu), now)
+                    part.add_power(_read_watts(gpu), now)
             except Exception as error:  # a board that fell off the bus
-                part.lost(f"it could not be read ({error})")
-
-    def take(self, now: float) -> list[Reading]:
-        """Return the readings since the last call."""
-        self.read(now)
-        return [part.take(now, "counter" if counts else "power") for _, counts, part in self._boards]
+                part.mark_unknown(f"it could not be read ({error})")
 
 
 def find_gpu_driver(devices: Path = DEVICES) -> str | None:
-    """Return `nvml` or `amd_smi` where there are GPUs that this job may see, before anything heavy is imported."""
+    """Return `nvml` or `amd_smi` where this job may see GPUs, without importing anything heavy."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     if any(devices.glob("nvidia[0-9]*")):
@@ -120,7 +113,7 @@ def find_gpu_driver(devices: Path = DEVICES) -> str | None:
 
 
 def _list_gpus(meter: str) -> list[tuple[str, Gpu]]:
-    """Return the GPUs that zeus finds, each with its UUID, which no other board of the world has."""
+    """Return the GPUs that zeus finds, each with its UUID."""
     from zeus.device.gpu import get_gpus
 
     gpus = list(get_gpus().gpus)
@@ -136,11 +129,11 @@ def _list_gpus(meter: str) -> list[tuple[str, Gpu]]:
 def find_gpu_meter(
     meter: str | None, gpus: Callable[[str], list[tuple[str, Gpu]]] = _list_gpus
 ) -> GpuMeter | UnreadableMeter | None:
-    """Return the meter of the GPUs of a kind; None where there are none."""
+    """Return the meter of the GPUs of a driver; None without one."""
     if meter is None:
         return None
     try:
         return GpuMeter(meter, gpus(meter))
-    except Exception as error:  # a meter that does not work must not stop the job that it measures
+    except Exception as error:  # a broken meter must not stop the job that it measures
         logging.getLogger(__name__).warning("GPU energy cannot be read: %s", error)
         return UnreadableMeter(meter, "board", f"{meter}: there are GPUs, but their energy cannot be read ({error})")

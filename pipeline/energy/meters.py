@@ -1,39 +1,43 @@
-"""Meter the parts of a node, by RAPL or Cray's pm_counters: joules between two takes, or why they are not known."""
+"""Meter the parts of a node with RAPL or Cray's pm_counters.
+
+Each call of `take_readings` returns the joules since the last one, or the reason why they are unknown.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
 from pipeline.energy.readings import MOST_WATTS, Component, Reading
 
-LIMIT_TOLERANCE = 1.2  # by which a true figure may be above the limit that its hardware states
-STUCK_SECONDS = 0.5  # from which on a counter that has not moved at all is one that stands still
-COUNTER_PERIOD_SECONDS = 0.2  # counters are renewed so seldom: in less time they may show what was used in this
-STAMP_TOLERANCE_SECONDS = 2.0  # by which the stamps of a counter may go on otherwise than the clock between two looks
+LIMIT_TOLERANCE = 1.2  # a true figure may exceed the limit that its hardware states by this factor
+STUCK_SECONDS = 0.5  # a counter that does not move for this long is stuck
+COUNTER_PERIOD_SECONDS = 0.2  # counters are updated this rarely: a shorter interval may hold one update
+STAMP_TOLERANCE_SECONDS = 2.0  # between two samples, a counter's timestamps may differ from the clock by this much
 
 
 class Meter(Protocol):
-    """Something that tells joules of the node; times are seconds of Unix time that never jump."""
+    """A meter of a node; times are monotonic seconds of Unix time."""
 
     @property
     def gpus(self) -> Sequence[str]:
-        """The part that tells the energy of each GPU, in the driver's order: the same for two dies of a card."""
+        """The part that measures each GPU, in the driver's order: the same for two dies of a card."""
 
-    def read(self, now: float) -> None:
-        """Look at it, between two takes."""
+    def sample(self, now: float) -> None:
+        """Read the counters between two readings."""
 
-    def take(self, now: float) -> list[Reading]:
+    def take_readings(self, now: float) -> list[Reading]:
         """Return the readings since the last call."""
 
 
 class MeteredPart:
-    """What one part has used since the last take.
+    """Add up the joules of one part between readings.
 
-    What cannot be trusted makes the whole of an interval unknown, and says why: a counter that was reset, could not be
-    read or stands still, and more than the hardware can use.
+    An interval is unknown, with the reason, after a counter was reset, unreadable or stuck, or exceeded the hardware's
+    limit.
     """
 
     def __init__(
@@ -44,29 +48,32 @@ class MeteredPart:
         *,
         most_watts: float | None = None,
         range_joules: float | None = None,
+        method: Literal["counter", "power"] = "counter",
     ) -> None:
-        self.meter, self.component, self.name = meter, component, name
+        self.meter, self.component, self.name, self.method = meter, component, name, method
         self.most_watts = (most_watts or MOST_WATTS[component]) * LIMIT_TOLERANCE
         self.range_joules = range_joules
-        self._last: tuple[float, float, float] | None = None  # joules or watts, moment, clock
+        self._last: tuple[float, float, float] | None = None  # joules or watts, time, clock
         self._joules = 0.0
         self._problem: str | None = None
         self._began: float | None = None
 
-    def lost(self, problem: str) -> None:
-        """Write down that a stretch of this interval is not known; what is counted begins anew."""
+    def mark_unknown(self, problem: str) -> None:
+        """Mark the current interval as unknown, and count from the next sample on."""
         self._problem, self._last = self._problem or problem, None
 
     def _note_gap(self) -> None:
-        """Where there is nothing to count from, what came before in this interval is not known, except in the first."""
         if self._last is None and self._began is not None:
             self._problem = self._problem or "it could not be read when the interval began"
 
-    def counter(self, joules: float, moment: float, clock: float | None = None) -> None:
-        """Take what an energy counter shows at a moment, in seconds.
+    def add_counter(self, joules: float, moment: float, clock: float | None = None) -> None:
+        """Add a sample of an energy counter.
 
-        Where the moment is a stamp of the counter's own, `clock` is when it was looked at: both must go on alike, for
-        else a stamp that leaps or stands would make any number of joules look possible.
+        Args:
+            joules: the counter's value.
+            moment: its time in seconds: a clock's, or the counter's own timestamp.
+            clock: the clock's time, where `moment` is a timestamp. Both must advance alike: a timestamp that jumps
+                would make any number of joules look possible.
         """
         self._note_gap()
         clock = moment if clock is None else clock
@@ -81,13 +88,13 @@ class MeteredPart:
         if used < 0 and self.range_joules and used + self.range_joules <= self.most_watts * seconds:
             used += self.range_joules
         if used < 0:
-            self.lost("its counter was reset")
+            self.mark_unknown("its counter was reset")
             self._last = joules, moment, clock
         else:
             self._add(used, seconds)
 
-    def power(self, watts: float, moment: float) -> None:
-        """Take what a part draws at a moment; between two it is the mean of both."""
+    def add_power(self, watts: float, moment: float) -> None:
+        """Add a sample of a power; the power between two samples is their mean."""
         self._note_gap()
         before, self._last = self._last, (watts, moment, moment)
         if before is not None:
@@ -97,24 +104,25 @@ class MeteredPart:
         longest = max(seconds, COUNTER_PERIOD_SECONDS)
         if joules > self.most_watts * longest:
             self._problem = self._problem or (
-                f"it shows {joules / longest:,.0f} W, and such a part can draw {self.most_watts / LIMIT_TOLERANCE:,.0f} W"
+                f"it shows {joules / longest:,.0f} W, "
+                f"and such a part can draw {self.most_watts / LIMIT_TOLERANCE:,.0f} W"
             )
         else:
             self._joules += joules
 
-    def take(self, now: float, method: Literal["counter", "power"]) -> Reading:
-        """Return the reading since the last take."""
+    def take_reading(self, now: float) -> Reading:
+        """Return the reading since the last call."""
         problem = self._problem
         if self._began is None:
-            problem = "it has only now been looked at"
+            problem = "this is its first reading"
         elif problem is None and self._joules == 0 and now - self._began >= STUCK_SECONDS:
-            problem = "it shows no energy at all: its counter stands still"
+            problem = "it shows no energy at all: its counter is stuck"
         reading = Reading(
             component=self.component,
             part=self.name,
             joules=self._joules if problem is None else None,
             label="measured",
-            method=method,
+            method=self.method,
             meter=self.meter,
             problem=problem and f"{self.meter}{f' {self.name}' if self.name else ''}: {problem}",
         )
@@ -122,8 +130,26 @@ class MeteredPart:
         return reading
 
 
+class PartsMeter(ABC):
+    """A meter that samples each of its parts."""
+
+    gpus: Sequence[str] = ()
+
+    def __init__(self, parts: Iterable[MeteredPart]) -> None:
+        self.parts = [*parts]
+
+    @abstractmethod
+    def sample(self, now: float) -> None:
+        """Read all counters."""
+
+    def take_readings(self, now: float) -> list[Reading]:
+        """Return the readings since the last call."""
+        self.sample(now)
+        return [part.take_reading(now) for part in self.parts]
+
+
 class UnreadableMeter:
-    """A meter that is there and cannot be read: each interval says so."""
+    """A meter that exists and cannot be read: each interval says so."""
 
     gpus: Sequence[str] = ()
 
@@ -132,14 +158,18 @@ class UnreadableMeter:
             component=component, joules=None, label="measured", method="counter", meter=meter, problem=problem
         )
 
-    def read(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Do nothing."""
 
-    def take(self, now: float) -> list[Reading]:
-        """Return that nothing was read."""
+    def take_readings(self, now: float) -> list[Reading]:
+        """Return one reading that says why nothing was read."""
         return [self._reading]
 
 
+# RAPL: the energy counters of processor packages and memory, as Linux shows them (Documentation/power/powercap).
+#
+# Packages include their cores, and a `psys` zone would count them again: both are left out. A counter wraps to zero at
+# `max_energy_range_uj`, some within minutes.
 # RAPL: the energy counters of processor packages and memory, as Linux shows them (Documentation/power/powercap).
 #
 # Packages include their cores, and a `psys` zone would count them again: both are left out. A counter goes back to
@@ -158,40 +188,36 @@ def _read_number(path: Path) -> int | None:
         return None
 
 
-class Rapl:
-    """The zones below a powercap folder that can be read."""
-
-    gpus: Sequence[str] = ()
+class Rapl(PartsMeter):
+    """The readable zones of a powercap folder, given with their names."""
 
     def __init__(self, zones: dict[Path, str]) -> None:
-        self._parts: dict[Path, MeteredPart] = {}
-        for zone, name in zones.items():
-            limit, whole = _read_number(zone / "constraint_0_max_power_uw"), _read_number(zone / "max_energy_range_uj")
-            self._parts[zone] = MeteredPart(
-                "rapl",
-                "dram" if name.startswith("dram") else "package",
-                name,
-                most_watts=limit / MICROJOULES * PEAK_FACTOR if limit else None,
-                range_joules=whole / MICROJOULES if whole else None,
-            )
+        self._zones = [*zones]
+        super().__init__(self._make_part(zone, name) for zone, name in zones.items())
 
-    def read(self, now: float) -> None:
-        """Look at every counter."""
-        for zone, part in self._parts.items():
+    @staticmethod
+    def _make_part(zone: Path, name: str) -> MeteredPart:
+        limit, maximum = _read_number(zone / "constraint_0_max_power_uw"), _read_number(zone / "max_energy_range_uj")
+        return MeteredPart(
+            "rapl",
+            "dram" if name.startswith("dram") else "package",
+            name,
+            most_watts=limit / MICROJOULES * PEAK_FACTOR if limit else None,
+            range_joules=maximum / MICROJOULES if maximum else None,
+        )
+
+    def sample(self, now: float) -> None:
+        """Read all counters."""
+        for zone, part in zip(self._zones, self.parts, strict=True):
             counter = _read_number(zone / "energy_uj")
             if counter is None:
-                part.lost("its counter could not be read")
+                part.mark_unknown("its counter could not be read")
             else:
-                part.counter(counter / MICROJOULES, now)
-
-    def take(self, now: float) -> list[Reading]:
-        """Return the readings since the last call."""
-        self.read(now)
-        return [part.take(now, "counter") for part in self._parts.values()]
+                part.add_counter(counter / MICROJOULES, now)
 
 
 def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
-    """Return the meter; None where the kernel shows none, such as in a virtual machine."""
+    """Find RAPL; None where the kernel shows none, such as in a virtual machine."""
     zones: dict[Path, str] = {}
     readable = False
     for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's processors are shown under this name too
@@ -202,24 +228,24 @@ def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
         if not name.startswith(("package", "dram")):
             continue
         readable |= _read_number(zone / "energy_uj") is not None
-        # Memory is told apart by the package that it belongs to.
+        # The name "dram" does not say which package the memory belongs to.
         zones[zone] = f"dram-{zone.name.split(':')[1]}" if name == "dram" else name
-    if readable:  # a zone that cannot be read is told of beside those that can, so that no package is left out silently
+    if readable:  # including zones that cannot be read, so that no package is left out silently
         return Rapl(zones)
-    # Since 2020 most systems let only root read them.
+    # Since 2020 most systems let only root read the counters.
     return UnreadableMeter("rapl", "package", "rapl: only root may read its counters on this node") if zones else None
 
 
 # Cray's pm_counters, as on LUMI: energy of the node and of its processors, memory and accelerators.
 #
-# Each file holds a value, its unit and since when it is so, such as `34283186 J 1460038098391936 us`, which is Unix
-# time (a Cray EX255a was seen to count from another moment); `freshness` goes up with every look of the node's
-# controller, ten a second. The node includes its accelerators; where there is none its file holds 0. Source: HPE,
-# "User Access to Compute Node Power Data" (Cray-HPE/docs-csm), whose one accelerator has no number; the names of the
-# files are those of /sys/cray/pm_counters. Nodes of MI300A have no files of processors and memory.
+# Each file holds a value, its unit and its Unix time, such as `34283186 J 1460038098391936 us` (one Cray EX255a
+# counted from another moment). `freshness` rises with every update of the node's controller, ten a second. The node
+# includes its accelerators; the file of an absent one holds 0. Source: HPE, "User Access to Compute Node Power Data"
+# (Cray-HPE/docs-csm), where a single accelerator has no number; file names are those of /sys/cray/pm_counters. Nodes of
+# MI300A have no files of processors and memory.
 #
-# An accelerator is a card of two dies, and the processors and the memory are one part each: these are the same parts
-# as those of AMD SMI and RAPL, which are not read where pm_counters are.
+# An accelerator is a card of two dies; the processors are one part, and so is the memory. AMD SMI and RAPL measure the
+# same parts and are not read next to pm_counters.
 
 
 PM_COUNTERS = Path("/sys/cray/pm_counters")
@@ -233,7 +259,7 @@ PM_FILES: dict[str, tuple[Component, str]] = {
 
 
 def _read_counter(path: Path) -> tuple[float, float] | None:
-    """Return joules and since when, in seconds of the controller's time; None where the file does not say."""
+    """Return joules and their time, in seconds of the controller's clock; None where the file has no such line."""
     try:
         found = re.fullmatch(r"(\d+) J (\d+) us\s*", path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -242,30 +268,28 @@ def _read_counter(path: Path) -> tuple[float, float] | None:
 
 
 def _count_gpus(devices: Path) -> int:
-    """Return how many GPUs AMD's driver shows, a die each; a processor is a device of it too, with the number 0."""
+    """Return the number of GPU dies that AMD's driver shows; processors are in its list too, with the number 0."""
     shown = (path.read_text(encoding="ascii").strip() for path in devices.glob("*/gpu_id"))
     return sum(number not in ("", "0") for number in shown)
 
 
-class PmCounters:
-    """The counters of a node, by the stamps that they carry."""
+class PmCounters(PartsMeter):
+    """The counters of a node, with their own timestamps."""
 
     def __init__(self, folder: Path, devices: Path = KFD_NODES) -> None:
         self._folder = folder
         accelerators = sorted(folder.glob("accel[0-9]*_energy")) or [*folder.glob("accel_energy")]
         boards = [path for path in accelerators if (_read_counter(path) or (1.0,))[0] > 0]
         named = {**PM_FILES, **{path.name: ("board", path.name.removesuffix("_energy")) for path in boards}}
-        self._parts: dict[Path, MeteredPart] = {
-            folder / name: MeteredPart("pm_counters", component, part)
-            for name, (component, part) in named.items()
-            if (folder / name).exists()
-        }
+        files = {folder / name: kind for name, kind in named.items() if (folder / name).exists()}
+        super().__init__(MeteredPart("pm_counters", component, part) for component, part in files.values())
+        self._files = [*files]
         dies = max(_count_gpus(devices) // len(boards), 1) if boards else 0
-        self.gpus: Sequence[str] = [path.name.removesuffix("_energy") for path in boards for _ in range(dies)]
+        self.gpus = [path.name.removesuffix("_energy") for path in boards for _ in range(dies)]
         self._fresh: tuple[str, float] | None = None
 
     def _is_stale(self, now: float) -> bool:
-        """Return whether the controller has not looked since a second and more."""
+        """Return whether the controller has not updated its counters for STALE_SECONDS."""
         try:
             freshness = (self._folder / "freshness").read_text(encoding="ascii").strip()
         except (OSError, ValueError):
@@ -275,24 +299,19 @@ class PmCounters:
             self._fresh = freshness, now
         return before is not None and before[0] == freshness and now - before[1] >= STALE_SECONDS
 
-    def read(self, now: float) -> None:
-        """Look at every counter."""
+    def sample(self, now: float) -> None:
+        """Read all counters."""
         stale = self._is_stale(now)
-        for path, part in self._parts.items():
-            found = _read_counter(path)
+        for path, part in zip(self._files, self.parts, strict=True):
+            counter = _read_counter(path)
             if stale:
-                part.lost("the counters are stale, freshness does not go up")
-            elif found is None:
-                part.lost("its counter could not be read")
+                part.mark_unknown("the counters are stale, freshness does not rise")
+            elif counter is None:
+                part.mark_unknown("its counter could not be read")
             else:
-                part.counter(*found, now)
-
-    def take(self, now: float) -> list[Reading]:
-        """Return the readings since the last call."""
-        self.read(now)
-        return [part.take(now, "counter") for part in self._parts.values()]
+                part.add_counter(*counter, now)
 
 
 def find_pm_counters(folder: Path = PM_COUNTERS, devices: Path = KFD_NODES) -> PmCounters | None:
-    """Return the meter; None on a node that has none."""
+    """Find pm_counters; None on a node that has none."""
     return PmCounters(folder, devices) if _read_counter(folder / "energy") is not None else None

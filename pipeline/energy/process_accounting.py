@@ -1,4 +1,4 @@
-"""Account for what the processes of a job used of this node: CPU seconds, each in one meter, and memory."""
+"""Account for the CPU seconds and the memory of a job's processes on this node; each CPU second goes to one meter."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import psutil
 
 PROCESSES = Path("/proc")
 ATTEMPT_VARIABLE = "PIPELINE_ATTEMPT"
-"""The variable with the name of the attempt, by which its processes under other parents are found, as those of srun."""
+"""The variable with the name of the attempt; it marks processes under other parents, such as those of srun."""
 
 SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURMD_NODENAME")
-ENVIRONMENT_CHECKS = 5  # at a new process: between fork and exec it still has the variables of its parent
+ENVIRONMENT_CHECKS = 5  # of a new process: between fork and exec it still has the variables of its parent
 
 
 def monotonic_seconds() -> float:
-    """Return the seconds of a clock that nobody sets, and that goes on while the machine sleeps where there is one."""
+    """Return the seconds of a clock that nobody sets and that, on Linux, runs on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class ObservedProcess(NamedTuple):
-    """A process at one moment: its start in ticks, its parent, CPU seconds of its own and of children it waited for."""
+    """A process at one time: its start in ticks, parent, own CPU seconds, those of children it waited for, memory."""
 
     started: int
     parent: int
@@ -38,7 +38,7 @@ class ObservedProcess(NamedTuple):
 
 
 def _read_process(process: int) -> ObservedProcess | None:
-    """Return what Linux tells of a process (proc_pid_stat(5)); None of one that has ended."""
+    """Read a process from proc_pid_stat(5); None if it has ended."""
     try:
         with open(f"{PROCESSES}/{process}/stat", "rb", buffering=0) as stream:
             words = stream.read().rpartition(b")")[2].split()
@@ -50,24 +50,24 @@ def _read_process(process: int) -> ObservedProcess | None:
 
 
 def _read_environment(process: int | str) -> bytes:
-    """Return the variables that a process was started with, each between zero bytes; none of somebody else's."""
+    """Return the variables that a process was started with, each between zero bytes; nothing for other users'."""
     with suppress(OSError), open(f"{PROCESSES}/{process}/environ", "rb", buffering=0) as stream:
         return b"\0" + stream.read() + b"\0"
     return b""
 
 
 class JobProcesses:
-    """This process, all below it, and those elsewhere on the node that the variables tell to be of the same attempt.
+    """This process, its descendants, and processes elsewhere on the node whose variables name the same attempt.
 
-    What a process has used stays counted when it ends: its parent has waited for it and shows it, or what was last
-    seen of it is kept. Where a parent shows it later than the process disappears, what is kept goes back by as much.
+    The CPU seconds of a process stay counted when it ends: its parent waited and shows them, or their last sample
+    is kept. Where the parent shows them later than the process disappears, the kept part shrinks by as much.
     """
 
     def __init__(self) -> None:
         self.root = os.getpid()
         self._names: set[bytes] = set()
         self._members: dict[int, ObservedProcess] = {}
-        self._kept: dict[int, float] = {}  # by the process that should have waited for them; 0: nobody does
+        self._kept: dict[int, float] = {}  # by the process that should have waited for them; 0: none
         self._foreign: set[int] = set()
         self._young: dict[int, int] = {}
         self._named: set[int] = set()
@@ -77,42 +77,42 @@ class JobProcesses:
             for process in (self.root, *list_descendants(self.root)):
                 if (seen := _read_process(process)) is not None:
                     self._members[process] = seen
-            self._foreign = self._listed() - self._members.keys()
+            self._foreign = self._list_processes() - self._members.keys()
 
     @staticmethod
-    def _listed() -> set[int]:
+    def _list_processes() -> set[int]:
         return {int(name) for name in os.listdir(PROCESSES) if name.isdigit()}
 
     def claim(self, attempt: str) -> None:
-        """Count the processes that were started with this attempt's name in their variables."""
+        """Also count the processes whose variables name this attempt."""
         name = f"\0{ATTEMPT_VARIABLE}={attempt}\0".encode()
-        if name in _read_environment("self"):  # then others may have been started with it as well, before this one
+        if name in _read_environment("self"):  # then processes older than this one may have it too
             self._foreign.clear()
         self._names.add(name)
 
-    def look(self) -> tuple[float, int]:
-        """Return the CPU seconds of all of them since each began, which never falls, and their resident bytes now."""
+    def sample(self) -> tuple[float, int]:
+        """Return the CPU seconds of all processes since each began, which never fall, and their resident bytes."""
         if not self._is_linux:
             self._highest = max(self._highest, cpu_seconds_of_process_tree())
             return self._highest, memory_bytes_of_process_tree()
         before = self._members
         now: dict[int, ObservedProcess] = {}
-        # Parents are read before their children: what ends in between is missed now and shown by its parent next time.
+        # Read parents before children: one that ends in between is missed now and shown by its parent next time.
         for process, last in sorted(before.items(), key=lambda item: (item[1].started, item[0])):
             seen = _read_process(process)
             if seen is not None and seen.started == last.started:
                 now[process] = seen
-        self._keep(before, now)
-        self._join(now)
+        self._keep_ended(before, now)
+        self._add_new(now)
         self._members = now
         self._named &= now.keys()
         seconds = sum(seen.own + seen.waited for seen in now.values()) + sum(self._kept.values())
         return seconds, sum(seen.memory_bytes for seen in now.values())
 
-    def glance(self) -> bool:
-        """Look at those alone that have other parents, which show nothing when they end; return whether there are any.
+    def sample_detached(self) -> bool:
+        """Sample the processes under other parents, which show nothing after their end; return whether there are any.
 
-        What they have waited for is not taken over: only a whole look sees of whom that was.
+        Their own seconds alone: only a full sample sees whose children they waited for.
         """
         for process in self._named:
             seen, last = _read_process(process), self._members[process]
@@ -120,8 +120,8 @@ class JobProcesses:
                 self._members[process] = last._replace(own=seen.own)
         return bool(self._named)
 
-    def _keep(self, before: Mapping[int, ObservedProcess], now: Mapping[int, ObservedProcess]) -> None:
-        """Keep what the processes that have ended used, as far as no parent shows it."""
+    def _keep_ended(self, before: Mapping[int, ObservedProcess], now: Mapping[int, ObservedProcess]) -> None:
+        """Keep the CPU seconds of ended processes, as far as no parent shows them."""
         lost: dict[int, float] = {}
         for process, last in before.items():
             if process in now:
@@ -135,9 +135,9 @@ class JobProcesses:
             grown = now[heir].waited - before[heir].waited if heir else 0.0
             self._kept[heir] = max(0.0, self._kept.get(heir, 0.0) + lost.get(heir, 0.0) - grown)
 
-    def _join(self, now: dict[int, ObservedProcess]) -> None:
-        """Add the processes that are new and belong to the job."""
-        listed = self._listed()
+    def _add_new(self, now: dict[int, ObservedProcess]) -> None:
+        """Add new processes that belong to the job."""
+        listed = self._list_processes()
         self._foreign &= listed
         fresh = {n: seen for n in listed - now.keys() - self._foreign if (seen := _read_process(n)) is not None}
 
@@ -148,7 +148,7 @@ class JobProcesses:
                 return False
             if belongs(fresh[process].parent):
                 return True
-            if self._is_named(process):
+            if self._has_attempt_name(process):
                 self._named.add(process)
                 return True
             return False
@@ -161,16 +161,16 @@ class JobProcesses:
             process for process, looks in self._young.items() if looks >= ENVIRONMENT_CHECKS or not self._names
         }
 
-    def _is_named(self, process: int) -> bool:
+    def _has_attempt_name(self, process: int) -> bool:
         if not self._names:
             return False
         variables = _read_environment(process)
-        place = (f"\0{name}={os.environ[name]}\0".encode() for name in SLURM_VARIABLES if name in os.environ)
-        return any(name in variables for name in self._names) and all(one in variables for one in place)
+        slurm = (f"\0{name}={os.environ[name]}\0".encode() for name in SLURM_VARIABLES if name in os.environ)
+        return any(name in variables for name in self._names) and all(one in variables for one in slurm)
 
 
 class StartupUse(NamedTuple):
-    """CPU seconds of a time that is over, between two moments."""
+    """CPU seconds between two times, used before several jobs were forked."""
 
     started: float
     ended: float
@@ -178,14 +178,14 @@ class StartupUse(NamedTuple):
 
 
 class ProcessAccounting:
-    """Tells each CPU second of the processes to one meter: to whoever is open, to several in equal parts.
+    """Assign each CPU second of the processes to one open meter, or to several in equal parts.
 
-    What is used while none is open goes to the next one.
+    Seconds that are used while no meter is open go to the next one.
     """
 
-    def __init__(self, since: float, handed_down: StartupUse | None = None) -> None:
+    def __init__(self, since: float, inherited: StartupUse | None = None) -> None:
         self.processes = JobProcesses()
-        self.handed_down = handed_down
+        self.inherited = inherited
         self._lock = threading.Lock()
         self._since = since
         self._seen = 0.0
@@ -193,7 +193,7 @@ class ProcessAccounting:
         self._open: dict[Hashable, float] = {}
 
     def _advance(self) -> int:
-        seconds, memory_bytes = self.processes.look()
+        seconds, memory_bytes = self.processes.sample()
         grown, self._seen = seconds - self._seen, seconds
         for meter in self._open:
             self._open[meter] += grown / len(self._open)
@@ -201,7 +201,7 @@ class ProcessAccounting:
         return memory_bytes
 
     def open(self, meter: Hashable, attempt: str | None) -> float:
-        """Begin to tell a meter; return from which moment on it has all."""
+        """Open a meter; return the time from which it gets all CPU seconds."""
         with self._lock:
             if attempt:
                 self.processes.claim(attempt)
@@ -210,18 +210,18 @@ class ProcessAccounting:
             self._open[meter], self._unclaimed = self._unclaimed, 0.0
             return since
 
-    def look(self) -> int:
+    def sample(self) -> int:
         """Count up to now; return the resident bytes of the processes."""
         with self._lock:
             return self._advance()
 
-    def glance(self) -> bool:
-        """Look at what would be lost at its end; return whether there is any such process."""
+    def sample_detached(self) -> bool:
+        """Sample the processes under other parents; return whether there are any."""
         with self._lock:
-            return self.processes.glance()
+            return self.processes.sample_detached()
 
     def take(self, meter: Hashable, last: bool = False) -> float:
-        """Return the CPU seconds of a meter since it took them last."""
+        """Return the CPU seconds of a meter since its last call; `last` closes it."""
         with self._lock:
             self._advance()
             seconds = self._open[meter]
@@ -231,8 +231,8 @@ class ProcessAccounting:
                 self._since = monotonic_seconds()
             return seconds
 
-    def share(self, parts: int) -> StartupUse:
-        """Return what no meter has been told, a part of it, and forget it."""
+    def take_unclaimed(self, parts: int) -> StartupUse:
+        """Return one of so many equal parts of the seconds that no meter got, and forget them all."""
         with self._lock:
             self._advance()
             past = StartupUse(self._since, monotonic_seconds(), self._unclaimed / parts)
@@ -241,7 +241,7 @@ class ProcessAccounting:
 
 
 def process_age_seconds() -> float:
-    """Return how long ago this process began; psutil alone knows it to the second, as Linux rounds its own start."""
+    """Return the age of this process, from ticks where possible: psutil rounds the start to a second."""
     if hasattr(time, "CLOCK_BOOTTIME") and (seen := _read_process(os.getpid())) is not None:
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - seen.started / os.sysconf("SC_CLK_TCK")
     else:
@@ -254,7 +254,7 @@ _startup_share: StartupUse | None = None
 
 
 def get_process_accounting() -> ProcessAccounting:
-    """Return the accounting of this process, which begins with the process."""
+    """Return the accounting of this process since its start."""
     global _accounting
     if _accounting is None:
         _accounting = ProcessAccounting(monotonic_seconds() - process_age_seconds(), _startup_share)
@@ -262,9 +262,9 @@ def get_process_accounting() -> ProcessAccounting:
 
 
 def share_startup(parts: int) -> None:
-    """Share what this process has used so far among so many jobs, for each of which it is about to fork a process."""
+    """Share the CPU seconds of this process so far among jobs, for each of which it is about to fork a process."""
     global _startup_share
-    _startup_share = get_process_accounting().share(parts)
+    _startup_share = get_process_accounting().take_unclaimed(parts)
 
 
 def _reset_in_child() -> None:
@@ -285,14 +285,14 @@ def _read_children(process: int) -> list[int]:
 
 
 def list_descendants(process: int) -> Iterator[int]:
-    """Yield the numbers of the processes below one, as Linux lists them.
+    """Yield the process numbers of all descendants, as Linux lists them.
 
     Raises:
-        OSError: it has ended, or this system has no such lists.
+        OSError: the process has ended, or this system has no such lists.
     """
     try:
         children = _read_children(process)
-    except OSError:  # where a thread has just ended, another one has its children
+    except OSError:  # a thread has just ended, and another one has its children
         children = _read_children(process)
     for child in children:
         yield child
@@ -301,7 +301,7 @@ def list_descendants(process: int) -> Iterator[int]:
 
 
 def _list_child_processes() -> list[psutil.Process]:
-    """Return the processes below this one; psutil itself would read the state of each process of the machine."""
+    """List the descendants of this process; psutil itself would read every process of the machine."""
     found: list[psutil.Process] = []
     try:
         for number in list_descendants(os.getpid()):
@@ -313,7 +313,7 @@ def _list_child_processes() -> list[psutil.Process]:
 
 
 def cpu_seconds_of_process_tree() -> float:
-    """User and system CPU seconds of this process, its finished children and its running descendants.
+    """Return user and system CPU seconds of this process, its finished children and its running descendants.
 
     A running child is not yet in RUSAGE_CHILDREN; its own time and that of the children it waited for are added.
     """
@@ -327,7 +327,7 @@ def cpu_seconds_of_process_tree() -> float:
 
 
 def memory_bytes_of_process_tree() -> int:
-    """Resident memory now, summed over this process and its running descendants (pages they share count in each)."""
+    """Return the resident memory of this process and its running descendants; shared pages count in each."""
     resident: int = psutil.Process().memory_info().rss
     for child in _list_child_processes():
         with suppress(psutil.Error):
@@ -336,10 +336,10 @@ def memory_bytes_of_process_tree() -> int:
 
 
 def peak_memory_bytes_of_process_tree() -> int:
-    """The most resident memory known now: of the tree at this moment, or of any one process so far.
+    """Return the most resident memory known now: of the tree at this moment, or of any one process so far.
 
-    The caller samples it while the work runs and keeps the greatest; the system's own record of each process's
-    peak makes a short peak between two samples count as well.
+    The caller samples it during the work and keeps the maximum; the system's own record of each process covers short
+    peaks between two samples.
     """
     peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return max(memory_bytes_of_process_tree(), *(peak * MAXRSS_UNIT_BYTES for peak in peaks))

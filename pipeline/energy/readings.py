@@ -1,8 +1,8 @@
-"""The readings of meters: joules of a part of a node in an interval, and what a job used of the node in it.
+"""The records of meters: joules of a part of a node in an interval, and what a job used of the node meanwhile.
 
-A meter runs once per node of a job and writes a line of JSON for each interval to `provenance/readings`. Meters that
-are read afterwards (Slurm's, EAR's, a power distribution unit) say their readings in the same words. Nothing here sums
-joules: `pipeline/energy/attribution/run_attribution.py` alone does.
+A meter runs once per node of a job and writes a JSON line per interval to `provenance/readings`. External meters
+(Slurm, EAR, a power distribution unit) are read afterwards into the same records. Only
+`pipeline/energy/attribution/run_attribution.py` sums joules.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-MOST_PROBLEMS = 3  # about the lines of one file
+MOST_PROBLEMS = 3  # reported for one file
 
 Component = Literal["node", "package", "dram", "board"]
 Label = Literal["measured", "estimated", "stated"]
 
 MOST_WATTS: dict[Component, float] = {"node": 20_000.0, "package": 1_000.0, "dram": 1_000.0, "board": 2_000.0}
-"""More than any hardware of today draws, a part alone, where it does not say itself what it can."""
+"""More than any one part draws today; used where the hardware states no limit."""
 
 
 class JsonLine(BaseModel):
-    """What is written to and read from JSON."""
+    """The base of all records of meters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Reading(JsonLine):
-    """The energy of one part of a node, all that ran on it included, by one meter.
+    """The energy of one part of a node by one meter, whatever ran on it.
 
-    `component` `node` is the whole node, its boards included; `part` tells parts of a kind apart, such as `package-0`
-    or the UUID of a board, and is empty for the node. `method` is how the joules came about: the difference of an
-    energy `counter`, `power` × time, or a `table` of somebody else's. `joules` is None where the meter could not tell,
-    and `problem` then says why in one sentence; a reading with joules may have a problem as well. `plugin` names what
-    read the meter for us, such as Slurm's acct_gather_energy plugin. `stated` is a figure that nobody here could check.
+    Attributes:
+        component: `node` is the whole node with its boards.
+        part: the name among parts of one kind, such as `package-0` or a board's UUID; empty for the node.
+        joules: None where the meter could not measure; `problem` then gives the reason.
+        label: `stated` is a figure that nothing here could verify.
+        method: the difference of an energy `counter`, `power` × time, or a `table` of another system.
+        plugin: the program that read the meter for us, such as Slurm's acct_gather_energy plugin.
+        problem: one sentence; a reading with joules may have one too.
     """
 
     component: Component
@@ -51,14 +54,19 @@ class Reading(JsonLine):
 
 
 class MeterInterval(JsonLine):
-    """What the meter of a job's node saw between two moments, in seconds of Unix time.
+    """The record of a job's meter on a node between two times, in seconds of Unix time.
 
-    `job_cpu_seconds` is what the processes of the job on this node used, `node_cpu_seconds` what all processes of the
-    node did; `processors` counts the logical processors of the node, `job_processors` those that the job may use.
-    `job_boards` are the parts, as in `Reading`, that the job may use. Memory is what its processes held on average.
-    `boot_id` is what Linux calls the machine since it was switched on, and `booted` when that was by the calendar that
-    the meter goes by. `is_shared_start` is true of a job's part of what the start of a process took from which several
-    jobs came: such a job may begin later than that start has ended.
+    Attributes:
+        job_cpu_seconds: used by the job's processes on this node.
+        node_cpu_seconds: used by all processes of the node.
+        processors: the logical processors of the node.
+        job_processors: those that the job may use.
+        job_memory_bytes: held by the job's processes on average.
+        job_boards: the parts, as in `Reading`, that the job may use.
+        boot_id: Linux's name of the machine since it was switched on.
+        booted: when it was switched on, by the calendar that the meter uses.
+        is_shared_start: whether this is a share of the startup of a process that forked several jobs; such a job may
+            begin later than that startup ended.
     """
 
     node: str
@@ -77,15 +85,16 @@ class MeterInterval(JsonLine):
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """The length of the interval."""
         return self.ended - self.started
 
 
 class ExternalReading(JsonLine):
-    """What is known of a node during a job of Slurm, or of a node alone, afterwards; of a table of readings a row.
+    """What an external meter says of a node, during a Slurm job or without regard to jobs; a row of its table.
 
-    `job` is Slurm's number of the job, None for a meter that knows no jobs (a power distribution unit).
-    `whole_node` says whether the job had all processors of the node: None where nobody knows.
+    Attributes:
+        job: Slurm's job number; None for a meter that knows no jobs, such as a power distribution unit.
+        whole_node: whether the job had all processors of the node; None where that is unknown.
     """
 
     node: str
@@ -97,12 +106,14 @@ class ExternalReading(JsonLine):
 
 
 def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[MeterInterval]:
-    """Yield the intervals of a file of `provenance/readings`; a last line that was cut off by a kill is left out.
+    """Yield the intervals of a file of `provenance/readings`, without a last line that a kill has truncated.
 
-    So is a line that is no interval: a sentence in `problems`, where they are asked for, names file and line.
+    Args:
+        path: the file.
+        problems: gets a sentence with file and line for each line that is no interval.
 
     Raises:
-        ValueError: the same, where they are not.
+        ValueError: a line is no interval, and `problems` is None.
     """
     lines = path.read_bytes().splitlines(keepends=True)
     bad = 0
@@ -119,12 +130,12 @@ def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[Me
                 raise ValueError(sentence) from None
             bad += 1
             if bad <= MOST_PROBLEMS:
-                problems.append(f"{sentence}: what the meter wrote there is not in the account.")
+                problems.append(f"{sentence}: the energy accounting ignores this line.")
     if problems is not None and bad > MOST_PROBLEMS:
-        problems.append(f"{path}: {bad - MOST_PROBLEMS:,} more lines are no intervals and are not in the account.")
+        problems.append(f"{path}: {bad - MOST_PROBLEMS:,} more lines are no intervals: energy accounting ignores them.")
 
 
-CURRENT_SECONDS = 150.0  # a meter writes once a minute, of a long job; one that is older tells of what is over
+CURRENT_SECONDS = 150.0  # a meter of a long job writes once a minute; an older interval belongs to the past
 COMPONENT_LABELS: dict[Component, str] = {
     "node": "whole",
     "package": "processors",
@@ -134,9 +145,9 @@ COMPONENT_LABELS: dict[Component, str] = {
 
 
 def format_current_power(files: Iterable[Path], now: float) -> str:
-    """Return the measured power of the nodes of these files, `2.31 kW (processors, devices; 2 nodes)`; or nothing.
+    """Return the measured power of the nodes of these files, as `2.31 kW (processors, devices; 2 nodes)`, or nothing.
 
-    Each node counts once, with its whole where a meter reads that, else with the parts that are read.
+    Each node counts once: by the meter of the whole node if there is one, else by its parts.
 
     Args:
         files: of `provenance/readings`.
@@ -157,12 +168,12 @@ def format_current_power(files: Iterable[Path], now: float) -> str:
             nodes += 1
     if not nodes:
         return ""
-    told = ", ".join(word for component, word in COMPONENT_LABELS.items() if component in parts)
-    return f"{watts / 1000:.2f} kW ({told}; {nodes} {'node' if nodes == 1 else 'nodes'})"
+    measured = ", ".join(word for component, word in COMPONENT_LABELS.items() if component in parts)
+    return f"{watts / 1000:.2f} kW ({measured}; {nodes} {'node' if nodes == 1 else 'nodes'})"
 
 
 def _select_readings(readings: Iterable[Reading]) -> list[Reading]:
     measured = [one for one in readings if one.label == "measured" and one.joules is not None]
-    once = {(one.component, one.part): one for one in reversed(measured)}  # of two meters of one part the first
+    once = {(one.component, one.part): one for one in reversed(measured)}  # the first of two meters of one part
     whole = [one for (component, _), one in once.items() if component == "node"]
     return whole[:1] or [*once.values()]

@@ -272,8 +272,8 @@ def _query_hub(name: str, revision: str | None) -> DatasetInfo:
         )
     if CARD not in files or not any(_is_data_file(file) for file in files):
         raise InputError(
-            f"the data set {name} needs {CARD} and files of {', '.join(DATA_PATTERNS)}, and its hub has {len(files)} files of "
-            "which that is not so; leave out the tasks that read it"
+            f"the data set {name} needs {CARD} and files of {', '.join(DATA_PATTERNS)}, and its hub has {len(files)} "
+            "files of which that is not so; leave out the tasks that read it"
         )
     return found
 

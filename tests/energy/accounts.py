@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from pipeline.energy.attribution.job_use import MeteredJob
 from pipeline.energy.attribution.node_attribution import EnergyAmount
-from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
+from pipeline.energy.attribution.run_attribution import EnergyShare, Models, RunAttribution, attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import ExternalReading, MeterInterval, Reading
 
@@ -36,8 +38,40 @@ def book(
     return ExternalReading(node="n1", started=started, ended=ended, job=slurm, whole_node=whole, readings=readings)
 
 
-def made(*jobs: MeteredJob, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> RunAttribution:
-    found = attribute_run(jobs, books, model)
+class Account(RunAttribution):
+    """An attribution with sums that only tests ask for."""
+
+    def _sum(self, wanted: Callable[[EnergyShare], bool]) -> EnergyAmount:
+        return EnergyAmount.sum(share.quantity for share in self.shares if wanted(share))
+
+    def total(self) -> EnergyAmount:
+        return self._sum(lambda share: True)
+
+    def idle(self) -> EnergyAmount:
+        return self._sum(lambda share: share.job is None)
+
+    def of_job(self, name: str) -> EnergyAmount:
+        return self._sum(lambda share: share.job == name)
+
+    def of_step(self, step: str) -> EnergyAmount:
+        names = {job.name for job in self.jobs if job.step == step and job.fate != "snakemake"}
+        return self._sum(lambda share: share.job in names)
+
+    def of_fate(self, fate: str) -> EnergyAmount:
+        names = {job.name for job in self.jobs if job.fate == fate}
+        return self._sum(lambda share: share.job in names)
+
+    def of_component(self) -> dict[str, EnergyAmount]:
+        components = sorted({share.component for share in self.shares})
+        return {name: self._sum(lambda share, name=name: share.component == name) for name in components}  # type: ignore[misc]
+
+
+def attribute(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading], model: Models) -> Account:
+    return Account(**vars(attribute_run(jobs, external, model)))
+
+
+def made(*jobs: MeteredJob, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> Account:
+    found = attribute(jobs, books, model)
     parts = [found.idle(), found.of_fate("snakemake"), *map(found.of_step, {one.step for one in jobs})]
     assert EnergyAmount.sum(parts).joules == pytest.approx(found.total().joules)
     times = [entry for node in found.attributions for entry in found.timeline(node)]

@@ -16,7 +16,9 @@ def burn(seconds):
     until = time.process_time() + seconds
     while time.process_time() < until: sum(range(1000))
 """
-QUICK = "from pipeline.energy import node_meter; node_meter.SAMPLE_SECONDS = 0.1; node_meter.FIRST_SECONDS = 0.3\n"
+QUICK = (
+    "from pipeline.energy import node_meter; node_meter.SAMPLE_SECONDS = 0.1; node_meter.SHORTEST_WRITE_SECONDS = 0.3\n"
+)
 
 
 def run(program: str, *words: object, **variables: str) -> str:

@@ -129,7 +129,7 @@ GRAMS = st.lists(st.floats(0.0, 2000.0), min_size=6, max_size=6)
 
 def mean_of(account: RunAttribution, moments: list[float], grams: list[float | None]) -> CarbonIntensity:
     joules = account.joules_per_period(moments)
-    return IntensitySeries("grid.csv", "", moments, grams, []).used(joules)
+    return IntensitySeries("grid.csv", "", moments, grams, []).list_periods(joules)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])

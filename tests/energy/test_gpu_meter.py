@@ -50,7 +50,7 @@ class Board:
 def meter_of(*gpus: Board, kind: str = "nvml") -> GpuMeter:
     meter = find_gpu_meter(kind, lambda _: [(f"GPU-{number}", gpu) for number, gpu in enumerate(gpus)])
     assert isinstance(meter, GpuMeter)
-    meter.take(0)
+    meter.take_readings(0)
     return meter
 
 
@@ -62,7 +62,7 @@ def test_each_board_is_read_by_its_counter(tmp_path: Path) -> None:
     first, second = Board(), Board(joules=5.0)
     meter = meter_of(first, second)
     first.joules, second.joules = 127_160 + 3000.0, 5 + 650.0
-    told = by_part(meter.take(10))
+    told = by_part(meter.take_readings(10))
     assert {part: reading.joules for part, reading in told.items()} == {"GPU-0": 3000, "GPU-1": 650}
     assert all(reading.component == "board" and reading.method == "counter" for reading in told.values())
 
@@ -75,11 +75,11 @@ def test_a_board_without_a_counter_is_told_by_its_power_over_time() -> None:
         return 300 + 200 * math.sin(second / 5)
 
     board.watts = watts(0)
-    meter.take(0)  # begins at the power of now
+    meter.take_readings(0)  # begins at the power of now
     for second in range(1, 61):
         board.watts = watts(second)
-        meter.read(second)
-    (reading,) = meter.take(60)
+        meter.sample(second)
+    (reading,) = meter.take_readings(60)
     integral = 300 * 60 - 200 * 5 * (math.cos(60 / 5) - 1)
     assert reading.method == "power" and reading.joules == pytest.approx(integral, rel=0.01)
 
@@ -88,7 +88,7 @@ def test_a_counter_that_the_driver_has_reset_is_not_measured() -> None:
     board = Board()
     meter = meter_of(board)
     board.joules = 12.0
-    (reading,) = meter.take(10)
+    (reading,) = meter.take_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: its counter was reset"
 
 
@@ -96,14 +96,14 @@ def test_a_board_that_falls_off_the_bus_loses_itself_alone() -> None:
     first, second = Board(), Board()
     meter = meter_of(first, second)
     first.joules, second.lost = 127_260.0, True
-    told = by_part(meter.take(10))
+    told = by_part(meter.take_readings(10))
     assert told["GPU-0"].joules == 100
     assert told["GPU-1"].joules is None
     assert told["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
     first.joules, second.joules, second.lost = 127_300.0, 127_500.0, False
-    assert by_part(meter.take(20))["GPU-1"].joules is None  # since when it is back nobody knows
+    assert by_part(meter.take_readings(20))["GPU-1"].joules is None  # since when it is back nobody knows
     first.joules, second.joules = 127_400.0, 127_600.0
-    assert by_part(meter.take(30))["GPU-1"].joules == 100
+    assert by_part(meter.take_readings(30))["GPU-1"].joules == 100
 
 
 def test_a_board_that_is_lost_before_the_start_loses_itself_alone() -> None:
@@ -115,7 +115,7 @@ def test_a_board_that_is_lost_before_the_start_loses_itself_alone() -> None:
     second.lost = True
     meter = meter_of(first, second)
     first.joules = 127_260.0
-    told = by_part(meter.take(10))
+    told = by_part(meter.take_readings(10))
     assert told["GPU-0"].joules == 100
     assert told["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
 
@@ -124,7 +124,7 @@ def test_more_than_a_board_can_draw_is_not_believed() -> None:
     board = Board(limit_watts=700)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 700 * 1.2 + 1
-    (reading,) = meter.take(10)
+    (reading,) = meter.take_readings(10)
     assert reading.problem == "nvml GPU-0: it shows 840 W, and such a part can draw 700 W" and reading.joules is None
 
 
@@ -132,7 +132,7 @@ def test_a_board_that_states_no_limit_has_that_of_any_hardware() -> None:
     board = Board(limit_watts=None)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 1500.0
-    assert meter.take(10)[0].joules == 15_000
+    assert meter.take_readings(10)[0].joules == 15_000
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -144,7 +144,7 @@ def test_the_second_die_of_a_card_is_no_board_of_its_own(answers: bool) -> None:
     dies[1].lost = dies[3].lost = not answers
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules, dies[2].joules = 6000.0, 7000.0
-    told = by_part(meter.take(10))
+    told = by_part(meter.take_readings(10))
     assert {part: reading.joules for part, reading in told.items()} == {"GPU-0": 5000, "GPU-2": 5000}
     assert {reading.meter for reading in told.values()} == {"amd_smi"}
     assert meter.gpus == ["GPU-0", "GPU-0", "GPU-2", "GPU-2"]
@@ -157,7 +157,7 @@ def test_a_board_of_one_die_that_does_not_answer_stays_a_board() -> None:
     dies[1].lost = True
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules = 127_260.0
-    told = by_part(meter.take(10))
+    told = by_part(meter.take_readings(10))
     assert told["GPU-0"].joules == 100 and told["GPU-1"].joules is None and meter.gpus == ["GPU-0", "GPU-1"]
 
 
@@ -167,7 +167,7 @@ def test_where_the_driver_does_not_answer_each_interval_says_so() -> None:
 
     meter = find_gpu_meter("nvml", broken)
     assert isinstance(meter, UnreadableMeter)
-    (reading,) = meter.take(10)
+    (reading,) = meter.take_readings(10)
     assert reading.joules is None and reading.component == "board"
     assert reading.problem == (
         "nvml: there are GPUs, but their energy cannot be read (driver/library version mismatch)"

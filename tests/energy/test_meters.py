@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Server:
 def begun(server: Server, now: float = 0.0) -> meters.Rapl:
     meter = meters.find_rapl(server.folder)
     assert isinstance(meter, meters.Rapl)
-    meter.take(now)
+    meter.take_readings(now)
     return meter
 
 
@@ -68,7 +68,7 @@ def joules(readings: list[Reading]) -> dict[str, float | None]:
 def test_packages_and_memory_are_counted_and_nothing_twice(server: Server) -> None:
     meter = begun(server)
     server.show(400, 16, 350, 27)
-    readings = meter.take(10)
+    readings = meter.take_readings(10)
     assert joules(readings) == pytest.approx({"package-0": 300, "dram-0": 6, "package-1": 150, "dram-1": 7})
     assert {reading.component for reading in readings} == {"package", "dram"}
     assert all(reading.label == "measured" and reading.method == "counter" for reading in readings)
@@ -78,67 +78,67 @@ def test_looks_between_two_takes_lose_nothing(server: Server) -> None:
     meter = begun(server)
     for second in range(1, 10):
         server.show(100 + 20 * second, 10 + second)
-        meter.read(second)
-    assert joules(meter.take(9))["package-0"] == pytest.approx(180)
+        meter.sample(second)
+    assert joules(meter.take_readings(9))["package-0"] == pytest.approx(180)
     server.show(290, 21)
-    assert joules(meter.take(10))["package-0"] == pytest.approx(10)
+    assert joules(meter.take_readings(10))["package-0"] == pytest.approx(10)
 
 
 def test_a_counter_that_wraps_around_goes_on(server: Server) -> None:
     server.show(package_0=RANGE_MICROJOULES / 1e6 - 50)
     meter = begun(server)
     server.show(package_0=70)
-    assert joules(meter.take(2))["package-0"] == pytest.approx(120)
+    assert joules(meter.take_readings(2))["package-0"] == pytest.approx(120)
 
 
 def test_a_counter_that_is_reset_is_not_measured_and_the_others_are(server: Server) -> None:
     server.show(package_0=127_160)
     meter = begun(server)
     server.show(package_0=5, package_1=300, dram_0=11, dram_1=21)
-    found = by_part(meter.take(10))
+    found = by_part(meter.take_readings(10))
     assert found["package-0"].joules is None
     assert found["package-0"].problem == "rapl package-0: its counter was reset"
     assert found["package-1"].joules == pytest.approx(100) and found["package-1"].problem is None
     server.show(package_0=905, package_1=301, dram_0=12, dram_1=22)
-    assert joules(meter.take(20))["package-0"] == pytest.approx(900)
+    assert joules(meter.take_readings(20))["package-0"] == pytest.approx(900)
 
 
 def test_a_counter_that_cannot_be_read_for_a_moment_is_a_gap(server: Server) -> None:
     meter = begun(server)
     (server.folder / "intel-rapl:1" / "energy_uj").rename(server.folder / "away")
-    meter.read(2)
+    meter.sample(2)
     (server.folder / "away").rename(server.folder / "intel-rapl:1" / "energy_uj")
     server.show(300, 12, 400, 22)
-    found = by_part(meter.take(4))
+    found = by_part(meter.take_readings(4))
     assert found["package-1"].problem == "rapl package-1: its counter could not be read"
     assert found["package-1"].joules is None and found["package-0"].joules == pytest.approx(200)
     server.show(310, 13, 500, 23)
-    assert joules(meter.take(6))["package-1"] == pytest.approx(100)
+    assert joules(meter.take_readings(6))["package-1"] == pytest.approx(100)
 
 
 def test_a_counter_that_stands_still_is_no_measurement(server: Server) -> None:
     meter = begun(server)
-    found = by_part(meter.take(10))
-    assert found["package-0"].joules is None and "stands still" in str(found["package-0"].problem)
+    found = by_part(meter.take_readings(10))
+    assert found["package-0"].joules is None and "is stuck" in str(found["package-0"].problem)
 
 
 def test_more_than_a_package_can_draw_is_not_believed(server: Server) -> None:
     meter = begun(server)
     server.show(100 + 10 * 205 * 1.5 * 1.2 + 1)
-    found = by_part(meter.take(10))
+    found = by_part(meter.take_readings(10))
     assert found["package-0"].joules is None
     assert found["package-0"].problem == "rapl package-0: it shows 369 W, and such a part can draw 308 W"
 
 
 def test_zero_of_a_short_interval_is_no_measurement_either(server: Server) -> None:
     meter = begun(server)
-    assert joules(meter.take(1.5))["package-0"] is None
+    assert joules(meter.take_readings(1.5))["package-0"] is None
 
 
 def test_a_leap_in_no_time_is_not_believed(server: Server) -> None:
     meter = begun(server)
     server.show(100 + 500)
-    assert joules(meter.take(0))["package-0"] is None
+    assert joules(meter.take_readings(0))["package-0"] is None
 
 
 def test_a_package_that_cannot_be_read_from_the_start_is_not_left_out(server: Server) -> None:
@@ -146,7 +146,7 @@ def test_a_package_that_cannot_be_read_from_the_start_is_not_left_out(server: Se
     meter = begun(server)
     server.show(400, 16, 350, 27)
     (server.folder / "intel-rapl:1" / "energy_uj").unlink()
-    found = by_part(meter.take(10))
+    found = by_part(meter.take_readings(10))
     assert found["package-0"].joules == pytest.approx(300)
     assert found["package-1"].joules is None
     assert found["package-1"].problem == "rapl package-1: its counter could not be read"
@@ -162,7 +162,7 @@ def test_counters_that_only_root_may_read_are_said_to_be_so(server: Server) -> N
         file.unlink()
     meter = meters.find_rapl(server.folder)
     assert isinstance(meter, UnreadableMeter)
-    (reading,) = meter.take(5)
+    (reading,) = meter.take_readings(5)
     assert reading.joules is None and reading.problem == "rapl: only root may read its counters on this node"
 
 
@@ -201,7 +201,7 @@ def node(tmp_path: Path) -> Node:
 def begun_counters(node: Node) -> meters.PmCounters:
     meter = meters.find_pm_counters(node.folder)
     assert meter is not None
-    meter.take(0)
+    meter.take_readings(0)
     return meter
 
 
@@ -212,7 +212,7 @@ def counters_by_part(readings: list[Reading]) -> dict[tuple[str, str], Reading]:
 def test_the_node_and_each_of_its_parts_are_read(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=34_304_186, cpu_energy=9_002_000, memory_energy=4_000_500, **node.accelerators(4000))
-    told = {part: reading.joules for part, reading in counters_by_part(meter.take(10)).items()}
+    told = {part: reading.joules for part, reading in counters_by_part(meter.take_readings(10)).items()}
     boards = {("board", f"accel{number}"): 4000.0 for number in range(4)}
     assert told == {("node", ""): 21_000, ("package", "processors"): 2000, ("dram", "memory"): 500} | boards
 
@@ -220,28 +220,28 @@ def test_the_node_and_each_of_its_parts_are_read(node: Node) -> None:
 def test_counters_that_nobody_renews_are_stale(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, fresh=False, energy=34_284_186)
-    reading = counters_by_part(meter.take(10))["node", ""]
+    reading = counters_by_part(meter.take_readings(10))["node", ""]
     assert reading.joules is None
-    assert reading.problem == "pm_counters: the counters are stale, freshness does not go up"
+    assert reading.problem == "pm_counters: the counters are stale, freshness does not rise"
     node.show(20, energy=34_290_000)
-    meter.read(20)
+    meter.sample(20)
     node.show(22, energy=34_292_000)
-    assert counters_by_part(meter.take(22))["node", ""].joules is None  # a part of this interval was stale
+    assert counters_by_part(meter.take_readings(22))["node", ""].joules is None  # a part of this interval was stale
     node.show(30, energy=34_300_000)
-    assert counters_by_part(meter.take(30))["node", ""].joules == 8000
+    assert counters_by_part(meter.take_readings(30))["node", ""].joules == 8000
 
 
 def test_a_look_sooner_than_the_controller_s_next_one_is_not_stale(node: Node) -> None:
     meter = begun_counters(node)
-    meter.read(0.05)
+    meter.sample(0.05)
     node.show(1, energy=34_283_986)
-    assert counters_by_part(meter.take(1))["node", ""].joules == 800
+    assert counters_by_part(meter.take_readings(1))["node", ""].joules == 800
 
 
 def test_a_reset_and_an_absurd_value_are_named(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=12, cpu_energy=9_900_000, memory_energy=4_000_500)
-    told = counters_by_part(meter.take(10))
+    told = counters_by_part(meter.take_readings(10))
     assert told["node", ""].problem == "pm_counters: its counter was reset"
     assert told["package", "processors"].problem == (
         "pm_counters processors: it shows 90,000 W, and such a part can draw 1,000 W"
@@ -255,7 +255,7 @@ def test_a_file_that_is_cut_or_gone_loses_its_part_alone(node: Node) -> None:
     node.show(10, energy=34_284_186, cpu_energy=9_002_000)
     (node.folder / "memory_energy").write_text("40005")
     (node.folder / "accel2_energy").unlink()
-    told = counters_by_part(meter.take(10))
+    told = counters_by_part(meter.take_readings(10))
     assert told["dram", "memory"].problem == "pm_counters memory: its counter could not be read"
     assert told["board", "accel2"].joules is None
     assert told["node", ""].joules == 1000
@@ -265,11 +265,11 @@ def test_a_file_that_is_cut_or_gone_loses_its_part_alone(node: Node) -> None:
 def test_stamps_that_do_not_follow_the_clock_make_no_absurd_value_true(node: Node, stamp: float) -> None:
     meter = begun_counters(node)
     node.show(stamp, energy=934_283_186)
-    reading = counters_by_part(meter.take(10))["node", ""]
+    reading = counters_by_part(meter.take_readings(10))["node", ""]
     assert reading.joules is None
     assert reading.problem == f"pm_counters: its stamps went on by {stamp:,.1f} s in 10.0 s"
     node.show(stamp + 10, energy=934_293_186)
-    assert counters_by_part(meter.take(20))["node", ""].joules == 10_000
+    assert counters_by_part(meter.take_readings(20))["node", ""].joules == 10_000
 
 
 def test_stamps_may_count_from_any_moment(tmp_path: Path) -> None:
@@ -278,37 +278,37 @@ def test_stamps_may_count_from_any_moment(tmp_path: Path) -> None:
     (tmp_path / "freshness").write_text("60043284\n")
     meter = meters.find_pm_counters(tmp_path)
     assert meter is not None
-    meter.take(0)
+    meter.take_readings(0)
     (tmp_path / "energy").write_text("12044832341 J 7810223855886 us\n")
     (tmp_path / "freshness").write_text("60043384\n")
-    assert meter.take(10)[0].joules == 7240
+    assert meter.take_readings(10)[0].joules == 7240
 
 
 def test_a_part_that_cannot_be_read_at_the_first_look_is_told_of(node: Node) -> None:
     (node.folder / "cpu_energy").write_text("")
     meter = begun_counters(node)
     node.show(5, energy=34_285_186)
-    assert counters_by_part(meter.take(5))["package", "processors"].problem == (
+    assert counters_by_part(meter.take_readings(5))["package", "processors"].problem == (
         "pm_counters processors: its counter could not be read"
     )
     node.show(10, cpu_energy=9_001_000)
-    meter.take(10)
+    meter.take_readings(10)
     node.show(20, cpu_energy=9_002_000)
-    assert counters_by_part(meter.take(20))["package", "processors"].joules == 1000
+    assert counters_by_part(meter.take_readings(20))["package", "processors"].joules == 1000
 
 
 def test_a_node_without_accelerators_has_no_boards(node: Node) -> None:
     node.show(0, **{f"accel{number}_energy": 0 for number in range(4)})
     meter = begun_counters(node)
     node.show(10, energy=34_287_186, cpu_energy=9_001_000, memory_energy=4_000_500)
-    assert {reading.component for reading in meter.take(10)} == {"node", "package", "dram"}
+    assert {reading.component for reading in meter.take_readings(10)} == {"node", "package", "dram"}
 
 
 def test_a_file_of_rubbish_loses_its_part_alone(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=34_287_186)
     (node.folder / "cpu_energy").write_bytes(b"\xff\xfe")
-    told = counters_by_part(meter.take(10))
+    told = counters_by_part(meter.take_readings(10))
     assert told["node", ""].joules == 4000
     assert told["package", "processors"].problem == "pm_counters processors: its counter could not be read"
 

@@ -31,7 +31,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from pipeline.energy.node_meter import NodeMeter
-node_meter.SAMPLE_SECONDS = node_meter.FIRST_SECONDS = 0.01
+node_meter.SAMPLE_SECONDS = node_meter.SHORTEST_WRITE_SECONDS = 0.01
 NodeMeter(Path(sys.argv[1]))
 burn(60)
 """
@@ -147,10 +147,10 @@ class Still:
         self.last, self.looks = time.time(), 0
         self.gpus = ("a" * 200, "b" * 200)
 
-    def read(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         self.looks += 1
 
-    def take(self, now: float) -> list[Reading]:
+    def take_readings(self, now: float) -> list[Reading]:
         joules, self.last = now - self.last, now
         board = Reading(component="board", joules=joules, label="measured", method="power", meter="still")
         return [board.model_copy(update={"part": part * 200}) for part in ("a", "b")]
@@ -159,10 +159,10 @@ class Still:
 class Broken(Still):
     """A meter that no longer answers."""
 
-    def read(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         raise RuntimeError("the board fell off the bus")
 
-    take = read  # type: ignore[assignment]
+    take_readings = sample  # type: ignore[assignment]
 
 
 def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(

@@ -9,9 +9,10 @@ from statistics import fmean
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.power_model import ObservedPower, WattRange, fit_power_model
 from pipeline.config import platforms
 from pipeline.core.errors import InputError
-from pipeline.energy.power_model import GENERIC, ObservedPower, PowerModel, WattRange, fit_power_model
+from pipeline.energy.power_model import GENERIC, PowerModel
 from tests.energy.ear_jobs import LARGE, SMALL, calibrated, model_errors, shared_errors, table
 
 JOBS = table(Path(__file__).with_name("ear_jobs.csv"))

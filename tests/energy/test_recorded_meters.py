@@ -38,9 +38,9 @@ def test_each_counter_of_a_real_node_is_told_once(node: dict[str, Any], tmp_path
     show(0)
     meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None
-    meter.take(0)
+    meter.take_readings(0)
     show(10)
-    told = {(reading.component, reading.part): reading.joules for reading in meter.take(10)}
+    told = {(reading.component, reading.part): reading.joules for reading in meter.take_readings(10)}
     parts = {name: COMPONENTS.get(name, ("board", name.removesuffix("_energy"))) for name in node["watts"]}
     assert told == {parts[name]: 10 * watts for name, watts in node["watts"].items()}
 
@@ -108,7 +108,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpu_meter.GpuMete
     meter = gpu_meter.find_gpu_meter("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
     amd._hip_to_amdsmi_handle.cache_clear()
     assert isinstance(meter, gpu_meter.GpuMeter)
-    meter.take(library.second)
+    meter.take_readings(library.second)
     return meter
 
 
@@ -116,8 +116,8 @@ def after(meter: gpu_meter.GpuMeter, library: Amdsmi, seconds: int) -> dict[str,
     """Return the readings after some seconds, with a look at each, as the watcher does."""
     for _ in range(seconds):
         library.wait(1)
-        meter.read(library.second)
-    return {reading.part: reading for reading in meter.take(library.second)}
+        meter.sample(library.second)
+    return {reading.part: reading for reading in meter.take_readings(library.second)}
 
 
 @pytest.mark.parametrize("key", ["power", "energy_accumulator"])
@@ -160,9 +160,9 @@ def test_the_counters_of_two_mi210_say_43_watts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(library, "wait", lambda seconds: setattr(library, "second", library.second + seconds))
     meter = begun(monkeypatch, library)
     library.second = 0.0
-    meter.take(0.0)
+    meter.take_readings(0.0)
     library.second = 3.0
-    told = meter.take(3.0)
+    told = meter.take_readings(3.0)
     assert [reading.method for reading in told] == ["counter", "counter"]
     assert [(reading.joules or 0) / 3 for reading in told] == pytest.approx([42.69, 43.17], abs=0.01)
 
@@ -173,7 +173,7 @@ def test_a_counter_that_went_back_is_not_measured(monkeypatch: pytest.MonkeyPatc
     meter = begun(monkeypatch, library)
     counters = iter([first, second])
     library.microjoules = lambda gpu: next(counters) * library.resolution  # type: ignore[method-assign]
-    meter.read(library.second)
+    meter.sample(library.second)
     (reading,) = after(meter, library, 0).values()
     assert reading.joules is None and reading.problem is not None and reading.problem.endswith("its counter was reset")
 
@@ -205,7 +205,7 @@ class Nvml:
         found = gpu_meter.find_gpu_meter("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
         assert isinstance(found, gpu_meter.GpuMeter)
         self.meter = found
-        self.meter.take(0)
+        self.meter.take_readings(0)
 
     def _fields(self, handle: object, fields: object) -> list[SimpleNamespace]:
         self._field.value.uiVal = self.milliwatts
@@ -216,7 +216,7 @@ class Nvml:
 def test_nvmls_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any]) -> None:
     nvml = Nvml(monkeypatch)
     nvml.millijoules = seen["millijoules"]
-    (reading,) = nvml.meter.take(seen["seconds"])
+    (reading,) = nvml.meter.take_readings(seen["seconds"])
     assert reading.method == "counter" and reading.joules == seen["millijoules"] / 1e3
     assert reading.joules / seen["seconds"] == pytest.approx(seen["watts_about"], rel=0.05)
 
@@ -224,13 +224,13 @@ def test_nvmls_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: 
 def test_a_driver_that_knows_power_and_no_energy_is_read_by_power(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(monkeypatch, "energy")
     nvml.milliwatts = 16_000
-    nvml.meter.take(10)
-    (reading,) = nvml.meter.take(20)
+    nvml.meter.take_readings(10)
+    (reading,) = nvml.meter.take_readings(20)
     assert (reading.method, reading.joules) == ("power", 160)
 
 
 def test_a_board_that_knows_neither_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is on a Jetson Orin: NVML begins well, and every question is Not Supported."""
     nvml = Nvml(monkeypatch, "energy", "power")
-    (reading,) = nvml.meter.take(10)
+    (reading,) = nvml.meter.take_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: it could not be read (Not Supported)"

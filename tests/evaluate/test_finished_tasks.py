@@ -29,7 +29,7 @@ from pathlib import Path
 from pipeline.evaluate import suites
 from pipeline.evaluate.settings import Suite
 from tests.evaluate.test_suites import evaluate
-measure, asked = suites.measure, []
+measure, asked = suites.run_lm_eval, []
 
 def killed(*given):
     if len(asked) == 2:
@@ -37,7 +37,7 @@ def killed(*given):
     asked.append(1)
     return measure(*given)
 
-suites.measure = killed
+suites.run_lm_eval = killed
 milestone, results, scratch, *given = sys.argv[1:]
 evaluate(Path(milestone), Path(results), *map(Suite.model_validate_json, given), scratch=Path(scratch))
 """
@@ -72,13 +72,13 @@ def given(tmp_path: Path) -> list[Suite]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the tasks that are asked from now on."""
     names: list[str] = []
-    measure = suites.measure
+    measure = suites.run_lm_eval
 
     def noted(model: Any, suite: Any, tasks: dict[str, Any], *others: Any) -> Any:
         names.extend(tasks)
         return measure(model, suite, tasks, *others)
 
-    monkeypatch.setattr(suites, "measure", noted)
+    monkeypatch.setattr(suites, "run_lm_eval", noted)
     return names
 
 

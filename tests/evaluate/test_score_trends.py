@@ -24,7 +24,7 @@ Matrix = np.ndarray[Any, Any]
 @pytest.fixture
 def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of hundreds of pages each p-value may be coarser than that of one."""
-    monkeypatch.setattr(baseline_comparison, "FLIPS", 1000)
+    monkeypatch.setattr(baseline_comparison, "PERMUTATIONS", 1000)
 
 
 def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[EvaluatedCheckpoint]:

@@ -152,12 +152,12 @@ def test_code_of_a_task_that_raises_is_its_fault(
 def test_a_comparison_that_raises_is_told_of_its_task(
     milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = task_scores.compared
+    compared = task_scores.compare_with_baselines
 
     def other(items: Any, *given: Any) -> Any:
         return {}[0] if len(items) == len(QUESTIONS) else compared(items, *given)
 
-    monkeypatch.setattr(task_scores, "compared", other)
+    monkeypatch.setattr(task_scores, "compare_with_baselines", other)
     found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
     assert [entry["task"] for entry in found["not_asked"]] == ["polder_nl_kennis"]
     assert "comparing it with baselines raises KeyError: 0" in found["not_asked"][0]["reason"]
@@ -193,7 +193,7 @@ def test_what_is_no_tasks_fault_ends_the_evaluation(
     milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     assert not isinstance(error, Exception) or not is_task_error(error)
-    monkeypatch.setattr(suites, "measure", raising(error))
+    monkeypatch.setattr(suites, "run_lm_eval", raising(error))
     with pytest.raises(type(error)) as caught:
         evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
     assert not isinstance(caught.value, InputError) and not (tmp_path / "results.json").exists()

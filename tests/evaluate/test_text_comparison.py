@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluate.test_item_answers import asked
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate import text_metrics
 from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_scores
 from pipeline.evaluate.items import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.text_metrics import OWN_METRICS, score_text
+from pipeline.evaluate.text_metrics import score_text
+from tests.evaluate.test_baseline_answers import asked
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}
@@ -117,7 +117,7 @@ def test_answers_that_a_filter_finds_are_right_in_either_form(milestone: Path, t
     assert rows["exact_match,answer"]["value"] == 1.0 and rows["exact_match,whole"]["value"] == 0.0
 
 
-@pytest.mark.parametrize("metric", OWN_METRICS)
+@pytest.mark.parametrize("metric", text_metrics.OWN_METRICS)
 def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
     fields = {
         "references": ["Eén coöperatie met ideeën.", "De reünie."],

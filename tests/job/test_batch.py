@@ -13,12 +13,12 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
-from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
 from pipeline.job import batch as job
 from pipeline.job import versions
 from pipeline.job.attempt import RunningAttempt
+from tests.energy.accounts import attribute
 
 MODULE = "pipeline.sources.fingerprint"
 UNITS = ("0", "1", "2")
@@ -216,9 +216,7 @@ def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp
     used_by_unit = [sum(interval.job_cpu_seconds for interval in read_intervals(path)) for path in files]
     assert len(used_by_unit) == len(UNITS) and min(used_by_unit) > 0
     lines = read_job_intervals(files, [])
-    told = attribute_run(
-        [MeteredJob(name, "", {}, "finished", None, some) for name, some in lines.items()], [], GENERIC
-    )
+    told = attribute([MeteredJob(name, "", {}, "finished", None, some) for name, some in lines.items()], [], GENERIC)
     wrong = [sentence for sentence in told.problems if "silent" in sentence or "left out" in sentence]
     assert wrong == [], "units that wait for one another are no fault of a meter"
     ends = 0.09 * (len(UNITS) + 1)  # after its meter a process still writes its record, attests it and ends

@@ -99,7 +99,7 @@ def account(
     steps = {job.step: added([parts[one.name] for one in jobs if one.step == job.step]) for job in jobs}
     joules = [between(timeline, *times) for times in pairwise(series.moments)] if series else []
     return {
-        "intensity": series and series.used(joules).model_dump(),
+        "intensity": series and series.list_periods(joules).model_dump(),
         "total": figure(total),
         "finished": figure(added(fates["finished"])),
         "lost": figure(added(fates["lost"])),

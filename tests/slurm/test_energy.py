@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.energy.attribution.job_use import MeteredJob
-from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, read_intervals
 from pipeline.slurm.executor.allocation import AllocationTask
+from tests.energy.accounts import attribute
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import ROOT, submit
 
@@ -76,7 +76,7 @@ def joules(*attempts: dict[str, list[MeterInterval]]) -> float:
         for number, nodes in enumerate(attempts)
     ]
     model = PowerModel(idle_watts=0.0, busy_core_watts=WATTS, relative_error=0.05, source="a core of this test")
-    return attribute_run(jobs, [], model).total().joules
+    return attribute(jobs, [], model).total().joules
 
 
 class Burn:

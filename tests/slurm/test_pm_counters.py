@@ -18,12 +18,12 @@ import pytest
 
 from pipeline import layout
 from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
-from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.slurm import invocations, job_energy
 from pipeline.slurm.accounting import collect_accounting
 from tests.conftest import is_lacking
+from tests.energy.accounts import attribute
 from tests.slurm.cluster import Cluster, running, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.thorough]  # counters go up by the clock
@@ -147,6 +147,6 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
     assert LEAST_SECONDS <= of_node / own_watts <= most_seconds
     job = MeteredJob(attempt, "pretrain.segment", {}, "finished", own_job, intervals)
-    total = attribute_run([job], books, MODEL).total()
+    total = attribute([job], books, MODEL).total()
     # Before and after the attempt the book tells.
     assert LEAST_SECONDS <= total.joules / own_watts <= most_seconds and total.estimated == total.stated == 0

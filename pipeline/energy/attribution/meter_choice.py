@@ -1,4 +1,4 @@
-"""Choose one reading of each part of a node from all of its meters; the others check it."""
+"""Choose one reading of each part of a node among all meters, and check it with the others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import Problems, SeriesKey
-from pipeline.energy.attribution.node_timeline import Flags, Floats, RateSeries, TimeBins
+from pipeline.energy.attribution.job_use import Flags, Floats, Problems, RateSeries, SeriesKey
+from pipeline.energy.attribution.node_timeline import TimeBins
 from pipeline.energy.readings import Label
 
 COMPONENTS = ("node", "package", "dram", "board")
 METER_TOLERANCE = 0.05
-"""Two meters of one thing that differ by more than this share of the one that is taken do not agree."""
+"""Two meters of one part disagree if they differ by more than this share of the chosen one."""
 CHECKED_SECONDS = 300.0
-"""So long at least are the stretches in which they are compared: errors of opposite signs are errors none the less."""
+"""The least length of the periods in which meters are compared, so that opposite errors do not cancel out."""
 CHECKED_SHARE = 0.98
-"""An interval is compared where a second meter covers at least this share of it; a stated figure is checked where as
-much of its time is."""
+"""An interval is compared if a second meter covers this share of it; a stated figure is verified if this share of its
+time is compared."""
 
 LABELS: tuple[Label, ...] = ("measured", "stated", "estimated")
 METHODS = ("counter", "power", "table")
@@ -28,7 +28,7 @@ METHODS = ("counter", "power", "table")
 
 @dataclass(frozen=True)
 class ChosenReading:
-    """A series of readings where it is the one that is taken: watts in each cut, 0 where it is not."""
+    """A series of readings in the bins in which it is chosen: watts there, 0 elsewhere."""
 
     component: str
     part: str
@@ -40,7 +40,7 @@ class ChosenReading:
 
     @property
     def source(self) -> str:
-        """The source of error: all meters of this kind, wherever they are."""
+        """The source of error: all meters of this kind on all nodes."""
         return f"{self.meter}, {self.component}"
 
 
@@ -64,7 +64,7 @@ class _Series(NamedTuple):
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """Counters before powers, measured before stated, and a stated one that was checked after all measured."""
+        """Counters before powers, measured before stated; verified stated figures after all measured ones."""
         method = len(METHODS) if self.checked else METHODS.index(self.kind[5])
         return (LABELS.index(self.label), method, self.meter, self.kind[3] or "", self.part)
 
@@ -82,34 +82,34 @@ def _sum_parts(series: Iterable[_Series], parts: Iterable[str]) -> Floats:
 
 
 def _interval_ends(series: Iterable[_Series]) -> tuple[Floats, Floats]:
-    """Return when the intervals of some series started and ended."""
+    """Return the starts and the ends of the intervals of some series."""
     streams = [stream for one in series for stream in one.streams]
     return (np.concatenate([one.started for one in streams]), np.concatenate([one.ended for one in streams]))
 
 
-def _fully_covered(cuts: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
-    """Return the cuts in those intervals of a meter in which the other one was nearly always there."""
-    first, last = (cuts.at(moments) for moments in _interval_ends(coarse))
-    covered = cuts.running(both)
-    known = covered[last] - covered[first] >= CHECKED_SHARE * (cuts.edges[last] - cuts.edges[first])
-    return both & (cuts.count(first[known], last[known]) > 0)
+def _fully_covered(bins: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
+    """Return the bins within those intervals of a meter that another one covers nearly completely."""
+    first, last = (bins.find_edges(moments) for moments in _interval_ends(coarse))
+    covered = bins.cumulative(both)
+    known = covered[last] - covered[first] >= CHECKED_SHARE * (bins.edges[last] - bins.edges[first])
+    return both & (bins.count(first[known], last[known]) > 0)
 
 
-def _difference_joules(cuts: TimeBins, watts: Floats, coarse: Iterable[_Series]) -> float:
-    """Return by how many joules two meters are apart, added up over stretches.
+def _difference_joules(bins: TimeBins, watts: Floats, coarse: Iterable[_Series]) -> float:
+    """Return the absolute difference of two meters in joules, summed over periods.
 
-    A stretch is made of whole intervals of the meter that has fewer of them, as within one it says a mean alone.
+    A period consists of whole intervals of the meter with fewer intervals, which knows only a mean within each.
     """
     moments = np.unique(_interval_ends(coarse)[1])
-    grid = [cuts.edges[0]]
+    grid = [bins.edges[0]]
     while (at := np.searchsorted(moments, grid[-1] + CHECKED_SECONDS)) < len(moments):
         grid.append(moments[at])
-    running = np.interp([*grid, cuts.edges[-1]], cuts.edges, cuts.running(watts))
+    running = np.interp([*grid, bins.edges[-1]], bins.edges, bins.cumulative(watts))
     return float(np.abs(np.diff(running)).sum())
 
 
-def _compare_meters(cuts: TimeBins, series: list[_Series], node: str, problems: Problems) -> set[str]:
-    """Name meters of one component that do not agree; return those whose stated figures another meter bears out."""
+def _compare_meters(bins: TimeBins, series: list[_Series], node: str, problems: Problems) -> set[str]:
+    """Report meters of one component that disagree; return the meters whose stated figures another one confirms."""
     component, meters = series[0].kind[0], {one.meter for one in series}
     agreed = set()
     for pair in combinations(sorted(meters), 2):
@@ -118,33 +118,33 @@ def _compare_meters(cuts: TimeBins, series: list[_Series], node: str, problems: 
         shared = {one.part for one in ours} & {one.part for one in theirs}
         taken, other = (_sum_parts(some, sorted(shared or {one.part for one in some})) for some in (ours, theirs))
         coarse = min((ours, theirs), key=lambda some: len(_interval_ends(some)[0]))
-        both = _fully_covered(cuts, coarse, ~np.isnan(taken) & ~np.isnan(other))
-        seconds = float(cuts.seconds[both].sum())
+        both = _fully_covered(bins, coarse, ~np.isnan(taken) & ~np.isnan(other))
+        seconds = float(bins.seconds[both].sum())
         if seconds <= 0:
             continue
-        first, second = cuts.integral(taken, both), cuts.integral(other, both)
+        first, second = bins.integral(taken, both), bins.integral(other, both)
         names = (ours[0].meter, theirs[0].meter)
-        apart = _difference_joules(cuts, np.where(both, other - taken, 0.0), coarse)
+        apart = _difference_joules(bins, np.where(both, other - taken, 0.0), coarse)
         if apart > METER_TOLERANCE * first:
-            within = "" if np.isclose(apart, abs(first - second)) else " in stretches of time"
+            within = "" if np.isclose(apart, abs(first - second)) else " in periods"
             problems.add(
-                f"{node}: two meters of {component} differ by {apart / first:.1%}{within}: {names[0]} says "
-                f"{first:,.0f} J and {names[1]} {second:,.0f} J of the same {seconds:,.0f} s; {names[0]} is taken"
+                f"{node}: two meters of {component} differ by {apart / first:.1%}{within}: {names[0]} measured "
+                f"{first:,.0f} J and {names[1]} {second:,.0f} J in the same {seconds:,.0f} s; {names[0]} is used"
             )
             continue
         if "measured" not in {one.label for one in (*ours, *theirs)}:
-            continue  # two figures that nobody here could check do not check each other
+            continue  # two unverified figures do not verify each other
         for name, watts in zip(names, (taken, other), strict=True):
-            if seconds >= CHECKED_SHARE * float(cuts.seconds[~np.isnan(watts)].sum()):
+            if seconds >= CHECKED_SHARE * float(bins.seconds[~np.isnan(watts)].sum()):
                 agreed.add(name)
     return agreed
 
 
 def _group_by_part_names(series: Sequence[_Series]) -> list[list[_Series]]:
-    """Return the series by meters that call parts by the same names, the best first.
+    """Group the series by meters that use the same part names, the best group first.
 
-    Two meters that call them otherwise, such as `package-0` and all packages together, or a board's UUID and
-    `accel0`, speak of the same things: only one of them may count.
+    Meters with other names measure the same things, such as `package-0` and all packages together, or a board's UUID
+    and `accel0`: only one group may count.
     """
     families: list[list[_Series]] = []
     for meter in sorted({one.meter for one in series}):
@@ -162,29 +162,29 @@ def _group_by_part_names(series: Sequence[_Series]) -> list[list[_Series]]:
 
 
 def choose_readings(
-    cuts: TimeBins, streams: Mapping[SeriesKey, Sequence[RateSeries]], node: str, problems: Problems
+    bins: TimeBins, streams: Mapping[SeriesKey, Sequence[RateSeries]], node: str, problems: Problems
 ) -> list[ChosenReading]:
-    """Return what is taken of each part in each cut: measured by a counter, else by power, else what is stated.
+    """Choose a reading of each part in each bin: measured by a counter, else by power, else stated.
 
-    Meters that differ are named. What Slurm or somebody else states is called measured only where a second meter of
-    the same thing agrees within 5 %.
+    Meters that differ are reported. A figure stated by Slurm or another system counts as measured only if a second
+    meter agrees within 5 %.
     """
     chosen: list[ChosenReading] = []
     for component in COMPONENTS:
         kinds = sorted((kind for kind in streams if kind[0] == component), key=str)
-        series = [_Series(kind, cuts.painted(streams[kind]), streams[kind], False) for kind in kinds]
+        series = [_Series(kind, bins.rate_by_bin(streams[kind]), streams[kind], False) for kind in kinds]
         if not series:
             continue
-        agreed = _compare_meters(cuts, series, node, problems)
+        agreed = _compare_meters(bins, series, node, problems)
         series = [one._replace(checked=one.kind[4] == "stated" and one.meter in agreed) for one in series]
-        taken = np.zeros(len(cuts), dtype=bool)
+        taken = np.zeros(len(bins), dtype=bool)
         for family in _group_by_part_names(series):
             here = ~taken & np.any([~np.isnan(one.watts) for one in family], axis=0)
             taken |= here
             for part in sorted({one.part for one in family}):
-                known = np.full(len(cuts), np.nan)
+                known = np.full(len(bins), np.nan)
                 for one in sorted((one for one in family if one.part == part), key=lambda one: one.rank):
-                    watts = cuts.painted(one.streams, known)
+                    watts = bins.rate_by_bin(one.streams, known)
                     mine = here & np.isnan(known) & ~np.isnan(watts)
                     known = np.where(mine, watts, known)
                     if mine.any():
@@ -194,7 +194,7 @@ def choose_readings(
 
 def _make_chosen_reading(one: _Series, watts: Floats) -> ChosenReading:
     component, part, meter, plugin, _, method = one.kind
-    how = f"{method}, stated by it and borne out by a second meter" if one.checked else method
+    how = f"{method}, stated by it and confirmed by a second meter" if one.checked else method
     known = find_accuracy(meter, component=component, method=method, label=one.label, plugin=plugin)
     return ChosenReading(
         component=component,
@@ -207,17 +207,17 @@ def _make_chosen_reading(one: _Series, watts: Floats) -> ChosenReading:
     )
 
 
-# How far a meter may be off: the half-width of its 95 % interval, as a share of what it says, each with a source.
+# The accuracy of meters: the half-width of the 95 % interval as a share of the reading, each with a source.
 #
-# Nobody tells whether meters of one kind err together. They are taken to do so: the error of a kind of meter is one
+# No source says whether meters of one kind err together. They are assumed to: the error of a kind of meter is one
 # source over all nodes and adds up linearly, which can only make an interval too wide.
 
 
-UNDOCUMENTED = "no maker states it: a careful figure of this program"
+UNDOCUMENTED = "no maker states it: a conservative figure of this program"
 
 
 class Accuracy(NamedTuple):
-    """What the true value may be below and above the reading, as shares of the reading, and who says so."""
+    """How far the true value may be below and above a reading, as shares of it, and the source of these figures."""
 
     below: float
     above: float
@@ -241,17 +241,17 @@ ACCURACIES = {
     ("pm_counters", ""): Accuracy(0.05, 0.05, UNDOCUMENTED),
     ("ear", ""): Accuracy(0.05, 0.05, UNDOCUMENTED),
     ("smart_meter", ""): Accuracy(0.02, 0.02, "twice the ±1 % of a meter of class 1 (IEC 62053-21)"),
-    ("slurm", "rapl"): Accuracy(0.50, 0.10, f"{UNDOCUMENTED}; this plugin of Slurm is known to say too much"),
+    ("slurm", "rapl"): Accuracy(0.50, 0.10, f"{UNDOCUMENTED}; this plugin of Slurm is known to overcount"),
     ("slurm", ""): Accuracy(0.10, 0.10, UNDOCUMENTED),
 }
 """By the name of the meter, and its plugin, the component or the method where they matter."""
 
 UNKNOWN_METER = Accuracy(0.10, 0.10, UNDOCUMENTED)
-STATED_FIGURE = Accuracy(0.20, 0.20, f"{UNDOCUMENTED}; nobody here could check the figure")
+STATED_FIGURE = Accuracy(0.20, 0.20, f"{UNDOCUMENTED}; nothing here could verify the figure")
 
 
 def find_accuracy(meter: str, *, component: str, method: str, label: str, plugin: str | None) -> Accuracy:
-    """Return how far a reading may be off."""
+    """Return the accuracy of a reading."""
     words = [word for word in ("rapl",) if word in (plugin or "")]
     for detail in (*words, component, method, ""):
         known = ACCURACIES.get((meter, detail))

@@ -1,9 +1,8 @@
-"""Correct what meters wrote: names and clocks of machines, and jobs that only Slurm's accounting knows.
+"""Correct the intervals of meters: names and clocks of machines, and jobs that only Slurm's accounting knows.
 
-A machine that was switched on once is known by Linux's boot id: in containers and under the names of several slurmd it
-is the same one. Each meter looks at the calendar once, when it begins. Where somebody has set the clock between two of
-them, they tell different times for the moment at which the machine was switched on, and by that difference one of them
-is moved.
+Linux's boot id identifies a machine since it was switched on, also in containers and under the names of several slurmd.
+Each meter looks at the calendar once, when it begins. If somebody sets the clock between two meters, they disagree on
+when the machine was switched on; the times of one are shifted by the difference.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from pipeline.energy.attribution.job_use import JOB_NAMES, MeteredJob, NodeUseTa
 from pipeline.energy.readings import ExternalReading, MeterInterval
 
 CLOCK_DRIFT_SECONDS = 1.0
-"""A clock that differs by no more from the next one has been kept in step, not set."""
+"""Calendars that differ by less from the next one drift; they were not set."""
 
 
 def find_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dict[str, str]:
-    """Return for each node the name that its machine goes by: its own, or, of several, one that Slurm calls it."""
+    """Return the name of each node's machine: its own, or, of several names, one that Slurm uses."""
     names: dict[str, set[str]] = defaultdict(set)
     in_slurm: set[str] = set()
     for job in jobs:
@@ -45,7 +44,7 @@ def find_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dict[s
 
 
 def align_clocks(jobs: Sequence[MeteredJob], problems: Problems) -> list[MeteredJob]:
-    """Return the jobs with the times of a machine by the calendar that most of its lines go by."""
+    """Return the jobs with all times of a machine by the calendar that most of its intervals use."""
     seconds: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for job in jobs:
         for line in job.intervals:
@@ -61,7 +60,7 @@ def align_clocks(jobs: Sequence[MeteredJob], problems: Problems) -> list[Metered
 
 
 def _synchronized_calendars(calendars: Sequence[float], kept: float) -> set[float]:
-    """Return those of the calendars, in order, that are kept in step with one of them."""
+    """Return those of the sorted calendars that differ from one of them by drift alone."""
     jumps = np.cumsum(np.append(0, np.diff(calendars) > CLOCK_DRIFT_SECONDS))
     return {one for one, jump in zip(calendars, jumps, strict=True) if jump == jumps[calendars.index(kept)]}
 
@@ -69,64 +68,63 @@ def _synchronized_calendars(calendars: Sequence[float], kept: float) -> set[floa
 def _shift_times(
     job: MeteredJob, kept: Mapping[str, float], wrong: Mapping[str, set[float]], problems: Problems
 ) -> MeteredJob:
-    found: list[MeterInterval] = []
+    shifted: list[MeterInterval] = []
     last, last_seen = -math.inf, job.last_seen
     for line in job.intervals:
         if line.booted is not None and line.booted in wrong.get(line.boot_id, ()):
             by = kept[line.boot_id] - line.booted
-            problems.add(
-                f"{line.node}: the clock was set by {abs(by):,.1f} s during the run: the times of {JOB_NAMES} are moved "
-                "by as much",
-                line.seconds,
-                job=job.name,
+            sentence = (
+                f"{line.node}: the clock was set by {abs(by):,.1f} s during the run: the times of {JOB_NAMES} are "
+                "moved by as much"
             )
+            problems.add(sentence, line.seconds, job=job.name)
             line = line.model_copy(update={"started": line.started + by, "ended": line.ended + by})
             if job.last_seen is not None and line.ended > last:
                 last, last_seen = line.ended, job.last_seen + by
-        found.append(line)
-    return replace(job, intervals=found, last_seen=last_seen)
+        shifted.append(line)
+    return replace(job, intervals=shifted, last_seen=last_seen)
 
 
-# Jobs that Slurm's accounting has on a node without a meter of ours: their start, their end, their whole life.
+# Jobs that Slurm's accounting has on a node without a meter of ours: at their start, at their end, or throughout.
 
 
 SHORTEST_SPAN_SECONDS = 0.001
 UNKNOWN_CPU = 1.0
-"""Processors kept busy by a job of which no line is known, by which it shares a node with others."""
+"""Busy processors of a job without any interval, for its share of a node."""
 
 Span = tuple[float, float]
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:
-    """Return spans of time that do not overlap and cover the same."""
-    found: list[Span] = []
+    """Return disjoint spans of time that cover the same, in order."""
+    merged: list[Span] = []
     for started, ended in sorted(spans):
-        if found and started <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], ended))
+        if merged and started <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], ended))
         else:
-            found.append((started, ended))
-    return found
+            merged.append((started, ended))
+    return merged
 
 
 def subtract_spans(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """Return what is left of joined spans outside other joined ones."""
-    found, number = [], 0
+    """Return the parts of merged spans outside other merged spans."""
+    remaining, number = [], 0
     for started, ended in spans:
         while number < len(others) and others[number][1] <= started:
             number += 1
         here = number
         while here < len(others) and others[here][0] < ended:
             if others[here][0] > started:
-                found.append((started, others[here][0]))
+                remaining.append((started, others[here][0]))
             started = max(started, others[here][1])
             here += 1
         if started < ended:
-            found.append((started, ended))
-    return [span for span in found if span[1] - span[0] > SHORTEST_SPAN_SECONDS]
+            remaining.append((started, ended))
+    return [span for span in remaining if span[1] - span[0] > SHORTEST_SPAN_SECONDS]
 
 
 def slurm_job_number(job: str) -> str:
-    """Return Slurm's number of a job, without that of a step."""
+    """Return Slurm's job number without that of a job step."""
     return job.partition(".")[0]
 
 
@@ -136,10 +134,10 @@ def add_unmetered_jobs(
     external: Mapping[str, list[ExternalReading]],
     problems: Problems,
 ) -> None:
-    """Put each Slurm job of the external readings where no meter saw it, as its attempt that is nearest in time.
+    """Add each Slurm job of the external readings where no meter saw it, as its attempt that is nearest in time.
 
-    An attempt without any line gets the readings in which no other attempt at the same Slurm job was seen, such as one
-    that Slurm put back into the queue. It is taken to be as busy as the attempt was on average where it was seen.
+    An attempt without any interval gets the readings in which no other attempt at the same Slurm job was seen, such as
+    one that Slurm requeued. The job is taken to be as busy as the attempt was on average.
     """
     attempts: dict[str, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
@@ -151,22 +149,23 @@ def add_unmetered_jobs(
             if one.job is not None:
                 spans[slurm_job_number(one.job)].append((one.started, one.ended))
         seen: dict[int, list[Span]] = defaultdict(list)
-        rows: dict[int, list[int]] = defaultdict(list)
-        for row, of in enumerate(uses[node].job if spans and node in uses else ()):
-            seen[of].append((uses[node].started[row], uses[node].ended[row]))
-            if uses[node].like[row] == row:
-                rows[of].append(row)
-        for slurm_job, told in sorted(spans.items()):
+        metered: dict[int, list[int]] = defaultdict(list)
+        for number, row in enumerate(uses[node].rows if spans and node in uses else ()):
+            seen[row.job].append((row.started, row.ended))
+            if row.source == number:
+                metered[row.job].append(number)
+        for slurm_job, allocated in sorted(spans.items()):
+            whole = merge_spans(allocated)
             if slurm_job not in attempts:
                 problems.add(
-                    f"{node}: the books tell of Slurm's job {slurm_job}, of which the run has no attempt: left out",
-                    sum(ended - started for started, ended in merge_spans(told)),
+                    f"{node}: external meters have Slurm job {slurm_job}, which is no attempt of this run: left out",
+                    sum(ended - started for started, ended in whole),
                 )
                 continue
-            whole, mine = merge_spans(told), attempts[slurm_job]
+            mine = attempts[slurm_job]
             found = merge_spans([span for number in mine for span in seen[number]])
             for span in subtract_spans(whole, found):
-                _add_span(span, mine, jobs, uses[node], rows, node, whole=span in whole)
+                _add_span(span, mine, jobs, uses[node], metered, node, whole=span in whole)
 
 
 def _add_span(
@@ -174,7 +173,7 @@ def _add_span(
     mine: list[int],
     jobs: Sequence[MeteredJob],
     uses: NodeUseTable,
-    rows: Mapping[int, list[int]],
+    metered: Mapping[int, list[int]],
     node: str,
     *,
     whole: bool,
@@ -196,5 +195,6 @@ def _add_span(
     seconds = sum(line.ended - line.started for line in here)
     cpu = sum(line.job_cpu_seconds for line in here) / seconds if seconds else UNKNOWN_CPU
     line: MeterInterval | None = min(here, key=lambda line: abs(line.started - span[1])) if here else None
-    like = min(rows.get(nearest, ()), key=lambda row: abs(uses.started[row] - span[1]), default=-1)
-    uses.add(nearest, *span, cpu, like, line)
+    rows = uses.rows
+    source = min(metered.get(nearest, ()), key=lambda number: abs(rows[number].started - span[1]), default=-1)
+    uses.add(nearest, *span, cpu, source, line)

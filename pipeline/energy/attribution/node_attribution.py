@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.energy.attribution.job_use import Flags, Floats, Integers
 from pipeline.energy.attribution.node_power import (
     BY_BOARD_USERS,
     BY_CPU,
@@ -18,16 +19,17 @@ from pipeline.energy.attribution.node_power import (
     BY_PROCESSOR_SHARE,
     NodePowerModel,
     PowerChannel,
+    PowerError,
 )
-from pipeline.energy.attribution.node_timeline import Flags, Floats, Integers, NodeOccupancy, TimeBins
+from pipeline.energy.attribution.node_timeline import NodeOccupancy, TimeBins
 from pipeline.energy.readings import Label
 
 IDLE_JOB = -1
-"""The number of nobody among the jobs: energy of a node on which no job worked."""
+"""The job number for energy of a node on which no job worked."""
 
 
 class ShareRows(NamedTuple):
-    """Who shares: the job of each row, from when to when, and how much it weighs; rows of a job in their order."""
+    """The rows that share a power: job, time, weight and bins of each; rows of one job are in order."""
 
     job: Integers
     started: Floats
@@ -38,7 +40,7 @@ class ShareRows(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A division of a power: a row gets its weight × `density` of the watts of each cut in which it lies."""
+    """A division of a power: a row gets its weight × `density` of the watts of each of its bins."""
 
     rows: ShareRows
     density: Floats
@@ -46,7 +48,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class AttributedPart:
-    """Energy of a job (None: idle) on a node, of one component, and by which meters it is known."""
+    """The energy of a job (IDLE_JOB: of none) on a node, of one component, with the sentence of its meter."""
 
     job: int
     component: str
@@ -59,107 +61,100 @@ def _inverse(weights: Floats, where: Flags) -> Floats:
 
 
 class NodeAttribution:
-    """The channels of a node's power with their division; all sums are differences of running sums."""
+    """The channels of a node's power and their division; sums are differences of cumulative sums."""
 
     def __init__(
         self,
         node: str,
-        presence: NodeOccupancy,
-        cuts: TimeBins,
+        occupancy: NodeOccupancy,
+        bins: TimeBins,
         channels: Sequence[PowerChannel],
         model: NodePowerModel,
     ) -> None:
-        self.node, self.cuts, self.channels = node, cuts, channels
-        self._presence, self._model = presence, model
-        self._ways = {way: self._splits(way) for way in sorted({channel.way for channel in channels})}
+        self.node, self.bins, self.channels = node, bins, channels
+        self._occupancy, self._model = occupancy, model
+        self._splits = {name: self._split(name) for name in sorted({channel.division for channel in channels})}
 
-    def _rows(self, where: Flags, weight: Floats) -> ShareRows:
-        of, chosen = self._presence, np.flatnonzero(where & (weight > 0))
+    def _share_rows(self, where: Flags, weight: Floats) -> ShareRows:
+        of, chosen = self._occupancy, np.flatnonzero(where & (weight > 0))
         chosen = chosen[np.lexsort((of.started[chosen], of.job[chosen]))]
         times = (of.started[chosen], of.ended[chosen])
         return ShareRows(of.job[chosen], *times, weight[chosen], of.first[chosen], of.last[chosen])
 
-    def _nobody(self, share: Floats) -> Split:
-        edges, number = self.cuts.edges, len(self.cuts.edges) - 1
+    def _idle_split(self, share: Floats) -> Split:
+        edges, number = self.bins.edges, len(self.bins.edges) - 1
         rows = ShareRows(np.array([IDLE_JOB]), edges[:1], edges[-1:], np.ones(1), np.array([0]), np.array([number]))
         return Split(rows, share)
 
-    def _splits(self, way: str) -> list[Split]:
-        """Return how a channel's watts are divided; the weights × densities of the splits add up to 1 in each cut."""
-        of = self._presence
+    def _split(self, division: str) -> list[Split]:
+        """Return the splits of a division; their weights × densities add up to 1 in each bin."""
+        of = self._occupancy
         everybody, ones = np.ones(len(of.job), dtype=bool), np.ones(len(of.job))
-        if way == BY_PROCESSOR_SHARE:
-            return [Split(self._rows(everybody, of.node_share), _inverse(of.sum(of.node_share), of.there))]
-        if way == BY_OWN_USE:
+        if division == BY_PROCESSOR_SHARE:
+            return [Split(self._share_rows(everybody, of.node_share), _inverse(of.sum(of.node_share), of.occupied))]
+        if division == BY_OWN_USE:
             weight = self._model.core[0] * of.cpu + self._model.gigabyte[0] * of.gigabytes
-            return [Split(self._rows(everybody, weight), _inverse(of.sum(weight), of.there))]
-        if way == BY_CPU:
-            return self._by_cpu(of.there)
-        holders = of.holders()
-        if way == BY_BOARD_USERS:
-            weight = np.sum([*holders.values()], axis=0).astype(float)
+            return [Split(self._share_rows(everybody, weight), _inverse(of.sum(weight), of.occupied))]
+        if division == BY_CPU:
+            return self._split_by_cpu()
+        users = of.rows_by_board()
+        if division == BY_BOARD_USERS:
+            weight = np.sum([*users.values()], axis=0).astype(float)
         else:
-            weight = ones * holders.get(way.removeprefix("board "), np.zeros(len(ones)))
-        had = of.count(weight > 0) > 0
+            weight = ones * users.get(division.removeprefix("board "), np.zeros(len(ones)))
+        used = of.count(weight > 0) > 0
         return [
-            Split(self._rows(weight > 0, weight), _inverse(of.sum(weight), had)),
-            self._nobody((~had).astype(float)),
+            Split(self._share_rows(weight > 0, weight), _inverse(of.sum(weight), used)),
+            self._idle_split((~used).astype(float)),
         ]
 
-    def _by_cpu(self, there: Flags) -> list[Split]:
-        """Return the division by CPU time; where no job works, the holders share the node, or else it is idle.
+    def _split_by_cpu(self) -> list[Split]:
+        """Divide by CPU time; without working jobs, those that have the whole node share it, or else it is idle.
 
-        Snakemake shares with jobs that work. Beside none it gets the part of the node's processors that it kept busy.
+        Snakemake shares with working jobs. Without any it gets the share of the node's processors that it kept busy.
         """
-        of = self._presence
+        of = self._occupancy
         ones, jobs = np.ones(len(of.job)), ~of.is_snakemake
-        waiting = there & of.jobs_there & ~of.jobs_work & of.held
-        alone = there & ~of.jobs_work & ~waiting
+        waiting = of.occupied & of.has_jobs & ~of.has_working_jobs & of.allocated
+        alone = of.occupied & ~of.has_working_jobs & ~waiting
         own = np.where(alone, np.minimum(of.snakemake / of.processors, 1.0), 0.0)
         return [
-            Split(self._rows(of.cpu > 0, of.cpu), _inverse(of.busy, there & of.jobs_work)),
-            Split(self._rows(jobs, ones), _inverse(of.count(jobs).astype(float), waiting)),
-            Split(self._rows(of.is_snakemake, of.cpu), _inverse(of.snakemake, alone) * own),
-            self._nobody(np.where(alone, 1.0 - own, 0.0)),
+            Split(self._share_rows(of.cpu > 0, of.cpu), _inverse(of.busy, of.occupied & of.has_working_jobs)),
+            Split(self._share_rows(jobs, ones), _inverse(of.count(jobs).astype(float), waiting)),
+            Split(self._share_rows(of.is_snakemake, of.cpu), _inverse(of.snakemake, alone) * own),
+            self._idle_split(np.where(alone, 1.0 - own, 0.0)),
         ]
 
-    def _running_of(self, way: str, split: int, channel: int, error: int) -> Floats:
-        """Return the running sum of a channel's power, or of one of its errors, per weight of a split."""
-        of = self.channels[channel]
-        watts = of.watts if error < 0 else of.errors[error].watts
-        return self.cuts.running(watts * self._ways[way][split].density)
+    def _cumulative_joules(self, split: int, channel: PowerChannel, error: PowerError | None = None) -> Floats:
+        """Return the cumulative sum of a channel's power, or of one of its errors, per weight of a split."""
+        watts = channel.watts if error is None else error.watts
+        return self.bins.cumulative(watts * self._splits[channel.division][split].density)
 
     @cached_property
-    def _pieces(self) -> list[tuple[int, int, ShareRows]]:
-        """The numbers of channel and split, and the rows, wherever anybody has anything."""
+    def _used_splits(self) -> list[tuple[PowerChannel, int, ShareRows]]:
+        """Each channel with the number and the rows of each split that gives anybody anything."""
         return [
-            (number, split, rows)
-            for number, channel in enumerate(self.channels)
-            for split, (rows, density) in enumerate(self._ways[channel.way])
+            (channel, split, rows)
+            for channel in self.channels
+            for split, (rows, density) in enumerate(self._splits[channel.division])
             if len(rows.job) and (density > 0).any()
         ]
 
-    def _joules(self, channel: int, split: int, edges: tuple[Floats, Floats], weight: Floats) -> Floats:
-        running = self._running_of(self.channels[channel].way, split, channel, -1)
-        first, last = (np.interp(moments, self.cuts.edges, running) for moments in edges)
-        return weight * (last - first)
+    def attribute(self) -> list[AttributedPart]:
+        """Return the energy of each job, and of none, from each channel."""
+        parts = []
+        for channel, split, rows in self._used_splits:
 
-    def _of_jobs(self, channel: int, split: int, rows: ShareRows, error: int) -> Floats:
-        """Return what each job has, or what an error does to it, nobody first."""
-        running = self._running_of(self.channels[channel].way, split, channel, error)
-        shares = rows.weight * (running[rows.last] - running[rows.first])
-        return np.bincount(rows.job + 1, shares).astype(float)
+            def sum_by_job(cumulative: Floats, rows: ShareRows = rows) -> Floats:
+                shares = rows.weight * (cumulative[rows.last] - cumulative[rows.first])
+                return np.bincount(rows.job + 1, shares).astype(float)
 
-    def parts(self) -> list[AttributedPart]:
-        """Return what each job, and nobody, has of each channel."""
-        found = []
-        for number, split, rows in self._pieces:
-            channel, sums = self.channels[number], self._of_jobs(number, split, rows, -1)
-            errors = [self._of_jobs(number, split, rows, error) for error in range(len(channel.errors))]
+            sums = sum_by_job(self._cumulative_joules(split, channel))
+            errors = [sum_by_job(self._cumulative_joules(split, channel, error)) for error in channel.errors]
             for job in np.flatnonzero(sums != 0):
                 quantity = self._quantity(channel, float(sums[job]), [float(error[job]) for error in errors])
-                found.append(AttributedPart(int(job) - 1, channel.component, quantity, channel.sentence))
-        return found
+                parts.append(AttributedPart(int(job) - 1, channel.component, quantity, channel.sentence))
+        return parts
 
     @staticmethod
     def _quantity(channel: PowerChannel, joules: float, errors: Sequence[float]) -> EnergyAmount:
@@ -167,47 +162,47 @@ class NodeAttribution:
         for error, amount in zip(channel.errors, errors, strict=True):
             low, high = sums.get(error.source, (0.0, 0.0))
             sums[error.source] = (low + amount * error.low, high + amount * error.high)
-        return EnergyAmount.of(channel.label, joules, sums)
+        return EnergyAmount.with_label(channel.label, joules, sums)
 
     @cached_property
-    def numbers(self) -> set[int]:
+    def job_numbers(self) -> set[int]:
         """The jobs that were on the node."""
-        return set(np.unique(self._presence.job).tolist())
+        return set(np.unique(self._occupancy.job).tolist())
 
-    def before(self, job: int, moments: Floats) -> tuple[Floats, Floats]:
-        """Return how many joules a job had used before each moment, and for how many seconds it was there."""
-        watts = np.zeros(len(self.cuts))
-        for number, split, rows in self._pieces:
+    def cumulative_use(self, job: int, moments: Floats) -> tuple[Floats, Floats]:
+        """Return the joules that a job had used before each time, and the seconds that it had been there."""
+        watts = np.zeros(len(self.bins))
+        for channel, split, rows in self._used_splits:
             mine = slice(*np.searchsorted(rows.job, [job, job + 1]))
-            weight = self.cuts.sum(rows.first[mine], rows.last[mine], rows.weight[mine])
-            channel = self.channels[number]
-            watts += channel.watts * self._ways[channel.way][split].density * weight
-        there = self._presence.count(self._presence.job == job) > 0
-        joules, seconds = (np.interp(moments, self.cuts.edges, self.cuts.running(of)) for of in (watts, there))
+            weight = self.bins.sum(rows.first[mine], rows.last[mine], rows.weight[mine])
+            watts += channel.watts * self._splits[channel.division][split].density * weight
+        present = self._occupancy.count(self._occupancy.job == job) > 0
+        joules, seconds = (np.interp(moments, self.bins.edges, self.bins.cumulative(of)) for of in (watts, present))
         return joules, seconds
 
     def timeline(self, at_most: int) -> list[tuple[float, float, dict[str, float], dict[int, float]]]:
-        """Return (started, ended, watts by component, joules by job) of at most so many times; energy is kept."""
-        edges = self.cuts.edges
+        """Return at most so many entries (started, ended, watts by component, joules by job) with all the energy."""
+        edges = self.bins.edges
         grid = np.linspace(edges[0], edges[-1], at_most + 1)
         chosen = np.unique(np.searchsorted(edges, grid)) if len(edges) > at_most + 1 else np.arange(len(edges))
         moments = edges[chosen]
         joules: list[dict[int, float]] = [defaultdict(float) for _ in moments[1:]]
         watts: list[dict[str, float]] = [defaultdict(float) for _ in moments[1:]]
         for channel in self.channels:
-            for number, amount in enumerate(np.diff(self.cuts.running(channel.watts)[chosen])):
+            for number, amount in enumerate(np.diff(self.bins.cumulative(channel.watts)[chosen])):
                 if amount > 0:
                     watts[number][channel.component] += amount / (moments[number + 1] - moments[number])
-        for number, split, rows in self._pieces:
+        size = int(self._occupancy.job.max()) + 2
+        for channel, split, rows in self._used_splits:
             first = np.searchsorted(moments, rows.started, side="right") - 1
-            last = np.searchsorted(moments, rows.ended)
-            times = last - first
+            times = np.searchsorted(moments, rows.ended) - first
             row = np.repeat(np.arange(len(times)), times)
-            bins = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + first[row]
-            ends = (np.maximum(rows.started[row], moments[bins]), np.minimum(rows.ended[row], moments[bins + 1]))
-            amounts = self._joules(number, split, ends, rows.weight[row])
-            size = int(self._presence.job.max()) + 2
-            keys, places = np.unique(bins * size + rows.job[row] + 1, return_inverse=True)
+            entry = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + first[row]
+            ends = (np.maximum(rows.started[row], moments[entry]), np.minimum(rows.ended[row], moments[entry + 1]))
+            cumulative = self._cumulative_joules(split, channel)
+            before, after = (np.interp(some, edges, cumulative) for some in ends)
+            amounts = rows.weight[row] * (after - before)
+            keys, places = np.unique(entry * size + rows.job[row] + 1, return_inverse=True)
             for key, amount in zip(keys.tolist(), np.bincount(places, amounts).tolist(), strict=True):
                 if amount > 0:
                     joules[key // size][key % size - 1] += amount
@@ -218,20 +213,19 @@ class NodeAttribution:
         ]
 
 
-# An amount of energy with its label and its 95 % interval, so that sums of such amounts stay honest.
+# An amount of energy with its label and its 95 % interval, which stays correct in sums.
 #
-# An interval is the sum of what each source of error does to it, such as the calibration of a meter or the power
-# model of one node. What one source does to several amounts adds up linearly, with its sign; sources are independent
-# of one another and add up in quadrature (Guide to the expression of uncertainty in measurement, JCGM 100:2008, 5.1
-# and 5.2).
+# The interval is the sum of the effects of each source of error, such as a meter's calibration or the power model of a
+# node. The effects of one source on several amounts add up linearly, with their sign; independent sources add up in
+# quadrature (Guide to the expression of uncertainty in measurement, JCGM 100:2008, 5.1 and 5.2).
 
 
 @dataclass(frozen=True)
 class EnergyAmount:
-    """Joules by label, and what each source of error may add to their sum.
+    """Joules by label, and the effect of each source of error on their sum.
 
-    `errors` says, for each source, by how many joules the sum changes where that source stands at the lower and at the
-    upper end of its own 95 % interval.
+    Attributes:
+        errors: by source, the change of the sum at the lower and at the upper end of that source's 95 % interval.
     """
 
     measured: float = 0.0
@@ -240,31 +234,23 @@ class EnergyAmount:
     errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]] | None = None) -> EnergyAmount:
+    def with_label(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]]) -> EnergyAmount:
         """Return so many joules with one label."""
-        return cls(**{label: joules}, errors=errors or {})
+        return cls(**{label: joules}, errors=errors)
 
     @classmethod
-    def sum(cls, quantities: Iterable[EnergyAmount]) -> EnergyAmount:
-        """Return the sum; labels stay apart, and errors of one source add up linearly."""
+    def sum(cls, amounts: Iterable[EnergyAmount]) -> EnergyAmount:
+        """Return the sum by label; errors of one source add up linearly."""
         measured = estimated = stated = 0.0
         errors: dict[str, tuple[float, float]] = {}
-        for quantity in quantities:
-            measured += quantity.measured
-            estimated += quantity.estimated
-            stated += quantity.stated
-            for source, (low, high) in quantity.errors.items():
+        for one in amounts:
+            measured += one.measured
+            estimated += one.estimated
+            stated += one.stated
+            for source, (low, high) in one.errors.items():
                 before = errors.get(source, (0.0, 0.0))
                 errors[source] = (before[0] + low, before[1] + high)
         return cls(measured, estimated, stated, errors)
-
-    def __add__(self, other: EnergyAmount) -> EnergyAmount:
-        return EnergyAmount.sum((self, other))
-
-    def times(self, factor: float) -> EnergyAmount:
-        """Return it multiplied by a number that is exact, such as a share or a PUE."""
-        errors = {source: (low * factor, high * factor) for source, (low, high) in self.errors.items()}
-        return EnergyAmount(self.measured * factor, self.estimated * factor, self.stated * factor, errors)
 
     @property
     def joules(self) -> float:
@@ -282,7 +268,7 @@ class EnergyAmount:
         return self.joules + math.hypot(*(max(0.0, *ends) for ends in self.errors.values()))
 
     def as_json(self, meters: Sequence[str] = ()) -> dict[str, Any]:
-        """Return it as the report's JSON has it, in millijoules' precision."""
+        """Return the entry of the report's JSON, to a millijoule."""
         return {
             "joules": round(self.joules, 3),
             "low_joules": round(self.low, 3),

@@ -223,7 +223,10 @@ class _CheckedRow:
             wrong = f"{watts:.6g} W of the node are less than {parts:.6g} W of its processors and memory"
             return None, f"{self._where}: {wrong}: the node is not measured in these {format_number(self.seconds)} s"
         if told[0] is not None and 0 < self.row.most_watts * (1 + STATED_TOLERANCE) < watts:
-            wrong = f"a mean of {format_number(watts)} W is more than the {format_number(self.row.most_watts)} W that EAR's daemon saw"
+            wrong = (
+                f"a mean of {format_number(watts)} W is more than the {format_number(self.row.most_watts)} W "
+                "that EAR's daemon saw"
+            )
             return None, f"{self._where}: {wrong} at most, as if powers of several tasks were added: not measured"
         return told
 
@@ -254,8 +257,8 @@ def _rows_with_start(
         else:
             if abs(clock - row.seconds) > 2 * WHOLE_SECOND + STATED_TOLERANCE * row.seconds:
                 problems.append(
-                    f"{where}: job {row.job} lasted {format_number(clock)} s by its clock and {format_number(row.seconds)} s by "
-                    "TIME_SEC, which counts"
+                    f"{where}: job {row.job} lasted {format_number(clock)} s by its clock and "
+                    f"{format_number(row.seconds)} s by TIME_SEC, which counts"
                 )
             yield row._replace(started=moment)
 
@@ -300,7 +303,8 @@ def _find_contradictions(rows: list[_CheckedRow], name: str) -> Iterator[str]:
         if abs(ours - theirs) > READING_TOLERANCE * max(ours, theirs):
             yield (
                 f"{name}, lines {other.row.line} and {powers.row.line}: two tasks of job {powers.row.job} read "
-                f"{format_number(theirs)} W and {format_number(ours)} W of {powers.row.node} at the same time: the longer one counts"
+                f"{format_number(theirs)} W and {format_number(ours)} W of {powers.row.node} "
+                "at the same time: the longer one counts"
             )
 
 

@@ -149,7 +149,10 @@ def _external_readings(
         joules, wrong = _joules_between(first, second, outlets, meter)
         seconds = second.time - first.time
         if meter.is_power and wrong is None and seconds > GAP_FACTOR * usual:
-            wrong = f"is not measured, since there is a gap of {format_number(seconds)} s and rows usually are {usual:g} s apart"
+            wrong = (
+                f"is not measured, since there is a gap of {format_number(seconds)} s "
+                f"and rows usually are {usual:g} s apart"
+            )
         problem = f"{name}, line {second.line}: {node} {wrong}" if wrong else None
         reading = _reading(meter, None if wrong else joules, problem)
         yield ExternalReading(

@@ -28,7 +28,7 @@ def test_what_could_not_be_read_is_estimated_and_named() -> None:
     assert problem(found, "pm_counters of node", "it was reset", "10.0 s") and found.seconds_covered == 10
 
 
-@pytest.mark.parametrize(("joules", "words"), [(0.0, "meter is missing"), (-5.0, "cannot be"), (math.inf, "cannot be")])
+@pytest.mark.parametrize(("joules", "words"), [(0.0, "meter is missing"), (-5.0, "is impossible"), (math.inf, "cannot be")])
 def test_a_zero_or_a_number_that_cannot_be_is_never_a_measurement(joules: float, words: str) -> None:
     found = made(job("a", line(0, 10, 20, reading("node", joules))))
     assert found.total().joules == found.total().estimated == pytest.approx(1200) and problem(found, words)
@@ -98,10 +98,10 @@ def test_what_a_meter_saw_last_before_a_kill_is_told_by_the_model() -> None:
     ("lines", "words"),
     [
         ((line(0, 10, 20, reading("node", 1000)), line(10, 5, 20, reading("node", 9))), "ends before it starts"),
-        ((line(0, 10, 20, reading("node", 1000)), line(5, 9, 20, reading("node", 400))), "lies over the one before"),
-        ((line(0, 10, 20, reading("node", 1000)), line(0, 10, 20, reading("node", 1000))), "stands twice"),
-        ((line(0, 10, 20, reading("node", 1000)), line(10, 20, -1)), "CPU time that cannot be"),
-        ((line(0, 10, 20, reading("node", 1000)), line(10, 20, 1, job_memory_bytes=10**18)), "memory that cannot be"),
+        ((line(0, 10, 20, reading("node", 1000)), line(5, 9, 20, reading("node", 400))), "overlaps the one before"),
+        ((line(0, 10, 20, reading("node", 1000)), line(0, 10, 20, reading("node", 1000))), "occurs twice"),
+        ((line(0, 10, 20, reading("node", 1000)), line(10, 20, -1)), "impossible CPU time"),
+        ((line(0, 10, 20, reading("node", 1000)), line(10, 20, 1, job_memory_bytes=10**18)), "impossible memory"),
     ],
 )
 def test_lines_that_cannot_be_are_left_out_and_named(lines: tuple[MeterInterval, ...], words: str) -> None:
@@ -111,7 +111,7 @@ def test_lines_that_cannot_be_are_left_out_and_named(lines: tuple[MeterInterval,
 
 def test_a_reading_that_stands_twice_in_a_line_counts_once() -> None:
     found = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1000))))
-    assert found.total().joules == pytest.approx(1000) and problem(found, "stands twice in one interval")
+    assert found.total().joules == pytest.approx(1000) and problem(found, "occurs twice in an interval")
 
 
 def test_a_book_that_stands_twice_or_ends_before_it_starts_is_named() -> None:
@@ -152,7 +152,9 @@ def test_a_broken_file_is_a_sentence_and_the_rest_is_kept(tmp_path: Path) -> Non
     (tmp_path / "b@n1.jsonl").write_text(f"{good}\n" + "{}\n" * 1000)
     problems.clear()
     assert len(read_job_intervals([tmp_path / "b@n1.jsonl"], problems)["b"]) == 1
-    assert len(problems) == 4 and problems[-1].endswith("997 more lines are no intervals and are not in the account.")
+    assert len(problems) == 4 and problems[-1].endswith(
+        "997 more lines are no intervals: energy accounting ignores them."
+    )
 
 
 def test_what_no_hardware_can_is_not_measured_and_named() -> None:
@@ -170,9 +172,9 @@ def test_a_clock_of_1970_or_no_time_at_all_takes_its_line_alone() -> None:
     found = made(job("a", *good, line(-1.7e9, -5, 20, reading("node", 100))))
     assert found.total().joules == pytest.approx(300) and problem(found, "as if the clock had been wrong")
     found = made(job("a", line(math.nan, 5, 20, reading("node", 100)), *reversed(good)))
-    assert found.total().joules == pytest.approx(300) and problem(found, "says no time")
+    assert found.total().joules == pytest.approx(300) and problem(found, "has no time")
     found = made(job("a", *good[:2], line(20, 30, 1e6, reading("node", 100))))
-    assert found.total().measured == pytest.approx(200) and problem(found, "CPU time that cannot be")
+    assert found.total().measured == pytest.approx(200) and problem(found, "impossible CPU time")
 
 
 def test_two_stated_figures_do_not_make_each_other_measured() -> None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from pipeline.energy.attribution.job_use import MeteredJob
 from pipeline.energy.attribution.node_attribution import EnergyAmount
-from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, Reading
+from tests.energy.accounts import attribute
 
 STEP = 0.5  # seconds of the grid
 PERIOD = 10  # seconds between two lines of a meter
@@ -167,13 +167,13 @@ def test_the_account_is_the_truth_or_says_how_far_it_may_be_off(schedules: int) 
         models = {node.name: node.model for node in nodes}
         truth = sum(node.truth for node in nodes)
 
-        exact = attribute_run([*meters(dice, nodes, jobs, dict.fromkeys(STATED, 1.0), drops=False)], [], models)
+        exact = attribute([*meters(dice, nodes, jobs, dict.fromkeys(STATED, 1.0), drops=False)], [], models)
         covered.append(exact.total().joules / truth - 1)
         assert exact.seconds_covered == pytest.approx(exact.seconds), seed
 
         factors = {meter: 1 + dice.normal(0, stated / 1.96) for meter, stated in STATED.items()}
         uses = [*meters(dice, nodes, jobs, factors, drops=True)]
-        found = attribute_run(uses, [], models)
+        found = attribute(uses, [], models)
         total = found.total()
         steps = sorted({use.step for use in uses if use.fate != "snakemake"})
         parts = EnergyAmount.sum([*map(found.of_step, steps), found.idle(), found.of_fate("snakemake")])

@@ -56,7 +56,7 @@ def test_a_counter_goes_before_a_power_and_that_before_a_table_and_what_is_state
 def test_two_meters_that_differ_by_six_per_cent_are_named_with_the_one_that_is_taken() -> None:
     found = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1060, meter="ear", method="power"))))
     assert found.total().joules == pytest.approx(1000)
-    assert problem(found, "n1", "6.0%", "ear", "pm_counters is taken", "1,000 J", "1,060 J")
+    assert problem(found, "n1", "6.0%", "ear", "pm_counters is used", "1,000 J", "1,060 J")
     near = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1040, meter="ear"))))
     assert near.problems == []
 

@@ -87,5 +87,5 @@ def test_books_of_a_job_that_is_not_the_runs_are_left_out_and_named() -> None:
 
 def test_an_attempt_of_which_nothing_is_known_is_named_and_is_not_zero() -> None:
     found = made(job("a", line(0, 10, 20)), job("b"))
-    assert problem(found, "No energy is known of b")
+    assert problem(found, "The energy of b is unknown")
     assert found.as_json()["jobs"]["b"]["meters"] == []

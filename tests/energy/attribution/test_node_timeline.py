@@ -13,7 +13,7 @@ def test_work_of_others_leaves_a_share_by_time_and_the_calibrated_power() -> Non
     # (half of 100 W + 2 cores × 10 W) × 10 s
     assert found.total().joules == found.total().estimated == pytest.approx(700)
     assert (found.total().low, found.total().high) == pytest.approx((700 - 1.96 * 70, 700 + 1.96 * 70))
-    assert problem(found, "n1", "work of others", "a", "estimate") and found.seconds_covered == 0
+    assert problem(found, "n1", "others worked", "a", "estimate") and found.seconds_covered == 0
 
 
 def test_a_board_that_was_not_read_beside_strangers_is_estimated() -> None:
