@@ -139,7 +139,7 @@ def _compute_accounting(
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
     attribution = attribute_run(jobs, external_readings, models)
-    used = series and series.used(attribution.joules_per_period(series.moments))
+    used = series and series.list_periods(attribution.joules_per_period(series.moments))
     return {
         **attribution.as_json(),
         "training": compute_step_joules(reader, attribution),

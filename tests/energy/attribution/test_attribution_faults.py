@@ -28,7 +28,9 @@ def test_what_could_not_be_read_is_estimated_and_named() -> None:
     assert problem(found, "pm_counters of node", "it was reset", "10.0 s") and found.seconds_covered == 10
 
 
-@pytest.mark.parametrize(("joules", "words"), [(0.0, "meter is missing"), (-5.0, "is impossible"), (math.inf, "cannot be")])
+@pytest.mark.parametrize(
+    ("joules", "words"), [(0.0, "meter is missing"), (-5.0, "is impossible"), (math.inf, "is impossible")]
+)
 def test_a_zero_or_a_number_that_cannot_be_is_never_a_measurement(joules: float, words: str) -> None:
     found = made(job("a", line(0, 10, 20, reading("node", joules))))
     assert found.total().joules == found.total().estimated == pytest.approx(1200) and problem(found, words)
