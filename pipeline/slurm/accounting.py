@@ -85,7 +85,7 @@ def describe_job(
         "allocations": [{**allocation.model_dump(), "cause": allocation.cause} for allocation in allocations],
         "whole_nodes": whole_nodes,
         "ear": None if nodes is None else [{**node.model_dump(), "joules": node.joules} for node in nodes],
-        "books": [book.model_dump(mode="json") for book in cost.readings],
+        "external_readings": [reading.model_dump(mode="json") for reading in cost.readings],
         "energy_final": cost.final,
         "energy_problems": cost.problems,
         "total": {
@@ -151,7 +151,7 @@ def _collect_cluster(
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"
-        before = ExternalReadingsFile.model_validate_json(path.read_bytes()).books if number in late else []
+        before = ExternalReadingsFile.model_validate_json(path.read_bytes()).external_readings if number in late else []
         cost = job_energy.job_energy(jobs[number], answers, whole_nodes, time.time(), before)
         write_json(path, describe_job(cluster, jobs[number], cost, whole_nodes))
     unplaced = [problem for problem in answers.problems if not re.search(r"\bjob \d", problem)]
@@ -280,6 +280,6 @@ def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmI
         tables = _read_tables(readers)
         path.parent.mkdir(parents=True, exist_ok=True)
         readings = [reading.model_dump(mode="json") for reading in tables]
-        write_json(path, {"books": readings, "problems": tables.problems})
+        write_json(path, {"external_readings": readings, "problems": tables.problems})
         problems += tables.problems
     return problems

@@ -232,7 +232,10 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     assert "are of the run a.larger.one, not of this one" in text
     assert len(uses["corpus.filter.main.20260301T0430.9"].intervals) == 1, "the line before the broken one"
     assert sum(use.fate == "finished" for use in uses.values()) == 9
-    assert "corpus.filter.main.20260301T0430.9@node1.jsonl, line 2" in text and "wrote there is not in" in text
+    assert (
+        "corpus.filter.main.20260301T0430.9@node1.jsonl, line 2" in text
+        and "the energy accounting ignores this line" in text
+    )
     assert "The readings of corpus.gone.1 belong to no attempt" in text and "report.page.2026" not in text
 
 

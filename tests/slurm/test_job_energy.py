@@ -72,7 +72,7 @@ class Tools:
     def meters(self) -> dict[str, list[float | None]]:
         """Return the joules of nodes by the meters in the book."""
         found: dict[str, list[float | None]] = {}
-        for book in self.book()["books"]:
+        for book in self.book()["external_readings"]:
             for reading in book["readings"]:
                 if reading["component"] == "node":
                     found.setdefault(reading["meter"], []).append(reading["joules"])
@@ -95,7 +95,7 @@ def test_slurms_and_ears_energies_stand_side_by_side_by_node(tools: Callable[...
     assert here.meters() == {"slurm": [30_000], "ear": [40_000]} and book["energy_final"] is True
     assert book["total"]["slurm_energy_joules"] == 30_000 and book["total"]["ear_energy_joules"] == 40_000
     assert book["ear"] == [{"node": "n1", "seconds": 100, "watts": 400, "gpu_watts": 0, "joules": 40_000}]
-    assert {entry["whole_node"] for entry in book["books"]} == {True}
+    assert {entry["whole_node"] for entry in book["external_readings"]} == {True}
     assert len(read_external_readings(here.run)) == 2 and here.problems() == []
     assert accounting.collect_accounting(here.run) == 0, "what is final is not asked again"
 
@@ -105,7 +105,7 @@ def test_neighbours_on_the_node_are_told_in_each_book(tools: Callable[..., Tools
     here.sacct(here.began + SECONDS, "30000", cpus=16)
     here.ear()
     accounting.collect_accounting(here.run)
-    assert {entry["whole_node"] for entry in here.book()["books"]} == {False}
+    assert {entry["whole_node"] for entry in here.book()["external_readings"]} == {False}
 
 
 def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) -> None:
@@ -187,7 +187,7 @@ def test_an_sacct_that_is_away_stops_nothing_and_the_tables_are_read(
     here.freeze(energy={"smart_meters": meters, "ear_files": files})
     assert main(["accounting", str(here.run)]) == 0
     told = capsys.readouterr().err
-    for said in ("sacct gives no accounting (Connection refused)", "ear.csv, line 3: the row is cut off", "late.csv"):
+    for said in ("sacct gives no accounting (Connection refused)", "ear.csv, line 3: the row is truncated", "late.csv"):
         assert said in told and any(said in problem for problem in here.problems())
     found = read_external_readings(here.run)
     energies = {r.meter: r.joules for book in found for r in book.readings if r.component == "node"}

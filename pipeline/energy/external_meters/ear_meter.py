@@ -1,4 +1,10 @@
-"""Read the tables of EAR and compute the energy of nodes from its mean power."""
+"""Read the tables of EAR and compute the energy of nodes as mean power × time.
+
+EAR (`eacct -c`, or the files of `--ear-user-db`) writes a row for each job, step, task and node (job files), or for
+each signature of a loop (loop files), with semicolons; derived tables have commas and small letters. Columns are found
+by their names. Power is that of the whole node with all its jobs. EAR's manuals disagree on the unit of energy, so that
+a stated energy is only compared with power × time.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +31,26 @@ from pipeline.energy.readings import Component, ExternalReading, Reading
 
 GPU_COLUMN = re.compile(r"gpu(\d+)_", re.IGNORECASE)
 ENERGY_COLUMN = re.compile(r"(?:dc_)?(?:node_)?energy(?:[_ (]+(m?j|kj|k?wh)\)?)?", re.IGNORECASE)
-UNIT_NAMES = {"j": "J", "kj": "kJ", "wh": "Wh", "kwh": "kWh"}  # mj is left out: milli or mega, in capitals
+UNIT_NAMES = {"j": "J", "kj": "kJ", "wh": "Wh", "kwh": "kWh"}  # not mj: milli or mega, in capitals
+METER = "ear"
+LIBRARY, DAEMON = "EAR library", "EAR daemon"
+WHOLE_SECOND = 1.0  # EAR writes starts and ends as whole seconds
+NO_DRAM = "EAR writes 0 W for the memory of {node}: it is not measured there"
+
+Power = tuple[float | None, str | None]
+"""Watts, or the reason why they are unknown."""
 
 
 class EarRow(NamedTuple):
-    """A row: watts of one node, on average over some seconds; `started` is None where the table has no times.
+    """The watts of one node in a table, on average over some seconds.
 
-    `ended` is what the table says, in whole seconds; the joules are those of `seconds`. `manager_watts` and
-    `manager_seconds` are those of EAR's daemon, which measures also where its library is not loaded; else 0.
+    Attributes:
+        seconds: the time of the joules; `ended` is rounded to whole seconds.
+        started: None where the table has no times.
+        manager_watts: of the node, its packages and its memory, by EAR's daemon, which also measures jobs without EAR's
+            library; else 0.
+        manager_seconds: the time of these.
+        stated: an energy and its unit, if the row states any.
     """
 
     line: int
@@ -47,14 +65,14 @@ class EarRow(NamedTuple):
     package_watts: float
     dram_watts: float
     board_watts: dict[str, float]
-    manager_watts: tuple[float, float, float]  # of the node, its packages, its memory
+    manager_watts: tuple[float, float, float]
     manager_seconds: float
     most_watts: float
     stated: tuple[float, str | None] | None
 
 
 class _Columns:
-    """Where the columns of one table are."""
+    """The names of a table's columns."""
 
     def __init__(self, table: MeterTable) -> None:
         self.job = table.column("JOBID", "JOB_ID")
@@ -80,7 +98,7 @@ class _Columns:
 
     @staticmethod
     def _times(table: MeterTable) -> tuple[list[str], list[str]]:
-        """Return the columns of starts and ends, the best first: those of EAR's library, else those of the job."""
+        """Return the columns of starts and ends: those of EAR's library first, then those of the job."""
         ends: list[list[str]] = [[], []]
         for number, end in enumerate(("START", "END")):
             ends[number] = [name for kind in ("JOB_EARL", "JOB") if (name := table.find(f"{kind}_{end}_TIME"))]
@@ -90,12 +108,12 @@ class _Columns:
 
 
 def _first_time(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
-    """Return the first of some times that is there: EAR writes 0 where it has none."""
+    """Return the first known time: EAR writes 0 where it has none."""
     return next((time for column in columns if (time := table.number(row, column)) > 0), None)
 
 
 def _stated_energy(table: MeterTable, row: MeterTableRow, column: str | None) -> tuple[float, str | None] | None:
-    """Return the energy that a row states, with its unit where the column's name has one."""
+    """Return the energy that a row states, and its unit if the column's name has one."""
     if column is None or not row.cells[column]:
         return None
     match = ENERGY_COLUMN.fullmatch(column)
@@ -103,11 +121,6 @@ def _stated_energy(table: MeterTable, row: MeterTableRow, column: str | None) ->
 
 
 def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
-    """Return a row.
-
-    Raises:
-        InputError: a cell is not what its column says.
-    """
     job, node = row.cells[columns.job], row.cells[columns.node]
     if not re.fullmatch(r"\d+", job) or not node:
         field = columns.node if job.isdigit() else columns.job
@@ -138,28 +151,28 @@ def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarR
 
 
 def _add_loop_seconds(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
-    """Return the rows of a file of loops, each with the seconds since the one before it on the same node.
+    """Return the rows of a file of loops, each with the seconds since the row before it on the same node.
 
-    A row says the mean power since then, and how long one iteration took: that is all that is known of the first one.
+    A row has the mean power since then; for the first row only the time of one iteration is known.
     """
-    found: list[EarRow] = []
+    timed: list[EarRow] = []
     last: dict[tuple[str, str, str, str], float] = {}
     for row in rows:
         key, ended = (row.job, row.step, row.task, row.node), row.ended or 0.0
         started = last.get(key, ended - row.seconds)
         if ended < started:
             problems.append(
-                f"{name}, line {row.line}: the clock of {row.node} goes back from {started:.0f} to {ended:.0f}: what "
-                "was in between is not measured"
+                f"{name}, line {row.line}: the clock of {row.node} goes back from {started:.0f} to {ended:.0f}: "
+                "not measured in between"
             )
         elif ended > started:
-            found.append(row._replace(started=started, seconds=ended - started))
+            timed.append(row._replace(started=started, seconds=ended - started))
         last[key] = ended
-    return found
+    return timed
 
 
 def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
-    """Return the rows of a table of EAR's and a sentence for each row that could not be read.
+    """Parse a table of EAR; return its rows, and a sentence for each row that cannot be read.
 
     Raises:
         InputError: it is another table, or a column has another name.
@@ -176,26 +189,8 @@ def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
     return (_add_loop_seconds(rows, name, problems) if columns.timestamp else rows), problems
 
 
-# What EAR has measured of jobs: mean power × time of each node, from `eacct -c` or the files of `--ear-user-db`.
-#
-# EAR writes a row for each job, step, task and node (job files), or for each signature of a loop (loop files), with
-# semicolons; tables that were made of them have commas and small letters. Columns are found by their names. Power is
-# that of the whole node: where a node is shared, the neighbours' is in it. EAR's manuals do not agree on the unit of
-# the same energy, so joules are power × time here, and an energy that a row states is only compared with them.
-
-
-METER = "ear"
-LIBRARY, DAEMON = "EAR library", "EAR daemon"
-WHOLE_SECOND = 1.0  # EAR writes starts and ends as whole seconds
-NO_DRAM = "EAR writes 0 W for the memory of {node}: it is not measured there"
-
-PartPowers = dict[
-    tuple[Component, str], tuple[float | None, str | None]
-]  # of each part the watts, or why there are none
-
-
 class _CheckedRow:
-    """The powers of one row, each looked at: what cannot be has no watts and a sentence."""
+    """A row with a power of each part, or the reason why it is impossible."""
 
     def __init__(self, row: EarRow, name: str) -> None:
         self.row, self.plugin = row, LIBRARY
@@ -203,44 +198,49 @@ class _CheckedRow:
         node, package, dram, self.seconds = row.node_watts, row.package_watts, row.dram_watts, row.seconds
         if node == 0 and row.manager_watts[0] > 0 and row.manager_seconds > 0:
             (node, package, dram), self.seconds, self.plugin = row.manager_watts, row.manager_seconds, DAEMON
-        self.told: PartPowers = {("node", ""): self._node(node, package, dram)}
-        self.told["package", ""] = self._one("PCK_POWER_W", package, NODE_WATTS)
-        self.told["dram", ""] = (
-            (None, NO_DRAM.format(node=row.node)) if dram == 0 else self._one("DRAM_POWER_W", dram, NODE_WATTS)
+        self.powers: dict[tuple[Component, str], Power] = {("node", ""): self._check_node(node, package, dram)}
+        self.powers["package", ""] = self._check("PCK_POWER_W", package, NODE_WATTS)
+        self.powers["dram", ""] = (
+            (None, NO_DRAM.format(node=row.node)) if dram == 0 else self._check("DRAM_POWER_W", dram, NODE_WATTS)
         )
         for part, watts in row.board_watts.items():
-            if watts != 0:  # EAR has columns for eight boards, whatever a node has
-                self.told["board", part] = self._one(f"{part.upper()}_POWER_W", watts, BOARD_WATTS)
+            if watts != 0:  # EAR has columns for eight boards on every node
+                self.powers["board", part] = self._check(f"{part.upper()}_POWER_W", watts, BOARD_WATTS)
 
-    def _one(self, column: str, watts: float, most: float) -> tuple[float | None, str | None]:
+    @property
+    def node_watts(self) -> float | None:
+        """The power of the whole node, if it is possible."""
+        return self.powers["node", ""][0]
+
+    def _check(self, column: str, watts: float, most: float) -> Power:
         wrong = explain_wrong_watts(watts, most)
         return (None, f"{self._where}: {column} {wrong}: not measured") if wrong else (watts, None)
 
-    def _node(self, watts: float, package: float, dram: float) -> tuple[float | None, str | None]:
-        told = self._one("DC_NODE_POWER_W", watts, NODE_WATTS)
+    def _check_node(self, watts: float, package: float, dram: float) -> Power:
+        checked = self._check("DC_NODE_POWER_W", watts, NODE_WATTS)
         parts = package + dram
-        if told[0] is not None and watts < parts <= NODE_WATTS:
+        if checked[0] is not None and watts < parts <= NODE_WATTS:
             wrong = f"{watts:.6g} W of the node are less than {parts:.6g} W of its processors and memory"
             return None, f"{self._where}: {wrong}: the node is not measured in these {format_number(self.seconds)} s"
-        if told[0] is not None and 0 < self.row.most_watts * (1 + STATED_TOLERANCE) < watts:
+        if checked[0] is not None and 0 < self.row.most_watts * (1 + STATED_TOLERANCE) < watts:
             wrong = (
                 f"a mean of {format_number(watts)} W is more than the {format_number(self.row.most_watts)} W "
                 "that EAR's daemon saw"
             )
             return None, f"{self._where}: {wrong} at most, as if powers of several tasks were added: not measured"
-        return told
+        return checked
 
 
 def _rows_with_start(
     rows: Iterable[EarRow], name: str, started: Mapping[str, float], problems: list[str]
 ) -> Iterator[EarRow]:
-    """Yield the rows with a start, those that stand there twice once."""
+    """Yield the rows whose start is known; repeated rows once."""
     seen: dict[tuple[str, ...], EarRow] = {}
     for row in rows:
         moment = row.started if row.started is not None else started.get(row.job)
         where = f"{name}, line {row.line}"
         if moment is None:
-            problems.append(f"{where}: nobody knows when job {row.job} ran: its energy is not counted")
+            problems.append(f"{where}: the start of job {row.job} is unknown: its energy is not counted")
             continue
         key = (row.job, row.step, row.task, row.node, str(moment))
         if key in seen and seen[key]._replace(line=0, started=None) == row._replace(line=0, started=None):
@@ -264,52 +264,52 @@ def _rows_with_start(
 
 
 def _resolve_overlaps(rows: list[_CheckedRow]) -> list[tuple[float, float, _CheckedRow]]:
-    """Return which row counts when on one node, so that each moment counts once however many steps and tasks there are.
+    """Return the time in which each row counts on one node, so that no time counts twice for several steps and tasks.
 
-    Of rows at the same time the longest counts. Where a row starts within a second of the end of the one before, the
-    clock's whole seconds are why, and it starts at that end.
+    Of simultaneous rows the longest counts. A row that starts within a second before the end of the one before was
+    rounded to whole seconds: it starts at that end.
     """
-    free: list[tuple[float, float, _CheckedRow]] = []
+    spans: list[tuple[float, float, _CheckedRow]] = []
     last = 0.0
-    for powers in sorted(rows, key=lambda powers: (powers.row.started or 0.0, powers.seconds)):
-        start = first = powers.row.started or 0.0
-        if free and free[-1][2].row.started != first and 0 < last - start <= WHOLE_SECOND:
+    for one in sorted(rows, key=lambda one: (one.row.started or 0.0, one.seconds)):
+        start = first = one.row.started or 0.0
+        if spans and spans[-1][2].row.started != first and 0 < last - start <= WHOLE_SECOND:
             start = last
-        last = max(last, start + powers.seconds)
-        free.append((start, start + powers.seconds, powers))
-    found: list[tuple[float, float, _CheckedRow]] = []
-    for start, end, powers in sorted(free, key=lambda one: (one[2].told["node", ""][0] is None, -one[2].seconds)):
+        last = max(last, start + one.seconds)
+        spans.append((start, start + one.seconds, one))
+    counted: list[tuple[float, float, _CheckedRow]] = []
+    for start, end, one in sorted(spans, key=lambda span: (span[2].node_watts is None, -span[2].seconds)):
         cursor = start
-        for other_start, other_end, _ in sorted(found, key=lambda one: one[0]):
+        for other_start, other_end, _ in sorted(counted, key=lambda span: span[0]):
             if other_start >= end:
                 break
             if cursor < other_start:
-                found.append((cursor, other_start, powers))
+                counted.append((cursor, other_start, one))
             cursor = max(cursor, other_end)
         if cursor < end:
-            found.append((cursor, end, powers))
-    return sorted(found, key=lambda one: one[0])
+            counted.append((cursor, end, one))
+    return sorted(counted, key=lambda span: span[0])
 
 
 def _find_contradictions(rows: list[_CheckedRow], name: str) -> Iterator[str]:
     """Yield a sentence for two tasks that read the same node at the same time and differ by more than 5 %."""
-    of: dict[float, _CheckedRow] = {}
-    for powers in rows:
-        other = of.setdefault(powers.row.started or 0.0, powers)
-        ours, theirs = powers.told["node", ""][0], other.told["node", ""][0]
-        longest = max(powers.seconds, other.seconds)
-        if not ours or not theirs or abs(powers.seconds - other.seconds) > STATED_TOLERANCE * longest:
+    by_start: dict[float, _CheckedRow] = {}
+    for one in rows:
+        other = by_start.setdefault(one.row.started or 0.0, one)
+        ours, theirs = one.node_watts, other.node_watts
+        longest = max(one.seconds, other.seconds)
+        if not ours or not theirs or abs(one.seconds - other.seconds) > STATED_TOLERANCE * longest:
             continue
         if abs(ours - theirs) > READING_TOLERANCE * max(ours, theirs):
             yield (
-                f"{name}, lines {other.row.line} and {powers.row.line}: two tasks of job {powers.row.job} read "
-                f"{format_number(theirs)} W and {format_number(ours)} W of {powers.row.node} "
+                f"{name}, lines {other.row.line} and {one.row.line}: two tasks of job {one.row.job} read "
+                f"{format_number(theirs)} W and {format_number(ours)} W of {one.row.node} "
                 "at the same time: the longer one counts"
             )
 
 
-def _external_reading(start: float, end: float, powers: _CheckedRow) -> ExternalReading:
-    readings = [
+def _external_reading(start: float, end: float, one: _CheckedRow) -> ExternalReading:
+    readings = tuple(
         Reading(
             component=component,
             part=part,
@@ -317,51 +317,49 @@ def _external_reading(start: float, end: float, powers: _CheckedRow) -> External
             label="measured",
             method="power",
             meter=METER,
-            plugin=powers.plugin,
+            plugin=one.plugin,
             problem=problem,
         )
-        for (component, part), (watts, problem) in powers.told.items()
-    ]
-    row = powers.row
-    return ExternalReading(
-        node=row.node, started=start, ended=end, job=row.job, whole_node=None, readings=tuple(readings)
+        for (component, part), (watts, problem) in one.powers.items()
     )
+    row = one.row
+    return ExternalReading(node=row.node, started=start, ended=end, job=row.job, whole_node=None, readings=readings)
 
 
 def _check_stated_energy(rows: list[_CheckedRow], name: str) -> Iterator[str]:
-    """Yield what is wrong with the energies that rows state; one may be of a node, or of all nodes of its step."""
+    """Yield a sentence for each wrong stated energy; it may be a node's, or that of all nodes of a step."""
     steps: dict[tuple[str, str, str], list[_CheckedRow]] = {}
-    for powers in rows:
-        steps.setdefault((powers.row.job, powers.row.step, powers.row.task), []).append(powers)
+    for one in rows:
+        steps.setdefault((one.row.job, one.row.step, one.row.task), []).append(one)
     for same in steps.values():
-        known = [(watts, powers) for powers in same if (watts := powers.told["node", ""][0]) is not None]
-        total = sum(watts * powers.seconds for watts, powers in known)
-        for watts, powers in known:
-            if powers.row.stated is None:
+        known = [(watts, one) for one in same if (watts := one.node_watts) is not None]
+        energies = [watts * one.seconds for watts, one in known]
+        total = sum(energies)
+        for watts, one in known:
+            if one.row.stated is None:
                 continue
-            said, unit = powers.row.stated
-            of = f"{watts:.6g} W × {powers.seconds:.6g} s"
-            wrong = explain_stated_energy(said, unit, watts * powers.seconds, of)
+            stated, unit = one.row.stated
+            source = f"{watts:.6g} W × {one.seconds:.6g} s"
+            wrong = explain_stated_energy(stated, unit, watts * one.seconds, source)
             if wrong and len(known) == len(same) > 1:
-                wrong = explain_stated_energy(
-                    said, unit, total, f"{of} × {len(same)} nodes" if _have_equal_energy(known) else "all nodes"
-                )
+                is_equal = max(energies) - min(energies) <= STATED_TOLERANCE * max(energies)
+                source = f"{source} × {len(same)} nodes" if is_equal else "all nodes"
+                wrong = explain_stated_energy(stated, unit, total, source)
             if wrong:
-                yield f"{name}, line {powers.row.line}, job {powers.row.job}: {wrong}; power × time counts"
-
-
-def _have_equal_energy(known: list[tuple[float, _CheckedRow]]) -> bool:
-    energies = [watts * powers.seconds for watts, powers in known]
-    return max(energies) - min(energies) <= STATED_TOLERANCE * max(energies)
+                yield f"{name}, line {one.row.line}, job {one.row.job}: {wrong}; power × time counts"
 
 
 def read_ear(
     source: str | Path, *, name: str = "eacct", started: Mapping[str, float] | None = None
 ) -> ExternalReadings:
-    """Return a reading for each stretch of time in which EAR read a node for a job; `source` is the text or its file.
+    """Read a table of EAR; return a reading for each time in which EAR measured a node for a job.
 
-    `started` says when jobs began, in seconds of Unix time, for tables that do not. Energies of memory that EAR does
-    not read are None; where the node's power cannot be, the other readings are kept.
+    Joules of memory that EAR does not measure are None. If a node's power is impossible, its other readings are kept.
+
+    Args:
+        source: the text, or its file.
+        name: of the table, for messages.
+        started: the start of each job, in seconds of Unix time, for tables without times.
 
     Raises:
         InputError: it is another table, is no text, or lacks a column; the sentence names file and column.
@@ -369,21 +367,21 @@ def read_ear(
     if isinstance(source, Path):
         name, source = str(source), read_text(source)
     rows, problems = read_ear_rows(source, name)
-    placed = [_CheckedRow(row, name) for row in _rows_with_start(rows, name, started or {}, problems)]
+    checked = [_CheckedRow(row, name) for row in _rows_with_start(rows, name, started or {}, problems)]
     problems += [
-        problem for powers in placed for _, problem in powers.told.values() if problem and problem[: len(name)] == name
+        problem for one in checked for _, problem in one.powers.values() if problem and problem[: len(name)] == name
     ]
-    problems += _check_stated_energy(placed, name)
+    problems += _check_stated_energy(checked, name)
     nodes: dict[tuple[str, str], list[_CheckedRow]] = {}
-    for powers in placed:
-        nodes.setdefault((powers.row.job, powers.row.node), []).append(powers)
+    for one in checked:
+        nodes.setdefault((one.row.job, one.row.node), []).append(one)
     external = []
     for _, same in sorted(nodes.items()):
         problems += _find_contradictions(same, name)
-        external += [_external_reading(start, end, powers) for start, end, powers in _resolve_overlaps(same)]
-    if rows and not placed and not any(row.started for row in rows) and not started:
+        external += [_external_reading(*span) for span in _resolve_overlaps(same)]
+    if rows and not checked and not any(row.started for row in rows) and not started:
         raise InputError(
-            f"{name} has no column JOB_START_TIME or JOB_EARL_START_TIME, so nobody knows when its jobs ran: give "
-            "EAR's own file"
+            f"{name} has no column JOB_START_TIME or JOB_EARL_START_TIME, so that the times of its jobs are unknown: "
+            "give EAR's own file"
         )
     return ExternalReadings(external, problems)

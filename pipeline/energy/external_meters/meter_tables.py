@@ -1,7 +1,6 @@
-"""Read the tables that external meters wrote, and check their figures against limits of hardware.
+"""Read the tables of external meters, and check their figures against limits of hardware.
 
-What is wrong with the whole table is an `InputError`; what is wrong with a row is a sentence in `problems`, and the
-other rows are read.
+A problem of a whole table is an `InputError`; that of a row is a sentence in `problems`, and the other rows are read.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError
@@ -26,25 +25,25 @@ SEPARATORS = ";,\t"
 
 
 class ExternalReadings(list[ExternalReading]):
-    """Readings in the order of nodes and times; `problems` has a sentence for each thing that is not in them."""
+    """Readings in the order of nodes and times, with a sentence in `problems` for each missing thing."""
 
-    def __init__(self, books: Iterable[ExternalReading] = (), problems: Iterable[str] = ()) -> None:
-        super().__init__(books)
+    def __init__(self, readings: Iterable[ExternalReading] = (), problems: Iterable[str] = ()) -> None:
+        super().__init__(readings)
         self.problems = list(dict.fromkeys(problems))
 
 
 class MeterTableRow(NamedTuple):
-    """A row of a table: the line on which it ends, and its cells by the names of their columns."""
+    """A row of a table: the line on which it ends, and its cells by column."""
 
     line: int
     cells: dict[str, str]
 
 
 class MeterTable:
-    """A table with its rows; names of columns are compared without regard to capitals."""
+    """A table with its rows; column names are compared without regard to capitals."""
 
     def __init__(self, text: str, name: str, *, smallest: int = 4) -> None:
-        """Read a table; the first line that has at least so many cells is its header.
+        """Read a table; its header is the first line with at least `smallest` cells.
 
         Raises:
             InputError: there is no header.
@@ -57,7 +56,7 @@ class MeterTable:
             if line.count(separator) >= smallest - 1 and not line.lstrip().startswith("<"):
                 break
         else:
-            raise InputError(f"{name} has no header with the names of its columns: it is cut off, or another file")
+            raise InputError(f"{name} has no header with the names of its columns: it is truncated, or another file")
         rows = csv.reader(lines[self._above :], delimiter=separator)
         self.header = [cell.strip() for cell in next(rows)]
         self._rows = rows
@@ -67,33 +66,33 @@ class MeterTable:
                 raise InputError(f"{name} has two columns {cell!r}: give one of them another name")
 
     def find(self, *names: str) -> str | None:
-        """Return the column of the first of these names that is there, as the table writes it; None if none is."""
+        """Return the first of these columns that exists, as the table spells it; None if none does."""
         of = {cell.lower(): cell for cell in self.header}
         return next((of[name.lower()] for name in names if name.lower() in of), None)
 
     def column(self, *names: str) -> str:
-        """Return the column of the first of these names that is there, as the table writes it.
+        """Return the first of these columns that exists, as the table spells it.
 
         Raises:
-            InputError: none is there; the sentence names the column and what looks like it.
+            InputError: none exists; the sentence names the column and a similar one.
         """
         found = self.find(*names)
         if found is not None:
             return found
         shape = re.sub(r"\d", "#", names[0].lower())  # GPU1_POWER_W is no other name of GPU0_POWER_W
         of = {cell.lower(): cell for cell in self.header if re.sub(r"\d", "#", cell.lower()) != shape}
-        alike = difflib.get_close_matches(names[0].lower(), of, n=1, cutoff=0.6)
-        hint = f": is it {of[alike[0]]!r} there? Give that column its name back" if alike else ": it is another table"
+        similar = difflib.get_close_matches(names[0].lower(), of, n=1, cutoff=0.6)
+        hint = f": is it {of[similar[0]]!r} there? Restore that column's name" if similar else ": it is another table"
         raise InputError(f"{self.name} has no column {' or '.join(names)}{hint}")
 
     def __iter__(self) -> Iterator[MeterTableRow]:
-        """Yield the rows that are whole; of each other one a sentence is kept."""
+        """Yield the complete rows; each other one becomes a problem."""
         for cells in self._rows:
             line = self._above + self._rows.line_num
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(self.header):
-                what = "is cut off" if len(cells) < len(self.header) else "is longer than the header"
+                what = "is truncated" if len(cells) < len(self.header) else "is longer than the header"
                 self.problems.append(
                     f"{self.name}, line {line}: the row {what} ({len(cells)} cells of {len(self.header)}): it is not "
                     "counted; write the file again"
@@ -114,7 +113,7 @@ class MeterTable:
         return float(text.replace(",", "."))
 
     def time(self, row: MeterTableRow, column: str) -> float:
-        """Return the time in a cell in seconds of Unix time; it needs no zone where the column is called UTC.
+        """Return the Unix time in a cell; it needs no time zone if the column's name says UTC.
 
         Raises:
             InputError: it is none, or has no zone; the sentence names file, line and column.
@@ -130,9 +129,7 @@ class MeterTable:
         if moment.tzinfo is None and re.search(r"\bUTC\b(?! ?[+-])", column):
             moment = moment.replace(tzinfo=UTC)
         if moment.tzinfo is None:
-            raise InputError(
-                f"{where}, which may be of any zone: write the times with theirs, 2026-06-09T06:38:45+02:00"
-            )
+            raise InputError(f"{where}, without a time zone: write the times with theirs, as 2026-06-09T06:38:45+02:00")
         return moment.timestamp()
 
 
@@ -150,26 +147,26 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is no text: give the table as CSV in UTF-8") from None
 
 
-# Limits of hardware, and the unit in which a figure would make sense.
+# Limits of hardware, and the unit in which a figure is possible.
 
 
 NODE_WATTS = 20_000.0  # more than any air- or water-cooled node of eight boards takes (an 8 × B300 system: 14 to 15 kW)
 BOARD_WATTS = 3_000.0  # more than any board of today takes (GB300: 1.4 kW)
-STATED_TOLERANCE = 0.02  # as a share: power × time against an energy that is stated
-READING_TOLERANCE = 0.05  # as a share: two readings of the same thing
+STATED_TOLERANCE = 0.02  # share by which a stated energy may differ from power × time
+READING_TOLERANCE = 0.05  # share by which two readings of one node may differ
 
 ENERGY_UNITS = {"J": 1.0, "kJ": 1e3, "Wh": 3.6e3, "kWh": 3.6e6, "mJ": 1e-3, "MJ": 1e6}  # in joules
 POWER_UNITS = {"W": 1.0, "kW": 1e3, "mW": 1e-3}  # in watts
 
 
 def format_number(number: float) -> str:
-    """Return a number with four digits that count, such as 2,793,000 or 0.7757."""
+    """Return a number with four significant digits, such as 2,793,000 or 0.7757."""
     rounded = float(f"{number:.4g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def explain_wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
-    """Return what is wrong with a power in watts, in words that follow its name; None for a power that can be."""
+    """Explain an impossible power in watts, in words that follow its name; None for a possible one."""
     if watts < 0:
         return f"is {format_number(watts)} W, and no power is negative"
     if watts == 0:
@@ -180,39 +177,38 @@ def explain_wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
     return None
 
 
-def find_fitting_units(said: float, joules: float) -> list[str]:
-    """Return the units in which a stated energy agrees with these joules within 2 %."""
-    return [
-        unit for unit, factor in ENERGY_UNITS.items() if abs(said * factor - joules) <= STATED_TOLERANCE * abs(joules)
-    ]
+def explain_stated_energy(stated: float, unit: str | None, joules: float, source: str) -> str | None:
+    """Compare a stated energy with power × time, and explain what is wrong with it; None if both agree within 2 %.
 
+    EAR's manuals give the same figure in joules and in kilowatt-hours, so the stated unit is never trusted.
 
-def explain_stated_energy(said: float, unit: str | None, joules: float, of: str) -> str | None:
-    """Compare an energy that somebody states with power × time in joules, and return what is wrong with it.
-
-    `unit` is None where no unit is stated; `of` says how the joules came about, such as `381.5 W × 3660 s × 2 nodes`.
-    Manuals of EAR call the same figure once joules and once kilowatt-hours, so the unit is never believed.
+    Args:
+        stated: the figure.
+        unit: None where no unit is stated.
+        joules: power × time.
+        source: how the joules were computed, such as `381.5 W × 3660 s × 2 nodes`.
     """
-    fits = find_fitting_units(said, joules)
+    tolerance = STATED_TOLERANCE * abs(joules)
+    fits = [name for name, factor in ENERGY_UNITS.items() if abs(stated * factor - joules) <= tolerance]
     if unit in fits or (unit is None and "J" in fits):
         return None
-    truth = f"{of} = {format_number(joules)} J = {format_number(joules / ENERGY_UNITS['kWh'])} kWh"
-    stated = f"{format_number(said)} {unit}" if unit else f"{format_number(said)} without a unit"
+    truth = f"{source} = {format_number(joules)} J = {format_number(joules / ENERGY_UNITS['kWh'])} kWh"
+    figure = f"{format_number(stated)} {unit}" if unit else f"{format_number(stated)} without a unit"
     if fits:
-        return f"the stated energy of {stated} must be in {fits[0]}: {truth}"
-    return f"the stated energy of {stated} is wrong in every unit ({', '.join(ENERGY_UNITS)}): {truth}"
+        return f"the stated energy of {figure} must be in {fits[0]}: {truth}"
+    return f"the stated energy of {figure} is wrong in every unit ({', '.join(ENERGY_UNITS)}): {truth}"
 
 
-# The external readings of a run, as they were written next to its accounting.
+# The external readings of a run, in the files of its accounting.
 #
-# `provenance/accounting/CLUSTER.JOB.json` has those of a job of Slurm, `provenance/accounting/books/NAME.json` those
-# of a table that the configuration names, and `problems.json` there what could not be asked the last time.
+# `provenance/accounting/CLUSTER.JOB.json` has those of a Slurm job, `provenance/accounting/books/NAME.json` those of a
+# table in the configuration, and `problems.json` there the failures of the last queries.
 
 
 class ExternalReadingsFile(BaseModel):
-    """What of a file is of interest here; one without `books` was written before there were any."""
+    """The fields of a file that are read here; the readings were called `books` before, or were absent."""
 
-    books: list[ExternalReading] = []
+    external_readings: list[ExternalReading] = Field([], validation_alias=AliasChoices("external_readings", "books"))
     problems: list[str] = []
     job: str | None = None
     energy_final: bool = True
@@ -220,11 +216,8 @@ class ExternalReadingsFile(BaseModel):
 
 
 def read_external_readings(run_directory: Path) -> ExternalReadings:
-    """Return all external readings of a run; where something of them is missing, `problems` says what and why.
-
-    A file that is damaged takes nothing from the others.
-    """
-    books: list[ExternalReading] = []
+    """Return all external readings of a run, with a problem for each missing one; damaged files are skipped."""
+    readings: list[ExternalReading] = []
     problems: list[str] = []
     late: list[str] = []
     for folder in (run_directory / layout.EXTERNAL_METERS, run_directory / layout.ACCOUNTING):
@@ -236,7 +229,7 @@ def read_external_readings(run_directory: Path) -> ExternalReadings:
                 kind = "is damaged" if isinstance(error, ValidationError | ValueError) else "cannot be read"
                 problems.append(f"{path} {kind}: delete it and call polder accounting {run_directory}")
                 continue
-            books += found.books
+            readings += found.external_readings
             problems += [*found.problems, *found.energy_problems]
             if not found.energy_final and found.job:
                 late.append(found.job)
@@ -245,4 +238,4 @@ def read_external_readings(run_directory: Path) -> ExternalReadings:
             f"the energy of {len(late)} jobs of Slurm (such as {late[0]}) is not final: call python -m pipeline "
             f"accounting {run_directory} later"
         )
-    return ExternalReadings(books, problems)
+    return ExternalReadings(readings, problems)

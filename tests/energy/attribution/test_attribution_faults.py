@@ -64,7 +64,7 @@ def test_a_fault_of_many_jobs_is_one_sentence() -> None:
     pairs = [(line(at, at + 1, 1), line(at + 5, at + 6, 1)) for at in range(0, 100, 10)]
     found = made(*(job(f"j{number}", *pair) for number, pair in enumerate(pairs)))
     assert [one for one in found.problems if "silent" in one] == [
-        "n1: the meter of j0, j1, j2 and 7 more was silent: not measured by it, taken as busy as before and after "
+        "n1: the meter of j0, j1, j2 and 7 more was silent: not measured, taken as busy as before and after "
         "(10 times, 40.0 s)."
     ]
 
@@ -84,7 +84,7 @@ def test_a_node_of_slurm_whose_meter_died_is_held_until_the_job_ends() -> None:
     ]
     died = [one for one in lines if one.node == "n1" or one.ended <= 100]
     found = made(job("a", *died, slurm="7"))
-    assert found.seconds == 800 and problem(found, "n2", "lost with it", "300.0 s")
+    assert found.seconds == 800 and problem(found, "n2", "was lost", "300.0 s")
     assert found.total().estimated == pytest.approx(300 * 110)
 
 
@@ -120,7 +120,7 @@ def test_a_book_that_stands_twice_or_ends_before_it_starts_is_named() -> None:
     once = book(0, 10, reading("node", 1000, meter="ear", method="power"))
     found = made(job("a", line(0, 10, 20), slurm="7"), books=(once, once, book(9, 3)))
     assert found.total().joules == pytest.approx(1000)
-    assert problem(found, "book", "twice") and problem(found, "book", "ends before it starts")
+    assert problem(found, "external reading", "twice") and problem(found, "external reading", "ends before it starts")
 
 
 def test_a_node_that_says_less_than_its_parts_is_named_and_the_parts_count() -> None:

@@ -66,7 +66,7 @@ def test_errors_of_opposite_signs_are_errors() -> None:
         line(at, at + 400, 20, reading("node", 40_000), reading("node", 40_000 + sign * 4_000, meter="ear"))
         for at, sign in ((0, 1), (400, -1))
     ]
-    assert problem(made(job("a", *lines)), "10.0%", "stretches")
+    assert problem(made(job("a", *lines)), "10.0%", "in periods")
     # a meter that says a mean of an hour is not compared by the minute
     ramp = [line(at, at + 60, 60, reading("node", 60 * (100 + at))) for at in range(0, 3600, 60)]
     mean = book(0, 3600, reading("node", sum(one.readings[0].joules for one in ramp), meter="ear", method="power"))

@@ -82,7 +82,7 @@ def test_a_meter_that_knows_no_jobs_counts_while_the_run_is_there() -> None:
 
 def test_books_of_a_job_that_is_not_the_runs_are_left_out_and_named() -> None:
     found = made(job("a", line(0, 10, 20), slurm="7"), books=(book(20, 30, reading("node", 5), slurm="9"),))
-    assert found.seconds == 10 and problem(found, "Slurm's job 9", "left out")
+    assert found.seconds == 10 and problem(found, "Slurm job 9", "left out")
 
 
 def test_an_attempt_of_which_nothing_is_known_is_named_and_is_not_zero() -> None:

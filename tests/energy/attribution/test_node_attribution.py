@@ -53,7 +53,7 @@ def test_a_board_within_a_reading_of_the_node_goes_to_who_had_it_as_an_estimate(
     assert found.of_job("a").joules == pytest.approx(3000 + 600) and found.of_job("b").joules == pytest.approx(5400)
     assert found.of_job("a").estimated == pytest.approx(3000) and found.of_job("b").low < 0.1 * 5400
     assert (found.total().joules, found.total().low, found.total().high) == pytest.approx((9000, 8550, 9450))
-    assert problem(found, "board U1 was not read", "within what was read of the node")
+    assert problem(found, "board U1 was not read", "within the reading of the node")
     seen = line(0, 10, 1, reading("board", 6000, "U1"), job_boards=("U1",))
     later = (line(10, 20, 1, job_boards=("U1",)), line(10, 20, 9, reading("node", 5000)))
     found = made(job("a", seen, later[0]), job("b", b, later[1]))

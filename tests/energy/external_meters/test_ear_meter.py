@@ -119,7 +119,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 def test_a_row_that_is_cut_is_named_and_the_others_are_read() -> None:
     books = read_ear(JOBS.read_text()[:-300], name="jobs.csv")
     assert [book.job for book in books] == ["23596396", "23596400", "23596447"]
-    assert any("jobs.csv, line 5: the row is cut off" in problem for problem in books.problems)
+    assert any("jobs.csv, line 5: the row is truncated" in problem for problem in books.problems)
 
 
 def test_a_cell_that_is_no_number_costs_its_row_alone() -> None:
