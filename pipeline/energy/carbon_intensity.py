@@ -1,7 +1,7 @@
 """Read the carbon intensity of a grid over time, and divide a run's electricity among its periods.
 
-What stands where in the table is told by `carbon_intensity_series` of the section `energy`. A row holds until the next
-one. Where that is much later than usual, nothing is known from then on, and nothing is made up.
+`carbon_intensity_series` of the section `energy` names the columns of the table. A row holds until the next one, but no
+longer than usual: in a gap the intensity is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ A.III.2), from lignite in old plants up to twice as much."""
 
 
 class IntensitySeries(NamedTuple):
-    """Grams of CO2 equivalent per kilowatt-hour between each two moments of Unix time, None where nothing is known."""
+    """Grams of CO2 equivalent per kilowatt-hour between consecutive Unix times; None where they are unknown."""
 
     name: str
     sha256: str
@@ -34,7 +34,7 @@ class IntensitySeries(NamedTuple):
     problems: list[str]
 
     def list_periods(self, joules: Sequence[float]) -> CarbonIntensity:
-        """Return the stretches in which there was electricity, given its joules between each two moments."""
+        """Return the periods with electricity, given its joules between consecutive times."""
         stretches = [
             IntensityPeriod(started=started, ended=ended, grams_per_kwh=grams, joules=amount)
             for (started, ended), grams, amount in zip(pairwise(self.moments), self.grams_per_kwh, joules, strict=True)
@@ -57,7 +57,7 @@ def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float 
 
 
 def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> IntensitySeries:
-    """Return the intensity over time that a table tells; a cell that is empty tells nothing.
+    """Read a table of the intensity over time; it is unknown where a cell is empty.
 
     Raises:
         InputError: the file is not there, is no table, lacks a column, has a time without a zone or that is not after
@@ -77,13 +77,13 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
         moments.append(moment)
         grams.append(_grams_per_kwh(table, row, column))
     if len(moments) < 2:
-        raise InputError(f"{table.name} has fewer than two rows, so nothing tells how long one holds: write it again")
+        raise InputError(f"{table.name} has fewer than two rows, so how long one holds is unknown: write it again")
     usual = median(second - first for first, second in pairwise(moments))
     edges: list[float] = []
     known: list[float | None] = []
-    for (started, ended), of_row in zip(pairwise([*moments, moments[-1] + usual]), grams, strict=True):
+    for (started, ended), value in zip(pairwise([*moments, moments[-1] + usual]), grams, strict=True):
         edges.append(started)
-        known.append(of_row)
+        known.append(value)
         if ended - started > GAP_FACTOR * usual:
             edges.append(started + usual)
             known.append(None)

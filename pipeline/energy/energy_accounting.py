@@ -1,7 +1,6 @@
-"""Read the energy accounting of a run: every figure with its interval and how it is known.
+"""Read the energy accounting of a run, and format its figures with their interval and label.
 
-`report/energy.json` is written once, by the step `report.page`. Page, model card, crate and `trace` read it with this
-module and tell all joules in the same words.
+The step `report.page` writes `report/energy.json`. Page, model card, crate and `trace` read and format it here.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ LABELS = ("measured", "estimated", "stated")
 
 
 class EnergyUnit(NamedTuple):
-    """A unit that amounts of some size are told in."""
+    """A unit of energy; `size` is in joules."""
 
     name: str
     size: float
 
     def format(self, amount: float, digits: int = 3) -> str:
-        """Return the number of units."""
+        """Format an amount of joules as a number of units."""
         units = amount / self.size
         rounded = float(f"{units:.{digits - 1}e}")  # 0.099997 is 0.100, as is 0.1
         return format_number(rounded if abs(rounded) <= 10**digits else units, digits)
 
 
-SMALLEST_SHOWN = 0.01  # of a unit, below which the lower end of an interval has a unit of its own
+SMALLEST_SHOWN = 0.01  # of a unit: a lower end of an interval below it gets its own unit
 JOULE = EnergyUnit("J", 1.0)
 ENERGY_UNITS = (
     EnergyUnit("GWh", 1e6 * JOULES_PER_KWH),
@@ -50,7 +49,7 @@ SMALL_UNITS = tuple(
 
 
 def choose_energy_unit(joules: float) -> EnergyUnit:
-    """Return the unit of an electricity bill for so many joules: kWh from 0.1 kWh on, Wh from 0.01 Wh on, else mWh."""
+    """Choose the unit of an electricity bill: kWh from 0.1 kWh on, Wh from 0.01 Wh on, else mWh."""
     for unit in ENERGY_UNITS[:2]:
         if joules >= 10 * unit.size:
             return unit
@@ -60,21 +59,20 @@ def choose_energy_unit(joules: float) -> EnergyUnit:
 
 
 def choose_small_unit(joules: float) -> EnergyUnit:
-    """Return joules with the prefix that fits so many, such as mJ of one token."""
+    """Choose the prefix of joules for a small amount, such as mJ for one token."""
     return next((unit for unit in SMALL_UNITS if joules >= unit.size), SMALL_UNITS[-1] if joules else JOULE)
 
 
 class AccountingEntry(BaseModel):
-    """What is read from JSON; a field that a later version adds is kept out of the way."""
+    """The base of what is read from JSON; it ignores fields of later versions."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class EnergyFigure(AccountingEntry):
-    """An amount of energy with its 95 % interval, in joules, and how much of it is known in which way.
+    """An amount of energy in joules, with its 95 % interval and its parts by label.
 
-    Without a meter, and without a model in a meter's place, nothing is known of it: it is told as not measured, and
-    never as 0 J.
+    Without a meter and without a power model it is unknown, and formatted as not measured, never as 0 J.
     """
 
     joules: float = 0.0
@@ -87,12 +85,12 @@ class EnergyFigure(AccountingEntry):
 
     @property
     def is_known(self) -> bool:
-        """Whether anything, a meter or a model, gave a reading."""
+        """Whether a meter or a model gave a reading."""
         return bool(self.meters) or self.joules > 0
 
     @property
     def label(self) -> str:
-        """Return how it is known: `measured`, or `80 % measured, 20 % estimated`."""
+        """The labels: `measured`, or `80 % measured, 20 % estimated`."""
         if not self.is_known:
             return NOT_MEASURED
         amounts = {name: getattr(self, f"{name}_joules") for name in LABELS}
@@ -103,13 +101,13 @@ class EnergyFigure(AccountingEntry):
 
     @property
     def value(self) -> str:
-        """Return the amount alone, such as `12.3 kWh`."""
+        """The amount alone, such as `12.3 kWh`."""
         unit = choose_energy_unit(self.joules)
         return f"{unit.format(self.joules)} {unit.name}" if self.is_known else NOT_MEASURED
 
     @property
     def interval(self) -> str:
-        """Return the 95 % interval, such as `11.9 to 12.8 kWh`; nothing where it is narrower than the digits shown."""
+        """The 95 % interval, such as `11.9 to 12.8 kWh`; empty if it is narrower than the digits shown."""
         unit, smaller = choose_energy_unit(self.joules), choose_energy_unit(self.low_joules)
         interval = self.interval_in(unit)
         if interval and 0 < self.low_joules < SMALLEST_SHOWN * unit.size:
@@ -118,16 +116,16 @@ class EnergyFigure(AccountingEntry):
 
     @property
     def small(self) -> str:
-        """Return a small amount, such as that of one token, in joules with a prefix, interval and label."""
+        """A small amount, such as that of one token, in joules with a prefix, with interval and label."""
         return self.text(choose_small_unit(self.joules))
 
     def interval_in(self, unit: EnergyUnit) -> str:
-        """Return the numbers of the interval in a unit."""
+        """Format the numbers of the interval in a unit."""
         low, high = unit.format(self.low_joules), unit.format(self.high_joules)
         return "" if low == high == unit.format(self.joules) else f"{low} to {high}"
 
     def text(self, unit: EnergyUnit | None = None) -> str:
-        """Return amount, interval and label: `12.3 kWh (11.9 to 12.8; 80 % measured, 20 % estimated)`."""
+        """Format amount, interval and label: `12.3 kWh (11.9 to 12.8; 80 % measured, 20 % estimated)`."""
         if not self.is_known:
             return NOT_MEASURED
         unit = unit or choose_energy_unit(self.joules)
@@ -135,13 +133,13 @@ class EnergyFigure(AccountingEntry):
         return f"{unit.format(self.joules)} {unit.name} ({known})"
 
     def scale(self, factor: float) -> EnergyFigure:
-        """Return so many times as much, such as with the overhead of a building or of one document of many."""
+        """Multiply all joules, such as by the overhead of a building."""
         numbers = {name: value * factor for name, value in self if isinstance(value, float)}
         return self.model_copy(update=numbers)
 
 
 def _format_share(part: float, whole: float) -> str:
-    """Return a share in whole per cent; one that is neither nothing nor all is never rounded to that."""
+    """Format a share in whole per cent, never rounding it to 0 % or 100 %."""
     share = 100 * part / whole
     if 0 < share < 1:
         return "<1 %"
@@ -149,9 +147,9 @@ def _format_share(part: float, whole: float) -> str:
 
 
 def sum_energy(figures: Iterable[EnergyFigure]) -> EnergyFigure:
-    """Return the sum of figures that the account tells apart; labels stay, and what is not known adds nothing.
+    """Sum figures of disjoint energy by label; unknown ones add nothing.
 
-    The ends of the intervals are added: one meter or model is wrong in the same way each time, so nothing evens out.
+    The ends of the intervals are added, as one meter or model errs the same way each time.
     """
     known = [figure for figure in figures if figure.is_known]
     names = [name for name in EnergyFigure.model_fields if name != "meters"]
@@ -168,7 +166,7 @@ class AttemptEnergy(EnergyFigure):
 
 
 class NodePowerPeriod(AccountingEntry):
-    """The power of a node between two moments of Unix time, by component, and the joules of each job in it."""
+    """The power of a node between two Unix times, by component, and the joules of each job."""
 
     node: str
     started: float
@@ -178,14 +176,14 @@ class NodePowerPeriod(AccountingEntry):
 
 
 class Coverage(AccountingEntry):
-    """Seconds of nodes that jobs ran on, and how many of them a meter saw."""
+    """The time that nodes were used by jobs, and the part of it that a meter measured."""
 
     node_seconds: float = 0.0
     measured_node_seconds: float = 0.0
 
 
 class IntensityPeriod(AccountingEntry):
-    """A stretch of Unix time in which the run used electricity, and the grid's grams of CO2 equivalent per kWh then."""
+    """A period of Unix time in which the run used electricity, with the grid's grams of CO2 equivalent per kWh."""
 
     started: float
     ended: float
@@ -194,7 +192,7 @@ class IntensityPeriod(AccountingEntry):
 
 
 class CarbonIntensity(AccountingEntry):
-    """The grid's intensity while the run used electricity, by a table; nothing is known where it has no grams."""
+    """The grid's intensity while the run used electricity, from a table; periods without grams are unknown."""
 
     name: str
     sha256: str
@@ -202,23 +200,23 @@ class CarbonIntensity(AccountingEntry):
 
     @property
     def known(self) -> list[IntensityPeriod]:
-        """The stretches whose intensity is known."""
+        """The periods with a known intensity."""
         return [stretch for stretch in self.stretches if stretch.grams_per_kwh is not None]
 
     @property
     def joules(self) -> float:
-        """The electricity of the stretches whose intensity is known."""
+        """The electricity of the periods with a known intensity."""
         return sum(stretch.joules for stretch in self.known)
 
     @property
     def grams_per_kwh(self) -> float:
-        """The mean of the intensities that are known, weighted by electricity; 0 where none is."""
+        """The mean of the known intensities, weighted by electricity; 0 if none is known."""
         weighted = sum((stretch.grams_per_kwh or 0.0) * stretch.joules for stretch in self.known)
         return weighted / self.joules if self.known else 0.0
 
 
 class EnergyAccounting(AccountingEntry):
-    """What `report/energy.json` holds; jobs go by the file name of their attempt without `.json`."""
+    """The content of `report/energy.json`; jobs are named by the file of their attempt without `.json`."""
 
     total: EnergyFigure
     finished: EnergyFigure
@@ -239,19 +237,19 @@ class EnergyAccounting(AccountingEntry):
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
-        """The power models by node; one that is the same of all nodes has no name."""
+        """The power models by node; a model of all nodes has an empty name."""
         if not self.model:
             return {}
         return {"": self.model} if "idle_watts" in self.model else self.model
 
     def attempt_energy(self, attempt: str | None) -> EnergyFigure:
-        """Return the energy of an attempt, given by the name of its file; one that is not in the account is unknown."""
+        """Return the energy of an attempt by the name of its file; it is unknown if it is not listed."""
         return self.jobs.get((attempt or "").removesuffix(".json"), EnergyFigure())
 
     def job_energy(self, step: str, **instance: str) -> EnergyFigure:
-        """Return the energy of all attempts at a step whose instance has the given values, also of the lost ones.
+        """Return the energy of all attempts at a step, lost ones too, whose instance has the given values.
 
-        `step` may be the beginning of several, up to a dot, such as `corpus.`.
+        `step` may be a prefix up to a dot, such as `corpus.`.
         """
         wanted = instance.items()
         return sum_energy(
@@ -263,7 +261,7 @@ class EnergyAccounting(AccountingEntry):
 
 
 def validate_accounting(content: object, name: str) -> EnergyAccounting:
-    """Return an account read from JSON.
+    """Validate an energy accounting that was read from JSON.
 
     Raises:
         InputError: it is none; the sentence names file and field.
@@ -271,16 +269,20 @@ def validate_accounting(content: object, name: str) -> EnergyAccounting:
     try:
         return EnergyAccounting.model_validate(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{name} is no account of energy: the field {field}: {problem['msg']}") from None
+        raise InputError(f"{name} is no energy accounting: {_first_problem(error)}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    field = ".".join(map(str, problem["loc"]))
+    return f"the field {field}: {problem['msg']}" if field else problem["msg"]
 
 
 def read_energy_accounting(run_directory: Path) -> EnergyAccounting | None:
-    """Return the account of a run's results; None where its report was not written yet.
+    """Read the energy accounting of a run; None if its report is not written yet.
 
     Raises:
-        InputError: the file is broken.
+        InputError: the file is damaged.
     """
     path = run_directory / layout.ENERGY_ACCOUNT
     if not path.is_file():
@@ -288,10 +290,7 @@ def read_energy_accounting(run_directory: Path) -> EnergyAccounting | None:
     try:
         return EnergyAccounting.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"]))
-        where = f"the field {field}: " if field else ""
         raise InputError(
-            f"{layout.ENERGY_ACCOUNT} is no account of energy: {where}{problem['msg']}: delete it, so that the report "
-            "is made again"
+            f"{layout.ENERGY_ACCOUNT} is no energy accounting: {_first_problem(error)}: delete it, and the report is "
+            "made again"
         ) from None

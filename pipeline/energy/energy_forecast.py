@@ -1,15 +1,15 @@
 """Forecast energy and time of a larger run from small ones, with 95 % intervals: of a step, a chain, or remaining jobs.
 
-A step costs `start + slope × work`; work is what the caller counts (bytes are better than documents, whose length
-differs). Three things go wrong with it, and each has its own size:
+A step costs `start + slope × work`, with work in any unit (bytes are better than documents, whose length differs).
+Three errors have a size each:
 
-- a run differs from the next one in proportion: another node, another moment (RUN_ERROR);
-- a start differs much more, by caches that are cold or warm (START_ERROR, as a share of the start), so that a run that
-  is mostly start says little of the slope;
-- the line may bend beyond the largest run that was measured: the cost may grow as work to a power that is not quite 1
-  (BEND_ERROR is the standard deviation of that power).
+- runs differ in proportion, by node and time (RUN_ERROR);
+- starts differ much more, by cold or warm caches (START_ERROR, as a share of the start): a run that is mostly start
+  says little about the slope;
+- beyond the largest measured run, cost may grow as work to a power that is not quite 1 (EXPONENT_ERROR is the standard
+  deviation of that power).
 
-The runs' own scatter and RUN_ERROR are pooled, since two to four runs do not tell a scatter. All functions are pure.
+The runs' own scatter is pooled with RUN_ERROR, as two to four runs cannot estimate it. All functions are pure.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pipeline.core.errors import InputError
 # Snellius (measured with EAR: github.com/kruuusher13/GPT-NL-Energy-Estimation-, measurements_raw.csv).
 RUN_ERROR = 0.053
 RUN_ERROR_FREEDOM = 8
-# Of the cost of a start: there, a start took 2.2 s and 8.9 s in two runs of the same 1,000 documents.
+# Standard deviation of the cost of a start: there, it took 2.2 s and 8.9 s in two runs of the same 1,000 documents.
 START_ERROR = 0.6
-# Of the exponent of work. A step that sorts, n log n, has an exponent of 1 + 1 / ln n: 1.08 between 10⁵ and 10⁶
-# documents, within two standard deviations.
+# Standard deviation of the exponent of work. A step that sorts, n log n, has the exponent 1 + 1 / ln n: 1.08 between
+# 10⁵ and 10⁶ documents, within two standard deviations.
 EXPONENT_ERROR = 0.05
 # Between jobs of one step, per byte, and the degrees of freedom that it counts for: 1 to 22 % in steps of 16 and 32
 # jobs of three corpora, by their seconds: the same repository, measurements_raw_generalized.csv.
 JOB_ERROR = 0.12
 JOB_ERROR_FREEDOM = 4
-# Of an interval, in powers of e: beyond a factor of 150, nothing is known anyway.
+# The largest half-width of an interval, in powers of e: beyond a factor of 150 a forecast is useless anyway.
 LARGEST_LOG_INTERVAL = 5.0
 
 
@@ -51,7 +51,7 @@ class CostRange(NamedTuple):
 
 
 class CostPrediction(NamedTuple):
-    """Seconds and joules with the 95 % interval of the joules, then that of the seconds."""
+    """Seconds and joules, with the 95 % intervals of the joules and of the seconds."""
 
     seconds: float
     joules: float
@@ -62,7 +62,7 @@ class CostPrediction(NamedTuple):
 
 
 class ForecastJob(NamedTuple):
-    """What a job did and cost."""
+    """The work and the cost of a job."""
 
     work: float
     seconds: float
@@ -70,7 +70,7 @@ class ForecastJob(NamedTuple):
 
 
 def relative_interval(joules: float, low: float, high: float) -> tuple[float, float]:
-    """Return the ends of the interval of joules that are known, such as by a power model, in powers of e."""
+    """Return the ends of an interval of joules relative to them, in powers of e."""
     return math.log(min(max(low / joules, 1e-3), 1.0)), math.log(max(high / joules, 1.0))
 
 
@@ -83,10 +83,10 @@ def widen_interval(told: CostRange, ends: tuple[float, float]) -> CostRange:
 
 
 def student_quantile(freedom: float) -> float:
-    """Return how many standard deviations a two-sided 95 % interval has on each side with these degrees of freedom.
+    """Return the 97.5 % quantile of Student's distribution.
 
-    Student's distribution by the first four terms around the normal one: Abramowitz and Stegun 1964, 26.7.5. From four
-    degrees of freedom on, the error is below 0.3 %.
+    The first four terms around the normal distribution: Abramowitz and Stegun 1964, 26.7.5. The error is below 0.3 % from
+    four degrees of freedom on.
     """
     z = NormalDist().inv_cdf(0.975)
     return (
@@ -98,7 +98,7 @@ def student_quantile(freedom: float) -> float:
 
 
 class _Estimate(NamedTuple):
-    """A value, and its standard deviations of this run alone and of what it shares with the other steps' (absolute)."""
+    """A value with absolute standard deviations: its own, and `bend`, by the exponent that all steps share."""
 
     value: float
     own: float
@@ -106,11 +106,11 @@ class _Estimate(NamedTuple):
     freedom: float
 
     def range(self) -> CostRange:
-        """Return the 95 % interval; it is one of factors, so that no cost is below 0."""
+        """Return the 95 % interval; it is multiplicative, so that no cost is below 0."""
         if self.value == 0:
             return CostRange(0.0, 0.0, 0.0)
         squares = (self.own / self.value) ** 2, (self.bend / self.value) ** 2
-        # Of a sum of variances of which one is estimated and one is not: Satterthwaite 1946.
+        # For the sum of an estimated and a known variance: Satterthwaite 1946.
         freedom = self.freedom * (sum(squares) / squares[0]) ** 2
         factor = math.exp(min(student_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_LOG_INTERVAL))
         return CostRange(self.value, self.value / factor, self.value * factor)
@@ -132,7 +132,7 @@ class CostLine:
 
     @classmethod
     def fit(cls, work: Sequence[float], cost: Sequence[float]) -> CostLine:
-        """Fit by least squares, weighted by what the errors above say of each run.
+        """Fit by least squares, weighted by the errors above.
 
         A negative slope becomes 0, a negative start 0.
         """
@@ -144,7 +144,7 @@ class CostLine:
             expected = start + slope * x if slope else y
             weights = 1 / (expected**2 + (START_ERROR / RUN_ERROR * start) ** 2)
             before, free = (start, slope), [0, 1]
-            for _ in range(2):  # again without what came out below 0
+            for _ in range(2):  # again without a negative parameter
                 line = np.zeros(2)
                 columns = both[:, free] * np.sqrt(weights)[:, None]
                 line[free] = np.linalg.lstsq(columns, y * np.sqrt(weights))[0]
@@ -152,7 +152,7 @@ class CostLine:
                 free = [0] if slope < 0 else [1] if start < 0 else free
             if np.allclose((start, slope), before, rtol=1e-9, atol=0.0):
                 break
-        # Of both, also where one came out below 0: that it is 0 is not known.
+        # Of both parameters, also where one is set to 0, as its value is uncertain.
         covariance = np.linalg.inv(both.T @ (both * weights[:, None]))
         squares = float(weights @ (y - start - slope * x) ** 2)
         freedom = len(y) - len(free) + RUN_ERROR_FREEDOM
@@ -166,7 +166,7 @@ class CostLine:
         )
 
     def at(self, work: float) -> _Estimate:
-        """Return the cost of another run and how far it may be off."""
+        """Estimate the cost of another run."""
         value = self.start + self.slope * work
         here = np.array([1.0, work / self.largest_work])
         line = float(here @ np.array(self.covariance) @ here)
@@ -178,14 +178,14 @@ class CostLine:
 
 @dataclass(frozen=True)
 class CostForecast:
-    """What a step will take, from small runs of it."""
+    """The forecast of a step from small runs of it."""
 
     seconds: CostLine
     joules: CostLine
 
     @classmethod
     def fit(cls, observations: Sequence[tuple[float, float, float]]) -> CostForecast:
-        """Return the forecast of a step from (work, seconds, joules) of its runs, each of the whole step.
+        """Fit the forecast of a step to (work, seconds, joules) of its runs, each of the whole step.
 
         Raises:
             InputError: no two runs of different work, or a figure that is not above 0.
@@ -198,14 +198,14 @@ class CostForecast:
                 )
         if len({row[0] for row in observations}) < 2:
             raise InputError(
-                "the calibration runs are all of one size, which does not tell what is the start and what is the work: "
-                "make one more, ten times as large or small"
+                "the calibration runs are all of one size, which cannot separate start and work: make one more, ten "
+                "times as large or small"
             )
         work, seconds, joules = zip(*observations, strict=True)
         return cls(CostLine.fit(work, seconds), CostLine.fit(work, joules))
 
     def predict(self, work: float) -> CostPrediction:
-        """Return seconds and joules of a run of this much work, each with its 95 % interval; no work still starts.
+        """Predict seconds and joules of a run, each with its 95 % interval; a run without work still starts.
 
         Raises:
             InputError: the work is below 0.
@@ -217,7 +217,7 @@ class CostForecast:
 
 
 def _sum_estimates(parts: Sequence[_Estimate]) -> CostRange:
-    """Return the sum: what is each run's own adds up in squares, a bend of all steps alike adds up as it is."""
+    """Return the sum: own deviations add up in quadrature, the shared exponent's linearly."""
     own = sum(part.own**2 for part in parts)
     # The larger a part's share of the variance, the more its own degrees of freedom count: Satterthwaite 1946.
     freedom = own**2 / sum(part.own**4 / part.freedom for part in parts)
@@ -227,10 +227,9 @@ def _sum_estimates(parts: Sequence[_Estimate]) -> CostRange:
 
 
 def forecast_chain(forecasts: Mapping[str, CostForecast], work: Mapping[str, float]) -> CostPrediction:
-    """Return seconds and joules of all steps of `work` one after another, each with its 95 % interval.
+    """Forecast seconds and joules of consecutive steps, each with its 95 % interval.
 
-    The steps' runs are taken to differ independently; that all bend alike, because the larger data differs from the
-    small in all of them, is taken to be so.
+    Runs of different steps are assumed independent; their exponents are assumed equal, as all steps get the same data.
 
     Raises:
         InputError: a step has no forecast, or there is no step.
@@ -244,15 +243,19 @@ def forecast_chain(forecasts: Mapping[str, CostForecast], work: Mapping[str, flo
 
 
 def forecast_remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> CostPrediction:
-    """Return seconds and joules, both summed over jobs, of the jobs of a step still to come, each of this much work.
+    """Forecast seconds and joules, both summed over jobs, of a step's remaining jobs.
 
-    Per unit of work as in the jobs that are done, all of them together. The jobs' own scatter is pooled with JOB_ERROR.
+    The cost of a unit of work is that of all finished jobs together. Their scatter is pooled with JOB_ERROR.
+
+    Args:
+        done: the finished jobs.
+        to_do: the work of each remaining job.
 
     Raises:
         InputError: no job is done, or one did no work.
     """
     if not done or any(job.work <= 0 for job in done):
-        raise InputError("no job of the step is done that did some work: forecast it from calibration runs instead")
+        raise InputError("no job of the step has done any work yet: forecast it from calibration runs instead")
     if not sum(to_do):
         return CostPrediction(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     joules = _extrapolate([job.work for job in done], [job.joules for job in done], to_do)
@@ -261,8 +264,8 @@ def forecast_remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> C
 
 
 def _extrapolate(work: Sequence[float], cost: Sequence[float], to_do: Sequence[float]) -> CostRange:
-    """Return the cost of the jobs to come: errors of a job are in proportion to its work, and independent."""
-    rate = sum(cost) / sum(work)
+    """Return the cost of the remaining jobs; errors of jobs are proportional to their work, and independent."""
+    rate = sum(cost) / sum(work)  # of a unit of work
     if rate == 0:
         return CostRange(0.0, 0.0, 0.0)
     squares = sum((one / (rate * amount) - 1) ** 2 for amount, one in zip(work, cost, strict=True))

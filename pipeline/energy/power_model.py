@@ -1,4 +1,4 @@
-"""Model the power of a node that no meter measures: idle, per busy core, per gigabyte of memory in use."""
+"""Model the power of a node without a meter: idle, per busy core, and per gigabyte of memory in use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class PowerInterval(NamedTuple):
 class PowerModel(Settings):
     """Watts of a node, without its boards, = idle + busy cores × watts + gigabytes in use × watts.
 
-    `relative_error` is the standard deviation of one node's real power around the model's, as a share of it. A range
-    is the least and the most that a figure may be where no measurement tells it; its ends are added up as they are,
-    since all nodes of a kind share the mistake.
+    `relative_error` is the standard deviation of one node's real power around the model's, as a share. A range is the
+    least and the most of an unmeasured figure; its ends add up linearly, as all nodes of a kind share the error.
     """
 
     idle_watts: float = Field(ge=0, description="of a node that is awake: of all its parts, before any busy core")
@@ -53,13 +52,13 @@ class PowerModel(Settings):
         return ends or (value, value)
 
     def watts(self, busy_cores: float, *, idle_share: float = 1.0, gigabytes: float = 0.0) -> PowerInterval:
-        """Return the power in watts for so many busy cores; `idle_share` is the part of the node that the job has."""
+        """Return the power in watts for some busy cores; `idle_share` is the job's share of the node."""
         memory = self.dram_watts_per_gigabyte * gigabytes
         ends = zip(self._ends("idle_watts"), self._ends("busy_core_watts"), strict=True)
         low, high = (idle * idle_share + core * busy_cores + memory for idle, core in ends)
-        spread = NORMAL_95 * self.relative_error
+        reach = NORMAL_95 * self.relative_error
         watts = self.idle_watts * idle_share + self.busy_core_watts * busy_cores + memory
-        return PowerInterval(watts, low * max(1 - spread, 0.0), high * (1 + spread))
+        return PowerInterval(watts, low * max(1 - reach, 0.0), high * (1 + reach))
 
 
 GENERIC = PowerModel(
@@ -74,9 +73,9 @@ GENERIC = PowerModel(
     "one busy core, at most 309 W by EAR). A busy thread: 4 W (codecarbon 3.3.2), from 1.2 W (Cloud Carbon Footprint, "
     "EPYC of the second generation, 0.47 to 1.64 W) to 12 W (Green Algorithms, any CPU). Memory: 3 W per 8 GB",
 )
-"""The model of a machine of which nothing is known.
+"""The model of an unknown machine.
 
-The low end is the marginal cost of a busy thread, the high end a whole large server for one job. The value between them
-is an idle server of middle size and codecarbon's thread: a convention, with the truth anywhere between the ends. A
-laptop or a virtual machine is nearer to the low end.
+The low end is the marginal cost of a busy thread, the high end a whole large server for one job. The value between
+them, an idle server of middle size and codecarbon's thread, is a convention. A laptop or a virtual machine is nearer to
+the low end.
 """

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
 
-# Whoever states a figure states where it comes from; the words of another figure do not stay with it.
+# A figure in the configuration has its own source, never that of the default figure.
 SOURCE_KEYS = {
     "pue": "pue_source",
     "carbon_intensity_grams_per_kwh": "carbon_intensity_source",
@@ -21,13 +21,13 @@ INTENSITY_KEYS = ("carbon_intensity_place", "carbon_intensity_year")
 
 
 class SmartMeter(Settings):
-    """The table of a smart meter or a power distribution unit, a CSV: what stands in which column, and in which unit.
+    """The columns and the unit of a smart meter's or a power distribution unit's table, a CSV.
 
-    Either each outlet has a column of its own, or each row names its outlet in the column `outlet` and has its figure
-    in the column `value`. A node that has two power supplies has two outlets.
+    Each outlet has its own column, or each row has its outlet in the column `outlet` and its value in the column
+    `value`. A node with two power supplies has two outlets.
     """
 
-    path: str = Field(min_length=1, description="the file; times have a zone, or are seconds of Unix time")
+    path: str = Field(min_length=1, description="the file; times have a time zone, or are seconds of Unix time")
     time: str = Field("time", min_length=1, description="the column of times")
     unit: Literal["W", "kW", "J", "Wh", "kWh"] = Field(description="of power, or of energy counted since whenever")
     nodes: dict[str, tuple[str, ...]] = Field(min_length=1, description="each node's column or columns, or its outlets")
@@ -49,9 +49,9 @@ class SmartMeter(Settings):
                 raise ValueError(f"nodes.{node} has no column: name one, or leave the node out")
         for outlet in self.outlets:
             if self.outlets.count(outlet) > 1:
-                raise ValueError(f"nodes: {outlet!r} is there twice, and its energy would count twice: name it once")
+                raise ValueError(f"nodes: {outlet!r} occurs twice, so that its energy would count twice: name it once")
         if (self.outlet is None) != (self.value is None):
-            raise ValueError("outlet and value belong together: write both where rows name their outlet, else neither")
+            raise ValueError("outlet and value belong together: write both if rows name their outlet, else neither")
         return self
 
     @property
@@ -113,12 +113,12 @@ class Energy(Settings):
     def _each_run_once(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
         for folder in folders:
             if sum(PurePath(other) == PurePath(folder) for other in folders) > 1:
-                raise ValueError(f"{folder!r} is there twice, which makes no second run of it: name it once")
+                raise ValueError(f"{folder!r} occurs twice, which makes no second run of it: name it once")
         return folders
 
     @property
     def yearly_intensity(self) -> dict[str, Any]:
-        """The grid's average with its source, place and year, as keys: no default of another place beside a series."""
+        """The grid's average with its source, place and year, by key; no default next to a series."""
         keys = ("carbon_intensity_grams_per_kwh", "carbon_intensity_source", *INTENSITY_KEYS)
         if self.carbon_intensity_series and keys[0] not in self.model_fields_set:
             return dict.fromkeys(keys)
@@ -142,10 +142,10 @@ JOULES_PER_KWH = 3_600_000
 
 
 def carbon_grams(joules: float, *, pue: float, grams_per_kwh: float) -> float:
-    """Return grams of CO2 equivalent of what the computers used, with the overhead of their building.
+    """Return grams of CO2 equivalent of computing energy, including the overhead of the building.
 
-    PUE is the building's energy over that of computing: Patterson et al. 2021, section 2. Location-based is what the
-    grid emitted on average, market-based what the contract for the electricity says (GHG Protocol, scope 2): it depends
-    on whose `grams_per_kwh` are given.
+    PUE is the building's energy over that of computing: Patterson et al. 2021, section 2. With the grid's average
+    `grams_per_kwh` the result is location-based, with that of the electricity contract market-based (GHG Protocol,
+    scope 2).
     """
     return joules / JOULES_PER_KWH * pue * grams_per_kwh

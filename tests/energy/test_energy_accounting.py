@@ -129,5 +129,5 @@ def test_a_broken_account_is_a_sentence_that_names_file_and_field(tmp_path: Path
     (tmp_path / "report").mkdir()
     for text, field in (('{"total": {"joules": "many"}}', "the field total.joules"), ("{", "Invalid JSON")):
         (tmp_path / "report/energy.json").write_text(text)
-        with pytest.raises(InputError, match=rf"^report/energy\.json is no account of energy: .*{field}"):
+        with pytest.raises(InputError, match=rf"^report/energy\.json is no energy accounting: .*{field}"):
             read_energy_accounting(tmp_path)

@@ -198,5 +198,5 @@ def test_what_cannot_be_forecast_is_refused() -> None:
         forecast_chain({"a": forecast}, {"a": 1e4, "b": 1e4})
     with pytest.raises(InputError, match=r"^no calibration runs of any step"):
         forecast_chain({}, {})
-    with pytest.raises(InputError, match=r"^no job of the step is done that did some work"):
+    with pytest.raises(InputError, match=r"^no job of the step has done any work yet"):
         forecast_remaining([], [1.0])

@@ -295,7 +295,7 @@ def of_another_pipeline(run: Path) -> None:
         (unfinished, "it is no finished run"),
         (without_account, "it has no report/energy.json"),
         (altered, "is not the one that its report was written with"),
-        (foreign, "is no account of energy"),
+        (foreign, "is no energy accounting"),
         (without_attempt, "provenance/attempts/corpus.filter"),
         (without_manifest, "manifest.json"),
         (of_another_pipeline, "sources"),

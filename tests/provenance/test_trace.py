@@ -58,7 +58,7 @@ def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_me
     assert "energy: not measured" in text and "behind it: 5 jobs, energy: 402 J" in text
     assert "; 1 of the jobs without a reading" in text
     path.write_text("{}")
-    with pytest.raises(InputError, match=r"report/energy\.json is no account of energy: the field total"):
+    with pytest.raises(InputError, match=r"report/energy\.json is no energy accounting: the field total"):
         trace(finished, "tokens/main/train/0.arrow")
     path.unlink()
     text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))

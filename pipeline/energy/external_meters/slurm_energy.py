@@ -1,7 +1,7 @@
 """Read the joules of an allocation from Slurm: ConsumedEnergyRaw or ConsumedEnergy of `sacct`.
 
-The number comes from the plugin AcctGatherEnergyType, which says how far it can be believed: a meter of the node's own
-is a measurement; Slurm's `rapl` is known to say too much on some machines, so its figure is only stated.
+The plugin AcctGatherEnergyType says how reliable they are. The node's own meter measures; Slurm's `rapl` is known to
+overcount on some machines, so its figure is only stated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNIT_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # sacct divid
 
 
 class AllocationEnergy(NamedTuple):
-    """An allocation of a job: its nodes, when it had them (seconds of Unix time), what sacct says of its energy."""
+    """An allocation of a job: its nodes, its time in Unix seconds, and its energy as sacct prints it."""
 
     job: str
     nodes: Sequence[str]
@@ -35,14 +35,14 @@ class AllocationEnergy(NamedTuple):
 
 
 def parse_joules(said: str) -> float | None:
-    """Return the joules of 900, 1.2K or 900M; None where none were measured: nothing, 0, or a number near 2**64."""
+    """Parse joules such as 900, 1.2K or 900M; None if none were measured: nothing, 0, or a number near 2**64."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", said.strip())
     joules = float(match[1]) * UNIT_FACTORS[match[2]] if match else 0.0
     return joules if 0 < joules < INVALID_JOULES else None
 
 
 def find_energy_plugin(configuration: str) -> str | None:
-    """Return the plugin of energy in what `scontrol show config` prints, such as ipmi; None where it names none."""
+    """Find the energy plugin, such as ipmi, in the output of `scontrol show config`; None if it names none."""
     match = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", configuration, re.MULTILINE)
     if not match or match[1] == "(null)":
         return "none" if match else None
@@ -57,10 +57,10 @@ def _explain_missing(allocated: AllocationEnergy, plugin: str | None) -> str:
 
 
 def read_slurm_energy(allocated: AllocationEnergy, plugin: str | None) -> list[ExternalReading]:
-    """Return a reading for each node of an allocation; `plugin` is that of `energy_plugin`.
+    """Return a reading for each node of an allocation; `plugin` is that of `find_energy_plugin`.
 
-    sacct has one number for all nodes of an allocation. Where there are several, each gets an equal share, which is
-    stated and not measured. Labels: measured for the node's own meters (ipmi, xcc, pm_counters), else stated.
+    sacct has one number for all nodes of an allocation: each of several gets an equal share, which is stated. A reading
+    is measured by the node's own meters (ipmi, xcc, pm_counters), else stated.
     """
     joules, nodes, problem = parse_joules(allocated.said), len(allocated.nodes), None
     seconds = allocated.ended - allocated.started
@@ -70,10 +70,8 @@ def read_slurm_energy(allocated: AllocationEnergy, plugin: str | None) -> list[E
     elif seconds <= 0:
         joules, problem = None, f"job {allocated.job} ends before it starts: its energy by sacct is not counted"
     elif wrong := explain_wrong_watts(joules / seconds / max(nodes, 1)):
-        joules, problem = (
-            None,
-            f"sacct's {allocated.said} J of job {allocated.job}: power per node {wrong}: not measured",
-        )
+        joules = None
+        problem = f"sacct's {allocated.said} J of job {allocated.job}: power per node {wrong}: not measured"
     elif plugin is None:
         problem = f"nobody knows which plugin measured the {allocated.said} J that sacct says of job {allocated.job}"
     elif nodes > 1:

@@ -1,7 +1,7 @@
 """Read the table of a smart meter or a power distribution unit: power of outlets, or their energy counters.
 
-What stands where is told by the section `energy` of the configuration, the unit too. A counter that goes back was
-reset, and what it counted in between is not known. Nothing says what power was in a gap, but a counter counts on.
+The section `energy` of the configuration names the columns and the unit. A counter that goes back was reset: its energy
+in between is unknown. In a gap between rows power is unknown, but a counter continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GAP_FACTOR = 3.0  # times the usual time between two rows
 
 
 class _OutletValues(NamedTuple):
-    """What the outlets said at a moment, in watts or joules; one that said nothing is not there."""
+    """The values of outlets at one time, in watts or joules; those without a value are absent."""
 
     line: int
     time: float
@@ -39,7 +39,7 @@ class _OutletValues(NamedTuple):
 
 
 def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
-    """Return what a row says of outlets, in watts or joules; what is no number is not measured there."""
+    """Return a row's values by outlet, in watts or joules, without those that are no numbers."""
     if meter.outlet is not None and meter.value is not None:
         cells = {row.cells[table.column(meter.outlet)]: table.column(meter.value)}
     else:
@@ -55,7 +55,7 @@ def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> d
 
 
 def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
-    """Return the moments of a table in which each row has a column for each outlet, or names its outlet.
+    """Return the values by time of a table in which each row has a column for each outlet, or names its outlet.
 
     Raises:
         InputError: a column is not there, or a time is none or goes back.
@@ -84,7 +84,7 @@ def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
 
 
 def _explain_excess_power(watts: float, meter: SmartMeter) -> str | None:
-    """Return what is wrong with a mean power, with the unit that would make sense where the declared one does not."""
+    """Explain an impossible mean power, with a more likely unit; None for a possible power."""
     wrong = explain_wrong_watts(watts)
     if wrong is None or watts <= NODE_WATTS:
         return wrong
@@ -110,7 +110,7 @@ def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Re
 def _joules_between(
     first: _OutletValues, second: _OutletValues, outlets: tuple[str, ...], meter: SmartMeter
 ) -> tuple[float, str | None]:
-    """Return the joules between two moments, and what is wrong with them, in words that follow the node's name."""
+    """Return the joules between two times, and why they are unknown, in words that follow the node's name."""
     seconds = second.time - first.time
     lacking = [name for name in outlets if name not in first.values or name not in second.values]
     if lacking:
@@ -132,11 +132,7 @@ def _joules_between(
 def _external_readings(
     node: str, moments: list[_OutletValues], meter: SmartMeter, name: str
 ) -> Iterator[ExternalReading]:
-    """Yield the external readings of one node.
-
-    A counter that stands still has not counted enough for its last digit yet, and one that is not read counts on: the
-    reading then lasts until it has counted.
-    """
+    """Yield the readings of one node; one lasts until a counter has changed or is there again, as it continues."""
     outlets = meter.nodes[node]
     moments = [moment for moment in moments if any(outlet in moment.values for outlet in outlets)]
     usual = median([second.time - first.time for first, second in pairwise(moments)]) if len(moments) > 1 else 0.0
@@ -168,7 +164,13 @@ def read_smart_meter(
     since: float | None = None,
     until: float | None = None,
 ) -> ExternalReadings:
-    """Return a reading for each node and time between two rows; `since` and `until` leave out what is before and after.
+    """Return a reading for each node and time between two rows.
+
+    Args:
+        meter: its table and columns.
+        text: the content of the table, if it was read already.
+        since: leaves out earlier readings, in Unix seconds.
+        until: leaves out later readings, in Unix seconds.
 
     Raises:
         InputError: the file is not there, is no table, lacks a column, or has a time without a zone or that goes back.

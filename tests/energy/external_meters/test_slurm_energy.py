@@ -125,7 +125,7 @@ def test_steps_side_by_side_on_several_nodes_are_not_measured() -> None:
         return sacct.parse_sacct("\n".join([step("7", "n[1-2]", 100, "9000"), *steps]))["7"].allocations[0]
 
     beside = told(step("7.0", "n[1-2]", 100, "5000"), step("7.1", "n2", 105, "4000", "1"))
-    assert beside.energy_joules is None and "9000 for steps side by side" in beside.energy_said
+    assert beside.energy_joules is None and "9000 for parallel steps" in beside.energy_said
     later = told(step("7.0", "n[1-2]", 100, "5000"), step("7.1", "n2", 110, "4000", "1"))
     elsewhere = told(step("7.0", "n1", 100, "5000", "1"), step("7.1", "n2", 100, "4000", "1"))
     assert later.energy_joules == elsewhere.energy_joules == 9000
