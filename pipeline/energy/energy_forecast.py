@@ -85,8 +85,8 @@ def widen_interval(told: CostRange, ends: tuple[float, float]) -> CostRange:
 def student_quantile(freedom: float) -> float:
     """Return the 97.5 % quantile of Student's distribution.
 
-    The first four terms around the normal distribution: Abramowitz and Stegun 1964, 26.7.5. The error is below 0.3 % from
-    four degrees of freedom on.
+    The first four terms around the normal distribution: Abramowitz and Stegun 1964, 26.7.5. From four degrees of
+    freedom on, the error is below 0.3 %.
     """
     z = NormalDist().inv_cdf(0.975)
     return (

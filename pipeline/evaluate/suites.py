@@ -19,18 +19,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.lease import Lease
 from pipeline.core.process_lifetime import die_with_parent
 from pipeline.evaluate.baseline_answers import read_baselines
+from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.mirror import MirrorFolders
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_failures import (
-    FinishedTasks,
     ProcessFailure,
     SharedFailure,
-    SuiteAnswers,
     blame_items,
     blame_task,
-    decode_answers,
-    encode_answers,
     gather_from_processes,
 )
 from pipeline.evaluate.task_loader import (

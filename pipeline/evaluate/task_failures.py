@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-from pipeline.core.atomic_files import write_atomically
 from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import hash_file, hash_files
-from pipeline.evaluate.items import MeasuredTask, hash_prompts
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -42,9 +35,7 @@ def is_task_error(error: BaseException | None) -> bool:
 
     if error is None:
         return True
-    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_disk_full(
-        error
-    ):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_disk_full(error):
         return False
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return False
@@ -112,74 +103,3 @@ def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
             return score(*given, **named)
 
     task.process_results = process_results
-
-
-# Results of finished tasks, from which a killed evaluation continues: a file each, in the scratch folder of the job.
-
-
-class SuiteAnswers(NamedTuple):
-    """Answers of a model, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
-
-    measured: list[MeasuredTask]
-    not_asked: list[dict[str, Any]]
-    data_sets: dict[str, str]
-
-
-_ANSWERS_JSON = TypeAdapter(SuiteAnswers, config=ConfigDict(ser_json_inf_nan="constants"))
-
-
-def encode_answers(asked: SuiteAnswers) -> bytes:
-    """Return results as JSON, in which every number keeps its value."""
-    return _ANSWERS_JSON.dump_json(asked)
-
-
-def decode_answers(content: bytes) -> SuiteAnswers:
-    """Return the results that `encode` wrote.
-
-    Raises:
-        ValueError: the content is something else.
-    """
-    return _ANSWERS_JSON.validate_json(content)
-
-
-class FinishedTasks:
-    """The files of finished tasks in a folder, each named by a hash of everything that its results depend on.
-
-    Args:
-        folder: the scratch of the job; None where nothing is kept.
-        model: the model's folder, in the layout of Hugging Face.
-        conditions: what else all results depend on: settings, versions of code and environment, kind of device.
-    """
-
-    def __init__(self, folder: Path | None = None, model: Path | None = None, conditions: Sequence[Any] = ()) -> None:
-        self.folder = folder
-        self._sha256: dict[Path, str] = {}
-        if folder and model:
-            files = sorted(path for path in model.iterdir() if path.is_file())
-            hashes = zip((path.name for path in files), hash_files(files), strict=True)
-            self._conditions = [*conditions, dict(hashes)]
-
-    def key(self, task: Sequence[Any], files: Sequence[Path]) -> str:
-        """Return the hash of a task: of its suite and name, and of the files that it reads."""
-        for path in files:
-            if path not in self._sha256:
-                self._sha256[path] = hash_file(path)
-        return hash_prompts([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
-
-    def read(self, key: str) -> SuiteAnswers | None:
-        """Return the results of a task; None where there are none, or they are damaged."""
-        assert self.folder
-        try:
-            sha256, _, content = (self.folder / f"{key}.json").read_bytes().partition(b"\n")
-            return decode_answers(content) if sha256 == hashlib.sha256(content).hexdigest().encode() else None
-        except (OSError, ValidationError):
-            return None
-
-    def write(self, key: str, content: bytes) -> None:
-        """Keep the encoded results of a task.
-
-        Raises:
-            DiskFull: there is no room for them.
-        """
-        assert self.folder
-        write_atomically(self.folder / f"{key}.json", hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

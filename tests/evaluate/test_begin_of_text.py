@@ -32,10 +32,10 @@ from transformers import (
 
 from pipeline.corpus.perplexity import PerplexityModel
 from pipeline.evaluate import suites
-from pipeline.evaluate.samples import TextGenerator
 from pipeline.evaluate.scorer import load_model
 from pipeline.evaluate.settings import Evaluation, SuitesSettings
 from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.text_generator import TextGenerator
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from tests.evaluate.test_request_tokenizer import ROLES, byte_level, fast

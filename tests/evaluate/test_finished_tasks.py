@@ -206,7 +206,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
     def full(*_: object) -> None:
         raise DiskFull("the scratch is full")
 
-    monkeypatch.setattr("pipeline.evaluate.task_failures.write_atomically", full)
+    monkeypatch.setattr("pipeline.evaluate.finished_tasks.write_atomically", full)
     with pytest.raises(DiskFull):
         evaluate(milestone, tmp_path / "results.json", *given, scratch=tmp_path / "scratch")
 

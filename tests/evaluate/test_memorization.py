@@ -22,9 +22,10 @@ from pipeline.core.settings import Settings
 from pipeline.corpus.personal_data import find_personal_data, mask_personal_data
 from pipeline.corpus.rules.settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
-from pipeline.evaluate import samples
-from pipeline.evaluate.samples import Continuation, HitCounter, TextGenerator
+from pipeline.evaluate import memorization, samples
+from pipeline.evaluate.memorization import Continuation, HitCounter
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
+from pipeline.evaluate.text_generator import TextGenerator
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
@@ -125,7 +126,7 @@ def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGener
 
 
 def kinds(of: Set, writer: TextGenerator, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
-    found: dict[str, Any] = samples.measure_memorization(settings, of.search, writer, list(files))["kinds"]
+    found: dict[str, Any] = memorization.measure_memorization(settings, of.search, writer, list(files))["kinds"]
     return found
 
 
@@ -252,7 +253,7 @@ def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt:
     listed = SHORT.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry)])})
     found = kinds(words, learnt, listed, tmp_path / "nl.txt")
     texts = [
-        words.search.decode(each.follows or []) for each in samples._draw_beginnings(listed, words.search, "train")
+        words.search.decode(each.follows or []) for each in memorization._draw_beginnings(listed, words.search, "train")
     ]
     expected = sum("sluis" in text.split() for text in texts)
     assert found["train_itself"]["harmful"]["count"] == expected > 0
@@ -332,7 +333,7 @@ def test_the_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, t
         samples=out,
     )
     found = json.loads(out.read_text())["memorization"]
-    assert found == samples.measure_memorization(SHORT, words.search, learnt, [])
+    assert found == memorization.measure_memorization(SHORT, words.search, learnt, [])
     assert set(found["kinds"]) == {"train", "train_itself", "validation", "validation_itself", "neutral", "asking"}
     assert found["kinds"]["neutral"]["texts"] == 100 and found["kinds"]["asking"]["exact"] is None
     assert not any(text in json.dumps(found) for text in ("polder", "miller"))

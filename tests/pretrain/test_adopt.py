@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.baselines import _write_untrained
-from pipeline.evaluate.samples import TextGenerator
+from pipeline.evaluate.text_generator import TextGenerator
 from pipeline.model.huggingface import read_special_token_ids
 from pipeline.model.settings import RopeScaling
 from pipeline.pretrain import adopt, segment

@@ -1,0 +1,75 @@
+"""Generate the most likely text of a model on a CPU in fp32."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from pipeline.core.errors import InputError
+from pipeline.evaluate.request_tokenizer import RequestTokenizer
+
+
+def prepare_generation() -> None:
+    """Make the libraries of this process work offline and deterministically; call it before they are imported."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+
+
+class TextGenerator:
+    """A model in Transformers' layout and its tokenizer.
+
+    Raises:
+        InputError: the model does not load.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from safetensors import SafetensorError
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        try:
+            self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            self.encoder = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            problem = " ".join(str(error).split())[:300]
+            raise InputError(f"the model in {folder} does not load ({problem}); export it again") from None
+        self.request_tokenizer = RequestTokenizer(self.encoder)
+
+    def text(self, tokens: list[int]) -> str:
+        """Return the text of tokens, without special ones."""
+        return str(self.encoder.decode(tokens, skip_special_tokens=True))
+
+    def after(self, prompts: Sequence[list[int]], tokens: int, batch_size: int = 1) -> list[list[int]]:
+        """Return what the model writes after each prompt: so many tokens, fewer where it ends or its sequence is full.
+
+        Prompts of unequal length in one batch are filled up on their left, which the model does not attend to.
+        """
+        import torch
+
+        named, filler = self.model.generation_config.eos_token_id, self.encoder.pad_token_id
+        ends = {self.encoder.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+        found: list[list[int]] = []
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            longest = max(map(len, batch))
+            room = self.model.config.max_position_embeddings - longest
+            if room < 1:
+                found += [[] for _ in batch]
+                continue
+            given = [[filler or 0] * (longest - len(prompt)) + prompt for prompt in batch]
+            seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch]
+            with torch.inference_mode():
+                written = self.model.generate(  # type: ignore[misc]  # its own type is wrong
+                    torch.tensor(given),
+                    attention_mask=torch.tensor(seen),
+                    max_new_tokens=min(tokens, room),
+                    do_sample=False,
+                    eos_token_id=sorted(ends) or None,
+                    pad_token_id=filler,
+                )
+            found += [list(takewhile(lambda token: token not in ends, row)) for row in written[:, longest:].tolist()]
+        return found
