@@ -1,7 +1,7 @@
 """Compare the answers of two runs, and the answers to contaminated items with those to clean ones.
 
-Of each model of both runs the last checkpoint that both evaluated is compared item by item, by the tests of the step
-`evaluate differences`, and over all models together.
+For each model of both runs, the last checkpoint that both evaluated is compared item by item, with the tests of the
+step `evaluate differences` over all models together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.evaluate.items import ItemAnswers, ItemKey
 
 
 def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:
-    """Return the tables of items of a run, by model and step."""
+    """Find the item tables of a run, by model and step."""
     found: dict[str, dict[int, Path]] = {}
     for path in layout.ANSWERS.glob(run):
         if path.parent.name.isdecimal():
@@ -32,7 +32,7 @@ def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:
 
 
 def _comparable_items(one: EvaluatedCheckpoint) -> set[ItemKey]:
-    """Return the items that can be compared with another checkpoint's."""
+    """Return the items of a checkpoint that have any metric to compare."""
     return set(chain(*one.likely.values(), *one.right.values(), *one.graded.values(), *one.statistics.values()))
 
 
@@ -47,21 +47,21 @@ def _format_difference(row: dict[str, Any]) -> str:
 
 
 def compare_runs(a: Path, b: Path) -> list[str]:
-    """Return how many comparisons of the models of two runs show a real difference, a line for each of these.
+    """Compare the models of two runs; return lines with the number of significant differences, and each of them.
 
     Raises:
-        InputError: a table of items is none.
+        InputError: a file is no item table.
     """
     answers_a, answers_b = _find_item_tables(a), _find_item_tables(b)
     if not answers_a and not answers_b:
         return []
     rows: list[dict[str, Any]] = []
-    beside: list[str] = []
+    skipped: list[str] = []
     models = sorted(answers_a.keys() & answers_b.keys())
     for model in models:
         steps = answers_a[model].keys() & answers_b[model].keys()
         if not steps:
-            beside.append(f"  {model}: not compared, for no checkpoint of it was evaluated in both runs")
+            skipped.append(f"  {model}: not compared, as no checkpoint of it was evaluated in both runs")
             continue
         one, other = (read_checkpoint(answers[model][max(steps)]) for answers in (answers_a, answers_b))
         rows += compare_checkpoints(one, other)
@@ -70,36 +70,36 @@ def compare_runs(a: Path, b: Path) -> list[str]:
             len(_comparable_items(other) - _comparable_items(one)),
         )
         if alone_a or alone_b:
-            beside.append(
+            skipped.append(
                 f"  {model}, step {max(steps)}: {alone_a} items were answered by the first run alone, {alone_b} by the "
                 "second alone; they are not compared"
             )
     if not models:
-        return ["answers: not compared, for no model was evaluated in both runs"]
+        return ["answers: not compared, as no model was evaluated in both runs"]
     correct_comparisons(rows)
     real = [row for row in rows if row["better"]]
     return [
-        f"answers: {len(real)} of {len(rows)} comparisons show a real difference (on items that both runs answered, "
-        "two-sided, 5 % over all of them after Holm; 95 % intervals)",
+        f"answers: {len(real)} of {len(rows)} comparisons show a significant difference (on items that both runs "
+        "answered, two-sided, 5 % over all of them after Holm; 95 % intervals)",
         *map(_format_difference, real),
-        *beside,
+        *skipped,
     ]
 
 
-# Scores on items that stood in the corpus before documents with items left it, beside those on the other items.
+# Scores on items that were found in the corpus before decontamination, and on all other items.
 #
-# The documents are removed. Where a model is still better on these items, a part may have stayed in other words.
+# The documents are removed. If a model is still better on these items, paraphrases may have remained.
 
 
 def compare_contaminated(answers: ItemAnswers, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
-    """Return a row for each task and metric of right and wrong of which at least one item was found in the corpus.
+    """Return a row for each task and binary metric with at least one item that was found in the corpus.
 
     Each row has the score of both kinds of items, with intervals, and Fisher's exact p-value, two-sided, corrected over
-    the rows after Holm; none where items lie in groups that are answered alike.
+    the rows after Holm; clustered items have no p-value.
 
     Args:
-        answers: what a checkpoint answered.
-        found: by task the numbers of the items that were found.
+        answers: those of a checkpoint.
+        found: the numbers of the found items, by task.
     """
     rows: list[dict[str, Any]] = []
     for metric, right in sorted(answers.right.items()):

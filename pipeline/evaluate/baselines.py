@@ -1,7 +1,7 @@
-"""The step `evaluate baselines`: another model answers the same items, so that a score can be compared with its.
+"""The step `evaluate baselines`: another model answers the same items, for comparison.
 
-Either a folder in the layout of Hugging Face, or a model of the run with the weights that its training began with, be
-they drawn or another model's.
+The baseline is a folder in the layout of Hugging Face, or a model of the run with its initial weights, random or from
+another model.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def run(
     owner: Lease | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
-    """Write what the baseline answers; return the number of tasks and of examples.
+    """Write the answers of the baseline; return the number of tasks and of examples.
 
     Args:
-        settings: the suites, as those of the models that are compared with it.
-        model: the files of a model's folder; of one that was adopted the milestone of step 0; of an untrained model the
-            milestone whose shape and tokenizer it has.
+        settings: the suites of the models that are compared with it.
+        model: the files of a model's folder; for an imported model the milestone of step 0; for an untrained model a
+            milestone with its shape and tokenizer.
         tasks: every file that the suites read.
         results: the file of its scores.
         answers: the file of its answers.
-        scratch, versions, owner: as of `evaluate suites`.
+        scratch, versions, owner: as in `evaluate suites`.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Raises:
-        InputError: as of `evaluate suites`.
+        InputError: as in `evaluate suites`.
     """
     if settings.untrained_seed is not None and (ended := training_outcome.read_outcome(model[0])):
         return write_empty_results(settings.name, None, ended, results, answers)
@@ -76,7 +76,7 @@ def run(
 
 
 def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
-    """Write the model with the weights that are drawn from a model's seed, of the shape of a trained one."""
+    """Write a model with the shape of a trained one and initial weights from a seed."""
     architecture, vocabulary_size, sequence_length = read_architecture(trained)
     names = ("tokenizer.json", "tokenizer_config.json")
     if missing := [name for name in names if not (trained / name).is_file()]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SuiteAnswers(NamedTuple):
-    """Answers of a model, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
+    """The measured tasks of a model, the skipped tasks, and the revisions of mirrored data sets."""
 
     measured: list[MeasuredTask]
     not_asked: list[dict[str, Any]]
@@ -29,15 +29,15 @@ _ANSWERS_JSON = TypeAdapter(SuiteAnswers, config=ConfigDict(ser_json_inf_nan="co
 
 
 def encode_answers(asked: SuiteAnswers) -> bytes:
-    """Return results as JSON, in which every number keeps its value."""
+    """Encode results as JSON without loss of digits."""
     return _ANSWERS_JSON.dump_json(asked)
 
 
 def decode_answers(content: bytes) -> SuiteAnswers:
-    """Return the results that `encode` wrote.
+    """Decode results of `encode_answers`.
 
     Raises:
-        ValueError: the content is something else.
+        ValueError: the content is anything else.
     """
     return _ANSWERS_JSON.validate_json(content)
 
@@ -46,9 +46,9 @@ class FinishedTasks:
     """The files of finished tasks in a folder, each named by a hash of everything that its results depend on.
 
     Args:
-        folder: the scratch of the job; None where nothing is kept.
+        folder: the scratch folder of the job; None keeps nothing.
         model: the model's folder, in the layout of Hugging Face.
-        conditions: what else all results depend on: settings, versions of code and environment, kind of device.
+        conditions: all other dependencies: settings, versions of code and environment, kind of device.
     """
 
     def __init__(self, folder: Path | None = None, model: Path | None = None, conditions: Sequence[Any] = ()) -> None:
@@ -67,7 +67,7 @@ class FinishedTasks:
         return hash_prompts([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
 
     def read(self, key: str) -> SuiteAnswers | None:
-        """Return the results of a task; None where there are none, or they are damaged."""
+        """Return the results of a task; None if there are none, or they are damaged."""
         assert self.folder
         try:
             sha256, _, content = (self.folder / f"{key}.json").read_bytes().partition(b"\n")
@@ -76,10 +76,10 @@ class FinishedTasks:
             return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Keep the encoded results of a task.
+        """Write the encoded results of a task.
 
         Raises:
-            DiskFull: there is no room for them.
+            DiskFull: the disk has no space for them.
         """
         assert self.folder
         write_atomically(self.folder / f"{key}.json", hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

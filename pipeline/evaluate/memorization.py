@@ -1,4 +1,4 @@
-"""Count what a model continues from memory, what is harmful, and what is personal data in its texts."""
+"""Count memorized texts, harmful texts and personal data in what a model generates."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PROMPTS_FILE = Path(__file__).with_name("prompts.json")  # by kind and language
 
 
 def count_letters(text: str) -> int:
-    """Return how many letters and digits a text has: one of few, such as a row of dashes, says nothing."""
+    """Return the number of letters and digits of a text."""
     return sum(map(str.isalnum, text))
 
 
 class Continuation(NamedTuple):
-    """A prompt, what is written after it, both as tokens, the language, and how its document really goes on."""
+    """The tokens of a prompt and of the text after it, the language, and the document's own continuation."""
 
     prompt: list[int]
     written: list[int]
@@ -43,11 +43,11 @@ class Continuation(NamedTuple):
 def measure_memorization(
     settings: MemorizationSettings, search: TextSearch, writer: TextGenerator, harmful: list[Path]
 ) -> dict[str, Any]:
-    """Return what is counted of each kind of text.
+    """Return the counts of each kind of text; no text is kept.
 
-    Documents are continued from their beginning (Carlini et al., Quantifying Memorization Across Neural Language
-    Models, 2023). What is common stands in the training documents whatever a model has memorised: so the same is
-    counted of beginnings that no training saw, and of how the documents themselves go on. No text is kept.
+    The model continues documents from their beginning (Carlini et al., Quantifying Memorization Across Neural Language
+    Models, 2023). Common text occurs in training documents without memorization: the baselines are beginnings that no
+    training has seen, and the documents' own continuations.
 
     Raises:
         InputError: no training document is as long as a prompt and its continuation.
@@ -81,7 +81,7 @@ def measure_memorization(
 
 
 def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continuation]:
-    """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
+    """Yield beginnings of long enough documents, drawn by the seed, with their own continuation as the text."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
     long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # behind them stands end-of-text
@@ -95,13 +95,13 @@ def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: 
 def _continue_prompts(
     settings: MemorizationSettings, writer: TextGenerator, given: list[Continuation]
 ) -> list[Continuation]:
-    """Return the same prompts with what the model writes after them."""
+    """Return the same prompts with the model's continuations."""
     texts = writer.after([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
     return [each._replace(written=text) for each, text in zip(given, texts, strict=True)]
 
 
 class HitCounter:
-    """Counts texts that are memorised, harmful, or hold personal data."""
+    """Counts memorized texts, harmful texts and personal data."""
 
     def __init__(self, settings: MemorizationSettings, search: TextSearch, harmful: list[Path]) -> None:
         self.length, self.search = settings.continuation_tokens, search
@@ -110,11 +110,11 @@ class HitCounter:
         self.flags = HarmfulContentFilter(settings.harmful, harmful) if harmful else None
 
     def __call__(self, texts: Iterable[Continuation]) -> dict[str, Any]:
-        """Return of some texts how many are what, each with its share and the share's interval.
+        """Count texts of each kind; return each count with its share and the share's interval.
 
-        `exact` are those that go on as their document does, `in_training` those that stand whole in a training
-        document; one that ends before its full length is neither, for short texts stand everywhere. Both are shares of
-        the texts without those that `say_nothing`, for white space and dashes stand everywhere too.
+        `exact` texts continue as their document does, `in_training` ones occur whole in a training document. A text
+        that ends before its full length is neither, as short texts occur everywhere. Both are shares of the texts without
+        those that `say_nothing`, with few letters, as white space and dashes occur everywhere, too.
         """
         texts = list(texts)
         whole = [self._text(text.written) for text in texts]
@@ -138,7 +138,7 @@ class HitCounter:
         }
 
     def _text(self, tokens: list[int]) -> str:
-        """Return the text of tokens as texts are compared."""
+        """Return the text of tokens in composed Unicode form (NFC), for comparison."""
         return normalize_nfc(self.search.decode(tokens))
 
     def _is_harmful(self, words: str, text: Continuation) -> bool:
@@ -148,7 +148,7 @@ class HitCounter:
         return bool(document.metadata["flags"])
 
     def _personal_data(self, text: Continuation) -> list[str]:
-        """Return the personal data that ends in what was written: a word for a number may stand in the prompt."""
+        """Return the personal data that ends in the generated text; it may begin in the prompt."""
         together, prompt = (self._text(part) for part in (text.prompt + text.written, text.prompt))
         return [
             together[found.start : found.end]
@@ -158,7 +158,7 @@ class HitCounter:
 
 
 def _share_with_interval(hits: list[bool]) -> dict[str, Any] | None:
-    """Return how many are, their share and its interval; None where there is no text."""
+    """Return the number of hits, their share and its interval; None without any text."""
     if not hits:
         return None
     value = proportion_interval(np.array(hits, dtype=np.float64), np.ones(len(hits)))

@@ -1,7 +1,7 @@
-"""The step `evaluate samples`: what of a model's own text stands in its training documents, beside held-out text.
+"""The step `evaluate samples`: the parts of a model's own text that are copied from its training documents.
 
-People write what others wrote before, too: the same is counted in validation documents of the same length, which no
-training saw. What a model copies is to be read against that.
+People repeat what others wrote, too. The same is therefore counted in validation documents of the same length, which no
+training has seen, as a baseline.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def run(
     harmful: list[Path],
     samples: Path,
 ) -> dict[str, Any]:
-    """Write the most likely text of a model after each prompt, and its parts that stand in the training documents.
+    """Write the most likely text of a model after each prompt, and its parts that occur in training documents.
 
-    Computed on a CPU in fp32, the most likely token each time: the same text whenever the step is run. Where the
-    settings ask for it, the file also counts what of the model's text is memorised, harmful or personal data.
+    Greedy decoding on a CPU in fp32 gives the same text in every run. If the settings ask for it, the file also counts
+    memorized texts, harmful texts and personal data.
 
     Args:
         index: of the tokens that the model was trained on.
-        tokenizer: theirs.
+        tokenizer: that of these tokens.
         suffixes: the suffix array of each of their shards.
         final: the model.
         harmful: the files of the lists and classifiers of harmful content, in their order.
-        samples: the file that is written.
+        samples: the file to write.
 
     Returns:
-        The number of samples, their characters and how many of them are copied, and the same of held-out text.
+        The number of samples, of their characters and of the copied ones, and the same of held-out text.
 
     Raises:
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
-            document is long enough for what is memorised.
+            document is long enough to measure memorization.
     """
     if ended := training_outcome.read_outcome(final):
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
@@ -106,12 +106,12 @@ def _samples_content(
 
 
 def _least_letters(settings: SamplesSettings) -> int:
-    """How many letters or digits a part has at least that counts: a row of dashes stands in many documents."""
+    """Return the least number of letters and digits in a copied part: a row of dashes occurs in many documents."""
     return (settings.minimum_characters + 1) // 2
 
 
 def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings) -> dict[str, Any]:
-    """The characters of a text that stand in training documents, and the parts that they are."""
+    """Return the number of copied characters of a text, and the parts that occur in training documents."""
     parts = [
         part
         for part in search.find_parts(text, settings.minimum_characters)
@@ -131,7 +131,7 @@ def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings)
 
 
 def _cut_held_out_texts(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
-    """So many characters from the middle of validation documents, which are taken from the whole split."""
+    """Return texts of so many characters from the middle of validation documents, spread over the whole split."""
     reader = TokenReader(index, "validation")
     ends = [*reader.borders[1:].tolist(), reader.tokens]
     found = []

@@ -1,4 +1,4 @@
-"""Tell failures of a task, which is then not asked, from all others, which end the evaluation; keep finished tasks."""
+"""Separate failures of a task, which is then skipped, from all others, which end the evaluation."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MACHINE_ERRORS = ("CUDA error", "HIP error", "NCCL error", "DefaultCPUAllocator:
 
 
 class ProcessFailure(Exception):
-    """What a task raised in another process; every process gets the same one."""
+    """An error of a task in another process; every process gets the same one."""
 
 
 class SharedFailure(InputError):
-    """A failure of a task that every process of the evaluation has got already."""
+    """A failure of a task that every process of the evaluation knows."""
 
 
 def is_task_error(error: BaseException | None) -> bool:
-    """Return whether an exception may be the fault of a task: memory, disk, device and network are not its fault."""
+    """Return whether a task may have caused an exception; it causes no failure of memory, disk, device or network."""
     import torch
     from torch.distributed import DistError
 
@@ -45,7 +45,7 @@ def is_task_error(error: BaseException | None) -> bool:
 
 
 def gather_from_processes(value: Any, failure: str | None = None) -> list[Any]:
-    """Return the values of all processes of the evaluation, in their order.
+    """Gather a value from all processes of the evaluation, in the order of their ranks.
 
     Raises:
         ProcessFailure: in every process, where one of them has a failure.
@@ -62,7 +62,7 @@ def gather_from_processes(value: Any, failure: str | None = None) -> list[Any]:
 
 
 def format_error(error: BaseException) -> str:
-    """Return an exception in one line: its class and what it says."""
+    """Format an exception in one line: its class and its message."""
     if isinstance(error, ProcessFailure):
         return str(error)
     said = " ".join(str(error).split())[:300]
@@ -71,7 +71,7 @@ def format_error(error: BaseException) -> str:
 
 @contextmanager
 def blame_task(task: str, action: str, item: int | None = None) -> Iterator[None]:
-    """Turn what a task raises into one sentence; item 4 is that of the number 4 in items.parquet, line 5 of the data.
+    """Turn an exception of a task into one sentence; item 4 is number 4 in items.parquet and line 5 of the data.
 
     Raises:
         InputError: the task raised something.
@@ -95,7 +95,7 @@ def blame_task(task: str, action: str, item: int | None = None) -> Iterator[None
 
 
 def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
-    """Make a task say which of the examples its scoring raises at: lm-eval scores them in order, once per filter."""
+    """Make a task's scoring name the example at which it raises; lm-eval scores them in order, once per filter."""
     score, numbers = task.process_results, cycle(examples)
 
     def process_results(*given: Any, **named: Any) -> Any:

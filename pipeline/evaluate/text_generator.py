@@ -20,7 +20,7 @@ def prepare_generation() -> None:
 
 
 class TextGenerator:
-    """A model in Transformers' layout and its tokenizer.
+    """A model in the layout of Transformers, and its tokenizer.
 
     Raises:
         InputError: the model does not load.
@@ -40,13 +40,13 @@ class TextGenerator:
         self.request_tokenizer = RequestTokenizer(self.encoder)
 
     def text(self, tokens: list[int]) -> str:
-        """Return the text of tokens, without special ones."""
+        """Decode tokens, without special ones."""
         return str(self.encoder.decode(tokens, skip_special_tokens=True))
 
     def after(self, prompts: Sequence[list[int]], tokens: int, batch_size: int = 1) -> list[list[int]]:
-        """Return what the model writes after each prompt: so many tokens, fewer where it ends or its sequence is full.
+        """Generate tokens after each prompt, fewer where the text ends or the model's sequence is full.
 
-        Prompts of unequal length in one batch are filled up on their left, which the model does not attend to.
+        Prompts of unequal length in one batch are padded on their left, which the attention mask hides.
         """
         import torch
 

@@ -41,7 +41,7 @@ def first_right(count: int, of: int = 200) -> list[TaskItem]:
 def test_a_run_compared_with_itself_says_no_difference(tmp_path: Path) -> None:
     answered(tmp_path, first_right(120))
     (line,) = compare_runs(tmp_path, tmp_path)
-    assert line.startswith("answers: 0 of 2 comparisons show a real difference (")
+    assert line.startswith("answers: 0 of 2 comparisons show a significant difference (")
 
 
 def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_difference_is_counted(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     answered(a, first_right(100))
     answered(b, first_right(130))
     head, line = compare_runs(a, b)
-    assert head.startswith("answers: 1 of 2 comparisons show a real difference (on items that both runs answered")
+    assert head.startswith("answers: 1 of 2 comparisons show a significant difference (on items that both runs answered")
     # Agresti and Min by hand: 30.5 and 0.5 of 202 items, so 0.1485 ± 1.96 * sqrt(31 / 202 - 0.1485**2) / sqrt(202).
     between = "difference +0.1500 (+0.0985 to +0.1985)"
     assert line == f"  base, step 8: s/t acc: 0.5000 → 0.6500, {between} on 200 items: the second run is better"
@@ -88,11 +88,11 @@ def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_c
     answered(b, first_right(1), "alone")
     head, line, missing = compare_runs(a, b)
     assert head.startswith("answers: 1 of 2 ") and line.startswith("  base, step 10: ")
-    assert missing == "  elsewhere: not compared, for no checkpoint of it was evaluated in both runs"
+    assert missing == "  elsewhere: not compared, as no checkpoint of it was evaluated in both runs"
     shutil.rmtree(a / "evaluation/base")
     shutil.rmtree(a / "evaluation/elsewhere")
     answered(a, first_right(1), "mine")
-    assert compare_runs(a, b) == ["answers: not compared, for no model was evaluated in both runs"]
+    assert compare_runs(a, b) == ["answers: not compared, as no model was evaluated in both runs"]
     shutil.rmtree(a)
     shutil.rmtree(b)
     assert compare_runs(a, b) == []
