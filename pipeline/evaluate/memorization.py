@@ -113,8 +113,8 @@ class HitCounter:
         """Count texts of each kind; return each count with its share and the share's interval.
 
         `exact` texts continue as their document does, `in_training` ones occur whole in a training document. A text
-        that ends before its full length is neither, as short texts occur everywhere. Both are shares of the texts without
-        those that `say_nothing`, with few letters, as white space and dashes occur everywhere, too.
+        that ends before its full length is neither, as short texts occur everywhere. Both are shares of the texts
+        without those that `say_nothing`: they have few letters, and white space and dashes occur everywhere, too.
         """
         texts = list(texts)
         whole = [self._text(text.written) for text in texts]

@@ -49,7 +49,7 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     answered(a, first_right(100))
     answered(b, first_right(130))
     head, line = compare_runs(a, b)
-    assert head.startswith("answers: 1 of 2 comparisons show a significant difference (on items that both runs answered")
+    assert head.startswith("answers: 1 of 2 comparisons show a significant difference (on items that both runs ")
     # Agresti and Min by hand: 30.5 and 0.5 of 202 items, so 0.1485 ± 1.96 * sqrt(31 / 202 - 0.1485**2) / sqrt(202).
     between = "difference +0.1500 (+0.0985 to +0.1985)"
     assert line == f"  base, step 8: s/t acc: 0.5000 → 0.6500, {between} on 200 items: the second run is better"
