@@ -35,7 +35,8 @@ def is_task_error(error: BaseException | None) -> bool:
 
     if error is None:
         return True
-    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_disk_full(error):
+    machine_errors = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError
+    if isinstance(error, machine_errors) or is_disk_full(error):
         return False
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return False
