@@ -1,4 +1,4 @@
-"""Read what checkpoints and baselines answered to the items of tasks, and compute what simple rules answer."""
+"""Read the answers of checkpoints and baselines to the items of tasks, and compute the answers of simple rules."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 
 class EvaluatedCheckpoint(NamedTuple):
-    """A checkpoint: per metric whether each item was right, and the nats and bytes of texts and of right answers.
+    """The answers of a checkpoint, by metric and item.
 
-    `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is,
-    `statistics` what each item adds to corpus-level metrics.
+    Attributes:
+        right: whether the answer is right.
+        likely: nats and bytes of texts and of right answers.
+        clusters: what an item shares with similar items.
+        graded: the grade of the answer.
+        statistics: for corpus-level metrics.
     """
 
     model: str
@@ -42,7 +46,7 @@ def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
     """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
 
     Raises:
-        InputError: the file is no table of items, or an item stands twice.
+        InputError: the file is no item table, or an item occurs twice.
     """
     found = read_item_answers(path)
     graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
@@ -51,15 +55,15 @@ def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
 
 
 class BaselineAnswers(NamedTuple):
-    """Of a model: what it answered, and by suite, task and metric its scores."""
+    """The answers of a model, and its scores by suite, task and metric."""
 
     answered: ItemAnswers
     scores: dict[tuple[str, str, str], float]
 
     def credits(self, metric: str, items: Sequence[TaskItem], keys: Sequence[ItemKey]) -> NDArray[np.float64]:
-        """Return what a metric says of each item, 1 and 0 of right and wrong, nats of texts; NaN of what was not asked.
+        """Return the values of a metric: 1 and 0 for right and wrong, nats for texts, NaN for unanswered items.
 
-        By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
+        SLOR subtracts the items' unigram log-probabilities, as for the compared model.
         """
         given = self.answered.log_probabilities
         if metric == SLOR:
@@ -77,15 +81,15 @@ class BaselineAnswers(NamedTuple):
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
 
     def statistics(self, metric: str, keys: Sequence[ItemKey]) -> list[ItemStatistics | None]:
-        """Return what each item adds to a corpus-level metric; None of what was not asked."""
+        """Return the statistics of each item for a corpus-level metric; None for unanswered items."""
         values = self.answered.statistics.get(metric, {})
         return [values.get(key) for key in keys]
 
 
 def read_baselines(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
-    """Return what baselines answered, of `…/NAME/items.parquet` and `…/NAME/results.json`, by their names.
+    """Read the baselines' `…/NAME/items.parquet` and `…/NAME/results.json`; return their answers by name.
 
-    The untrained model, or the one that was adopted, is called so, as there is one for each model.
+    The untrained or the imported model has that name, as each model has one.
 
     Raises:
         InputError: a file is none of these.
@@ -105,23 +109,23 @@ def _baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
         rows = json.loads(results.read_text(encoding="utf-8"))["tasks"]
         return {(row["suite"], row["task"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{results} tells no scores ({error!r}): remove it, so that it is made again") from None
+        raise InputError(f"{results} has no scores ({error!r}): remove it, and it is made again") from None
 
 
-# Rules that understand nothing, such as a copy of the question, are baselines of generated text.
+# Trivial rules, such as a copy of the question, are baselines for generated text.
 #
-# A task names them, `metadata: {trivial: {NAME: TEMPLATE}}`. A template sees the fields of the item, and as `next`
-# those of the item after it; of the last that is the first.
+# A task defines them as `metadata: {trivial: {NAME: TEMPLATE}}`. A template sees the fields of the item, and in `next`
+# those of the item after it; the first item follows the last.
 
 
 REFERENCE_RULE = "reference"
 
 
 def render_rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return by the name of a rule what it writes to each example.
+    """Render the answers of each rule to all examples, by the rule's name.
 
     Raises:
-        InputError: a template is none, or names a field that an example lacks.
+        InputError: a template is invalid, or names a field that an example lacks.
     """
     from jinja2 import StrictUndefined, TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -145,7 +149,7 @@ def render_rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[
 
 
 def score_rules(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
-    """Return what each rule reaches, by the metrics of the task; of readability what the first reference does, too."""
+    """Score each rule by the metrics of the task, and for readability the first reference, too."""
     found = {
         name: _score_rule(task, examples, written) for name, written in render_rule_answers(task, examples).items()
     }

@@ -1,7 +1,7 @@
-"""Test a score against baselines that understand nothing.
+"""Test a score against trivial baselines.
 
-A model is better than a baseline where its right answers outnumber the baseline's on the same items by more than
-chance: one-sided, 5 % over all scores of a checkpoint together (Holm, 1979). It has to be better than every one.
+A model is better than a baseline if its score on the same items is significantly higher: one-sided, 5 % over all scores
+of a checkpoint (Holm, 1979). Its verdict requires it to be better than every baseline.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ChoiceScorer = Callable[[TaskItem], Sequence[float]]
 
 
 def expected_credit(item: TaskItem, scores: Sequence[float]) -> float:
-    """Return the share of right answers among the choices of the best score: what breaking ties by lot gives."""
+    """Return the share of right answers among the choices with the best score: the mean over random tie-breaks."""
     best = [number for number, score in enumerate(scores) if score >= max(scores) - TIE_TOLERANCE]
     return len(item.right.intersection(best)) / len(best)
 
 
 def majority_credits(items: Sequence[TaskItem]) -> Floats:
-    """Return the credits of answering what is right most often among the other items, where answers have such texts."""
+    """Return the credits of always answering the text that is right most often among the other items."""
     often = Counter(normalize_nfc(item.choices[number]) for item in items for number in item.right)
 
     def scores(item: TaskItem) -> list[float]:
@@ -47,10 +47,10 @@ def majority_credits(items: Sequence[TaskItem]) -> Floats:
 
 
 def normalize_scores(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
-    """Return what a metric makes of the log-probabilities of the choices.
+    """Normalize the log-probabilities of the choices as a metric does.
 
-    `acc_norm` divides by the characters. `acc_slor` takes off what the frequency of the tokens alone gives and divides
-    by their number: SLOR, Pauls and Klein, ACL 2012.
+    `acc_norm` divides by the characters. `acc_slor` subtracts the unigram log-probability and divides by the number of
+    tokens: SLOR, Pauls and Klein, ACL 2012.
     """
     if metric == "acc_norm":
         return [score / max(len(normalize_nfc(choice)), 1) for score, choice in zip(scores, item.choices, strict=True)]
@@ -66,10 +66,10 @@ def baseline_credits(
     """Return the credits per item of each baseline by its name.
 
     Args:
-        items: what the model answered.
+        items: with the model's answers.
         metric: that of the score.
-        models: the log-probabilities of the choices of an item, by models that are asked here.
-        others: per baseline that was asked before, its credits; NaN of items that it did not answer.
+        models: return the log-probabilities of the choices of an item, by name.
+        others: the credits of earlier baselines by name; NaN for items that they did not answer.
     """
     found: dict[str, Floats] = {}
     if all(item.choices for item in items):
@@ -92,14 +92,15 @@ def baseline_credits(
 
 
 def chance_p_value(right: Floats, chance: Floats) -> float:
-    """Return how likely guessing gets as many right: exact, of items with different numbers of choices."""
+    """Return the exact p-value of guessing, for items with different numbers of choices."""
     return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
 
 
 def sign_flip_p_value(right: Floats, credits: Floats) -> float:
-    """Return how likely the model leads by as much where nothing but a coin says which of the two leads on an item.
+    """Return the one-sided p-value of a paired test with random signs of the differences.
 
-    Where all leads are equally large, as of credits of 0 and 1, this is McNemar's exact test; else coins are drawn.
+    If all differences have the same size, as with credits of 0 and 1, this is McNemar's exact test; else signs are
+    drawn.
     """
     difference = right - credits
     differing = difference[difference != 0]
@@ -111,15 +112,15 @@ def sign_flip_p_value(right: Floats, credits: Floats) -> float:
 
 
 def randomization_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False) -> float:
-    """Return how likely a corpus-level metric leads by as much where a coin says which of two wrote each cluster.
+    """Return the p-value of a difference of a corpus-level metric by approximate randomization.
 
-    That is approximate randomisation (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989), as in
-    sacreBLEU, where the items of a cluster change sides together.
+    As in sacreBLEU (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989), but items of a cluster are
+    swapped together.
 
     Args:
         own_KS: the sums of statistics of each cluster, (clusters, S).
         other_KS: the same of the other model.
-        metric: what follows from them.
+        metric: of these sums.
         two_sided: whether a lead of the other model counts as well.
     """
     is_other_K = (own_KS != other_KS).any(axis=1)
@@ -137,14 +138,16 @@ def randomization_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric
 
 
 def _permutation_p_value(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
-    """Return the share of drawings in which coins, one for each unit, give a lead that is as large as the real one.
+    """Return the share of random signs of units whose lead is at least the observed one.
 
-    `leads` returns the lead of each drawing, of (drawings, units) signs; all signs of the real one are +1.
+    Args:
+        units: the number of signs.
+        leads: returns the leads, (permutations,), of signs, (permutations, units); all +1 is the observed one.
     """
     random, lead = np.random.default_rng(0), float(leads(np.ones((1, units), dtype=np.int8))[0])
 
     def reached(flips: int) -> int:
-        """How many of so many drawings lead by as much."""
+        """Count the permutations with at least the observed lead."""
         found = 0
         for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
             signs_RK = random.integers(0, 2, (len(rounds), units), dtype=np.int8) * 2 - 1
@@ -158,7 +161,7 @@ def _permutation_p_value(units: int, leads: Callable[[NDArray[np.int8]], Floats]
 
 
 def holm_correction(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that can be compared with one level, however many there are (Holm, Scand. J. Stat. 6, 1979)."""
+    """Return p-values corrected for multiple tests (Holm, Scand. J. Stat. 6, 1979)."""
     found, least = [1.0] * len(p_values), 0.0
     for place, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
         least = max(least, min(1.0, (len(p_values) - place) * p_values[number]))
@@ -169,11 +172,9 @@ def holm_correction(p_values: Sequence[float]) -> list[float]:
 def compare_with_baselines(
     items: Sequence[TaskItem], metric: str, models: dict[str, ChoiceScorer], others: dict[str, Floats] | None = None
 ) -> dict[str, Any]:
-    """Return the baselines of answers, the hardest of them, and the p-value of being better than each.
+    """Return the baselines' scores, the hardest baseline, and the p-value of being better than each; or nothing.
 
-    The metric says of each item whether the answer is right, or how good it is.
-
-    What they are given is told by `credits_of`. Nothing is returned where there is no baseline.
+    The metric is binary or graded; the other arguments are those of `baseline_credits`.
     """
     right = np.array([(item.correct | item.graded)[metric] for item in items], dtype=np.float64)
     credits = baseline_credits(items, metric, models, others or {})
@@ -187,7 +188,7 @@ def compare_with_baselines(
 
 
 def compare_bits_with_baselines(items: Sequence[TaskItem], credits: dict[str, Floats]) -> dict[str, Any]:
-    """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
+    """Return the same for bits per byte; credits are a baseline's log-probabilities of the texts, in nats."""
     own = np.array([item.nats for item in items])
     bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
     credits = {name: each for name, each in credits.items() if not np.isnan(each).all()}
@@ -204,7 +205,7 @@ def compare_bits_with_baselines(items: Sequence[TaskItem], credits: dict[str, Fl
 def compare_corpus_metric_with_baselines(
     items: Sequence[TaskItem], metric: str, others: dict[str, Sequence[ItemStatistics | None]]
 ) -> dict[str, Any]:
-    """Return the same of a corpus-level metric; of each baseline what each item adds, None of what it was not asked."""
+    """Return the same for a corpus-level metric, from the baselines' statistics; None for unanswered items."""
     values: dict[str, float] = {}
     p_values: dict[str, float] = {}
     kind = CORPUS_METRICS[items[0].statistics[metric].aggregation]
@@ -225,7 +226,7 @@ def compare_corpus_metric_with_baselines(
 def _summarize_baselines(
     values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]
 ) -> dict[str, Any]:
-    """Return what a row says: the hardest is the best that is not beaten, and where each is beaten the best of all."""
+    """Return the keys of a row; the hardest baseline is the best unbeaten one, or the best if all are beaten."""
     hardest = max(merits, key=lambda name: (p_values[name] >= LEVEL, merits[name]))
     return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
 
@@ -236,7 +237,7 @@ def number_item_clusters(items: Sequence[TaskItem]) -> NDArray[np.int64]:
 
 
 def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> float:
-    """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
+    """Return the paired p-value with items of a cluster swapped together; NaN marks unanswered items."""
     cluster_I = number_item_clusters(items)
     answered = ~np.isnan(other)
 
@@ -247,7 +248,7 @@ def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> 
 
 
 def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
-    """Return the text that the model answers to all items, although another is right in some; None where it varies."""
+    """Return the model's only answer to all items, if it is wrong for some; None if answers vary."""
     answers = {normalize_nfc(item.choices[item.answer] if item.choices else item.written or "") for item in items}
     if len(items) < 2 or len(answers) > 1:
         return None
@@ -262,12 +263,12 @@ def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
 
 
 def is_mostly_truncated(row: dict[str, Any]) -> bool:
-    """Return whether more than half of the examples of a score were asked with a prompt that lost its start."""
+    """Return whether more than half of the examples of a score had a truncated prompt."""
     return bool(2 * row.get("examples_truncated", 0) > row["examples"] + row.get("examples_without_value", 0))
 
 
 def add_verdicts(rows: Sequence[dict[str, Any]]) -> None:
-    """Add to the scores of a checkpoint the corrected p-value and the verdict; one without choices has none of them."""
+    """Add the corrected p-value and the verdict to the scores of a checkpoint that have a p-value."""
     tested = [row for row in rows if row.get("p_value") is not None]
     for row, corrected in zip(tested, holm_correction([row["p_value"] for row in tested]), strict=True):
         is_better = corrected < LEVEL and row["constant_answer"] is None

@@ -1,11 +1,11 @@
-"""The step `evaluate differences`: which checkpoint is better than which, and which scores grow while models train.
+"""The step `evaluate differences`: significant differences of checkpoints, and scores that grow during training.
 
-On the items that both answered, compared are the last checkpoints of each two models, and of each model the last with
-the one before. A difference is real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run
-together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
-more in each of the four cells. Texts, graded metrics such as SARI, and clusters of items have a permutation test by
-text, answer or cluster instead, and the interval of a studentised bootstrap. So have corpus-level metrics such as
-chrF, which are computed again for each resample. `pipeline.evaluate.score_trends` finds the scores that grow.
+The last checkpoints of any two models are compared on the items that both answered, and so are the last two checkpoints
+of each model. A difference is significant by McNemar's exact test, two-sided, 5 % over all comparisons of the run
+(Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in
+each of the four cells. Texts, graded metrics such as SARI, and clusters of items have a permutation test by text,
+answer or cluster instead, and the interval of a studentized bootstrap. So have corpus-level metrics such as chrF,
+recomputed for each resample. `pipeline.evaluate.score_trends` finds growing scores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 def pair_checkpoints(
     checkpoints: list[EvaluatedCheckpoint],
 ) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
-    """Yield the checkpoints that are compared: of each two models the last ones, of each model the last two."""
+    """Yield the pairs to compare: the last checkpoints of any two models, and the last two of each model."""
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
@@ -57,8 +57,9 @@ def paired_shares_interval(only_one: int, only_other: int, items: int) -> tuple[
     """Return the 95 % interval of the difference of two shares of the same items.
 
     Args:
-        only_one: the items that the first has right and the second has not.
-        only_other: those that it is the other way round with.
+        only_one: the number of items that only the first has right.
+        only_other: the number of items that only the second has right.
+        items: the number of all items.
     """
     cells, size = (only_one + 0.5, only_other + 0.5), items + 2.0
     difference = (cells[0] - cells[1]) / size
@@ -68,10 +69,9 @@ def paired_shares_interval(only_one: int, only_other: int, items: int) -> tuple[
 
 
 def detectable_share_difference(only_one: int, only_other: int, items: int) -> float:
-    """Return the smallest difference that as many items would find in 80 of 100 runs, at 5 %, of one comparison alone.
+    """Return the smallest difference that a single comparison at 5 % detects with a power of 80 %.
 
-    By the normal approximation, with half an item more in each cell; it takes the share of items on which the two
-    differ as it was found.
+    By the normal approximation, with half an item more in each cell, and with the observed share of differing items.
     """
     share = (only_one + only_other + 1.0) / (items + 2.0)
     return min(1.0, DETECTABLE_REACH * math.sqrt(share / items))
@@ -80,7 +80,7 @@ def detectable_share_difference(only_one: int, only_other: int, items: int) -> f
 def _common_items(
     first: Mapping[ItemKey, Any], second: Mapping[ItemKey, Any]
 ) -> Iterator[tuple[tuple[str, str], list[ItemKey], int]]:
-    """Yield each task with the items that both answered, and how many only one did."""
+    """Yield each task with the items that both answered, and the number of items that only one answered."""
     for task in sorted({key[:2] for key in first.keys() & second.keys()}):
         asked = {key for key in first.keys() | second.keys() if key[:2] == task}
         keys = sorted(key for key in asked if key in first and key in second)
@@ -88,7 +88,7 @@ def _common_items(
 
 
 def compare_binary_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and metric of right and wrong of which both answered the same items."""
+    """Yield a row for each task and binary metric with common items."""
     for metric in sorted(one.right.keys() & other.right.keys()):
         first_of, second_of = one.right[metric], other.right[metric]
         for task, keys, of_one_alone in _common_items(first_of, second_of):
@@ -117,7 +117,7 @@ def compare_binary_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
 
 
 def compare_bits_per_byte(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
+    """Yield a row of bits per byte for each task with common texts; fewer are better.
 
     Bits per byte of right answers are not compared: wrong answers may become likelier as well.
     """
@@ -138,7 +138,7 @@ def compare_bits_per_byte(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) 
 
 
 def compare_graded_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
+    """Yield a row of the mean of each task and graded metric with common items; higher is better."""
     for metric in sorted(one.graded.keys() & other.graded.keys()):
         first_of, second_of = one.graded[metric], other.graded[metric]
         for task, keys, of_one_alone in _common_items(first_of, second_of):
@@ -153,7 +153,7 @@ def compare_graded_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
 
 
 def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and corpus-level metric, such as chrF, of what both wrote."""
+    """Yield a row for each task and corpus-level metric, such as chrF, with common items."""
     for metric in sorted(one.statistics.keys() & other.statistics.keys()):
         first_of, second_of = one.statistics[metric], other.statistics[metric]
         for task, keys, of_one_alone in _common_items(first_of, second_of):
@@ -183,7 +183,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
 
 
 def compare_checkpoints(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
+    """Yield a row for each task and metric in which two checkpoints are comparable item by item."""
     yield from compare_binary_metrics(one, other)
     yield from compare_graded_metrics(one, other)
     yield from compare_corpus_metrics(one, other)
@@ -193,9 +193,9 @@ def compare_checkpoints(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) ->
 def _test_clusters(
     first_I: NDArray[Any], second_I: NDArray[Any], units_I: NDArray[Any], groups: Sequence[ItemKey | str]
 ) -> dict[str, Any]:
-    """Return the rest of a row of which groups of items are the units, or single items.
+    """Return interval and p-value of a row over clusters of items, or over single items.
 
-    The p-value is that of drawing by lot, group by group, which of the two answered; the interval is that of `ratio`.
+    The p-value is that of a permutation test that swaps both sides by cluster, the interval is `ratio_interval`'s.
     """
     group_I = cluster_indices(groups)
 
@@ -215,7 +215,7 @@ def _test_clusters(
 
 
 def _detectable_from_interval(low: float, high: float) -> float | None:
-    """Return the smallest difference that is mostly found, by the width of an interval; None where it has none."""
+    """Return the smallest detectable difference from the width of an interval; None if it has none."""
     return DETECTABLE_REACH / NORMAL_REACH * (high - low) / 2 if high > low else None
 
 
@@ -229,15 +229,15 @@ def _row_keys(task: tuple[str, str], metric: str, items: int, of_one_alone: int)
 
 
 def mcnemar_p_value(only_one: int, only_other: int) -> float:
-    """Return McNemar's exact p-value, two-sided: a coin says which of the two is right where one of them is."""
+    """Return McNemar's exact two-sided p-value."""
     differing = only_one + only_other
     return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
 
 
 def correct_comparisons(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
-    """Add to all comparisons that are told together the corrected p-value, and which side is better: `a`, `b` or none.
+    """Add the corrected p-value and the better side, `a`, `b` or None, to comparisons that are reported together.
 
-    What is detectable is so by the strictest of Holm's levels, which is the level over the number of comparisons.
+    The detectable difference is by the strictest of Holm's levels, which is the level over the number of comparisons.
     """
     strict = (stats.norm.ppf(1 - level / 2 / max(len(rows), 1)) + POWER_REACH) / DETECTABLE_REACH
     for row, corrected in zip(rows, holm_correction([row["p_value"] for row in rows]), strict=True):
@@ -251,17 +251,17 @@ def correct_comparisons(rows: list[dict[str, Any]], level: float = LEVEL) -> Non
 
 
 def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path) -> dict[str, Any]:
-    """Write the comparisons of the checkpoints of a run, and which scores grow; return how many of each are found.
+    """Write the comparisons of a run's checkpoints and the trends of their scores; return the significant numbers.
 
     Raises:
-        InputError: a file is no table of items.
+        InputError: a file is no item table.
     """
     checkpoints = [read_checkpoint(path) for path in answers]
     rows = [row for pair in pair_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
     correct_comparisons(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}
-        row["differ_in_seed_alone"] = len(sides) > 1 and any(sides <= {*alike} for alike in settings.seeds)
+        row["differ_in_seed_alone"] = len(sides) > 1 and any(sides <= {*group} for group in settings.seeds)
     grown = find_trends(checkpoints)
     content = {
         "checkpoints": len(answers),

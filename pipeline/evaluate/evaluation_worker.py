@@ -1,6 +1,6 @@
 """One process of an evaluation, started by pipeline.evaluate.suites as `python -m MODULE ARGUMENTS.json`.
 
-The meter of a node runs before torch is loaded, which takes seconds of all its processors.
+The node's meter starts before torch is imported, as that takes seconds of all processors.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _run_process(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     try:
         device = rendezvous.join_process_group(launcher, platform)
         counts = evaluate_checkpoint(settings, device=device, versions=versions, **_parse_paths(given))
-    except InputError as error:  # of this process, or of all: the launcher ends the others
+    except InputError as error:  # in this process or in all; the launcher ends the others
         _write_outcome(outcome, {"refused": str(error)})
         return 2
     if dist.get_rank() == 0:
         _write_outcome(outcome, counts)
-    dist.barrier()  # torchrun and srun end the others where one is done before them
+    dist.barrier()  # torchrun and srun end the other processes when the first one exits
     dist.destroy_process_group()
     return 0
 

@@ -1,7 +1,7 @@
 """Write a page of the items that a checkpoint answered: question, answer, right answer, and the scores of the choices.
 
-The results of a run hold hashes of what was asked and no texts, so that a run never publishes a benchmark. The texts
-are read from the task files again; an item whose text is no longer that of its hash is named and not shown.
+The results of a run have hashes of prompts and no texts, so that a run never publishes a benchmark. The texts are read
+from the task files again; an item whose hash no longer matches is listed without its text.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ TEMPLATE, STYLESHEET = "items.html.jinja", "items.css"
 
 
 class ShownTask(NamedTuple):
-    """The items of one task as the page shows them; `altered` are the numbers of those whose text is another one now.
+    """The items of one task on the page.
 
-    `metric` is the one by which items are right or wrong; None of a task without right answers.
+    Attributes:
+        metric: the one that decides whether items are right; None for a task without right answers.
+        altered: the numbers of items whose text has changed.
     """
 
     suite: str
@@ -41,15 +43,16 @@ class ShownTask(NamedTuple):
 
 
 def write_item_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answers: Path) -> dict[str, int]:
-    """Write the page of a checkpoint; return how many items it shows, and how many of others the text is another one.
+    """Write the page of a checkpoint; return the numbers of shown items and of items whose text has changed.
 
     Args:
-        settings: those that the checkpoint was evaluated with.
+        path: the page.
+        settings: those of the checkpoint's evaluation.
         given: the files that its suites were read from.
-        answers: the items that it answered.
+        answers: its item table.
 
     Raises:
-        InputError: no text of what was asked is at hand.
+        InputError: the text of no item is available.
     """
     import datasets
 
@@ -75,7 +78,7 @@ def write_item_page(path: Path, settings: SuitesSettings, given: Sequence[Path],
     counts = {"shown": sum(len(one.items) for one in shown), "altered": sum(len(one.altered) for one in shown)}
     if not counts["shown"]:
         reason = not_read[0] if not_read else "give those of the evaluation"
-        raise InputError(f"the task files hold nothing of what {answers} tells: {reason}")
+        raise InputError(f"the task files have no item of {answers}: {reason}")
     css = markup.read_style_sheet(Path(__file__).parent / STYLESHEET)
     content = {
         "model": settings.model,
@@ -91,7 +94,7 @@ def write_item_page(path: Path, settings: SuitesSettings, given: Sequence[Path],
 
 
 def _requests_by_item(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield what lm-eval asks of each item, as it asks a model: a tuple for each choice."""
+    """Yield lm-eval's requests for each item: a tuple for each choice."""
     seed_task(task, seed)
     task.build_all_requests(samples=numbers)
     asked: dict[int, list[tuple[Any, ...]]] = {}
@@ -127,7 +130,7 @@ def _collect_shown_items(task: Task, rows: list[dict[str, Any]], seed: int) -> S
 
 
 def _list_choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """Return the choices of an item, each with its log-probability in nats, by itself and a character."""
+    """Return the choices of an item, each with its log-probability in nats, in all and per character."""
     unigram = row["unigram_log_probabilities"] or [None] * len(row["log_probabilities"])
     return [
         {

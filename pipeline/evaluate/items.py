@@ -1,4 +1,4 @@
-"""Items of a task as a model answered them: prompts by hash, log-probabilities of the choices, right or wrong."""
+"""Items of a task with a model's answers: hashes of prompts, log-probabilities of the choices, right or wrong."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 ScoreKey = tuple[str, str, str]
 """Suite, task and metric."""
 ItemKey = tuple[str, str, int, str]
-"""Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
+"""Suite, task, number of the item, and hash of its prompts: equal for two models that were asked the same."""
 BITS, ANSWER_BITS = "bits_per_byte", "answer_bits_per_byte"
 """Of a text, and of the right answer of an item with choices."""
-# Behind these stands a column per metric that tells of an item whether it is right, or a number of it.
+# After these comes a column for each metric that has a value per item.
 SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -56,21 +56,21 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class TaskItem:
-    """One question: what was asked, and what the model said.
+    """One question and the model's answer.
 
     Attributes:
-        choices: what it may answer; empty where it writes freely.
-        texts: (context, continuation) per choice as the model reads them; of a text whose probability is asked, that.
-        right: which choices are right; none of a task with an aim.
-        log_probabilities: in nats, per choice, or of the text.
-        correct: per metric that says so, whether the model's answer is right.
-        graded: per metric that gives a number of what the model wrote, that number.
-        statistics: per corpus-level metric, such as chrF, what the item adds to it.
-        written: what the model wrote, where it writes freely.
-        cluster: what it shares with items that are like it, such as the text that it asks about.
+        choices: the possible answers; empty for generated text.
+        texts: (context, continuation) of each choice as the model reads them, or a text whose probability is asked.
+        right: the indices of the right choices; empty for a task with an aim.
+        log_probabilities: in nats, of each choice or of the text.
+        correct: whether the answer is right, by binary metric.
+        graded: the value of each graded metric.
+        statistics: for each corpus-level metric, such as chrF.
+        written: the generated text.
+        cluster: what it shares with similar items, such as the text that it asks about.
         part: the part of the task that it belongs to, such as a kind of mistake.
-        tokens: how many each choice has, of the model.
-        unigram: the log-probabilities of the choices by how often each token stands in the training text.
+        tokens: the number of the model's tokens of each choice.
+        unigram: the log-probabilities of the choices by the frequencies of tokens in the training text.
     """
 
     number: int
@@ -90,12 +90,12 @@ class TaskItem:
 
     @property
     def asked(self) -> int | None:
-        """The place of the text that is to be likely: the only one, or the first right choice; None where none is."""
+        """The index of the text that should be likely: the only one, or the first right choice; None without any."""
         return min(self.right, default=None) if self.choices else (0 if self.texts else None)
 
     @property
     def bytes(self) -> int | None:
-        """The length of that text, in UTF-8; None where there is none."""
+        """The length of that text in UTF-8; None without any."""
         return None if self.asked is None else len(self.texts[self.asked][1].encode())
 
     @property
@@ -106,17 +106,17 @@ class TaskItem:
 
     @property
     def answer(self) -> int:
-        """The choice of the greatest log-probability; of equal ones the first."""
+        """The choice with the greatest log-probability; the first of equal ones."""
         return max(range(len(self.choices)), key=lambda number: (self.log_probabilities[number], -number))
 
 
 def join_metric_name(metric: str, kind: str) -> str:
-    """Return how a metric of lm-eval is called here, with the filter of answers that it is measured on."""
+    """Return the name of a metric of lm-eval with its filter of answers, as in `exact_match,strict-match`."""
     return metric if kind == "none" else f"{metric},{kind}"
 
 
 def read_metadata_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
-    """Return what a line of data says of itself in the field that the task's metadata names, as `cluster` or `parts`.
+    """Return the field of a line of data that the task's metadata names, such as `cluster` or `parts`.
 
     Raises:
         InputError: the line has no such field.
@@ -130,7 +130,7 @@ def read_metadata_field(task: Task, kind: str, doc: dict[str, Any]) -> str | Non
 
 
 def read_aim(task: Task) -> float | None:
-    """Return the share of first choices that a task aims at; None of a task that is to be answered rightly.
+    """Return the share of first choices that a task aims at; None for a task with right answers.
 
     Raises:
         InputError: when it is no share.
@@ -153,12 +153,12 @@ def _find_right_choices(task: Task, doc: Any, choices: Sequence[str]) -> frozens
 
 
 def hash_prompts(asked: Sequence[Sequence[Any]]) -> str:
-    """Return the sha256 of all that was asked: a prompt may be empty, so the choices count, and how long to write."""
+    """Return the sha256 of all prompts with their choices and generation options, as a prompt may be empty."""
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
 
 def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
-    """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
+    """Return the items of a task from lm-eval's log, which has a sample of each item for each filter of answers.
 
     Raises:
         InputError: the data lack a field that the task's metadata names; a metric has the name of a column.
@@ -212,7 +212,7 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
 
 
 def collect_metric_values(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
-    """Return by metric what lm-eval logged of each item, by its number."""
+    """Return lm-eval's logged values by metric and number of the item."""
     found: dict[str, dict[int, Any]] = {}
     for sample in samples:
         for metric in sample["metrics"]:
@@ -221,10 +221,7 @@ def collect_metric_values(samples: Sequence[dict[str, Any]]) -> dict[str, dict[i
 
 
 class RuleScores(NamedTuple):
-    """What a rule that understands nothing reaches: by metric a number of each item, where there is one, and in all.
-
-    `statistics` has what each item adds to corpus-level metrics.
-    """
+    """The scores of a trivial rule by metric, with the values and the statistics of the items."""
 
     of_items: dict[str, list[float]]
     scores: dict[str, float]
@@ -233,7 +230,7 @@ class RuleScores(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """What lm-eval measured of a task: a row per metric, the items, and by name what trivial rules reach on them."""
+    """lm-eval's measurement of a task: a row for each metric, the items, and the scores of trivial rules by name."""
 
     suite: str
     task: str
@@ -243,7 +240,7 @@ class MeasuredTask:
 
 
 def write_items(path: Path, measured: Iterable[MeasuredTask]) -> None:
-    """Write the items of all tasks as a Parquet file; a metric that is not a number of an item is null there."""
+    """Write the items of all tasks as a Parquet file; a metric without a value for an item is null."""
     rows = [
         {
             "suite": one.suite,
@@ -273,11 +270,15 @@ def write_items(path: Path, measured: Iterable[MeasuredTask]) -> None:
 
 
 class ItemAnswers(NamedTuple):
-    """What a table of items says: which are right by metric, and log-probabilities of choices or texts.
+    """The content of an item table.
 
-    `likely` has by metric, of texts and of right answers, the log-probability in nats and the bytes, `clusters` what
-    items have in common with others that are like them, `graded` what metrics say in numbers, `statistics` what each
-    item adds to corpus-level metrics.
+    Attributes:
+        right: whether each answer is right, by binary metric.
+        log_probabilities: of choices or of the text, in nats.
+        likely: nats and bytes of texts and of right answers, by metric.
+        clusters: what items share with similar ones.
+        graded: values of graded metrics.
+        statistics: of the items for corpus-level metrics.
     """
 
     right: dict[str, dict[ItemKey, bool]]
@@ -289,10 +290,10 @@ class ItemAnswers(NamedTuple):
 
 
 def read_item_answers(path: Path) -> ItemAnswers:
-    """Read a table of items.
+    """Read an item table.
 
     Raises:
-        InputError: the file is none, or an item stands twice.
+        InputError: the file is none, or an item occurs twice.
     """
     try:
         table = pq.read_table(path)
@@ -301,12 +302,12 @@ def read_item_answers(path: Path) -> ItemAnswers:
         names += [name for name in table.schema.names if name == "statistics"]  # older tables have none
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path} is no table of items: {error}") from None
+        raise InputError(f"{path} is no item table: {error}") from None
     found = ItemAnswers({}, {}, {}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
-            raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
+            raise InputError(f"{path}: item {key[2]} of the task {key[1]} occurs twice")
         found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
         if row["cluster"] is not None:
             found.clusters[key] = row["cluster"]

@@ -54,7 +54,7 @@ class Mirror(Settings):
 
 
 def read_mirror(folder: Path) -> Mirror:
-    """Return what a mirror's list says; it is empty where there is none.
+    """Read a mirror's list; it is empty if there is none.
 
     Raises:
         InputError: when the list is not one that the command `mirror` wrote.
@@ -64,12 +64,12 @@ def read_mirror(folder: Path) -> Mirror:
         return Mirror.model_validate_json(path.read_bytes()) if path.exists() else Mirror()
     except (OSError, ValidationError):
         raise InputError(
-            f"{path} is not as `polder mirror` writes it; delete the folder {folder} and run that again"
+            f"{path} was not written by `polder mirror`; delete the folder {folder} and run that again"
         ) from None
 
 
 def find_difference(folder: Path, files: dict[str, MirroredFile]) -> str | None:
-    """Return which file of a data set's folder is not as listed, and how; None where all are."""
+    """Return a sentence on the first file of a data set's folder that differs from the list; None without any."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name in sorted(found.keys() | files.keys()):
         if name not in files:
@@ -78,12 +78,12 @@ def find_difference(folder: Path, files: dict[str, MirroredFile]) -> str | None:
             return f"{folder / name} is listed in {MIRROR_LIST} and missing"
         size = found[name].stat().st_size
         if size != files[name].bytes or hash_file(found[name]) != files[name].sha256:
-            return f"{folder / name} is not the file that {MIRROR_LIST} lists: its bytes are others"
+            return f"{folder / name} is not the file that {MIRROR_LIST} lists: its bytes differ"
     return None
 
 
 class MirrorFolders:
-    """The mirrors of which files are given, with absolute paths; each data set that a task reads is checked once."""
+    """The mirrors of the given absolute files; each data set that a task reads is checked once."""
 
     def __init__(self, given: Sequence[Path]) -> None:
         mirrors = {path.parent.parent.parent for path in given if path.name == "README.md"}
@@ -91,7 +91,7 @@ class MirrorFolders:
         self._problems: dict[Path, str | None] = {}
 
     def revisions(self, task: str) -> dict[str, str]:
-        """Return the revisions of the data sets that a shipped task reads, having checked the sha256 of their files.
+        """Check the sha256 of the data sets that a shipped task reads; return their revisions.
 
         Data sets of a mirror without mirror.json are left out.
 
@@ -105,7 +105,7 @@ class MirrorFolders:
             for name in wanted:
                 folder, data_set = mirror / name, listed.get(name)
                 if not data_set and not folder.is_dir():
-                    continue  # it may be in another mirror, and where it is in none, it does not load
+                    continue  # it may be in another mirror, else it does not load
                 if folder not in self._problems:
                     self._problems[folder] = find_difference(folder, data_set.files if data_set else {})
                 if found := self._problems[folder]:
@@ -116,16 +116,16 @@ class MirrorFolders:
 
 @cache
 def load_shipped_index() -> TaskManager:
-    """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
+    """Load the index of lm-eval's 14,683 shipped tasks, which takes several seconds."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager()
 
 
 def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (task, NAMESPACE/DATASET) of each task that these tasks, groups and tags stand for.
+    """Return (task, NAMESPACE/DATASET) of each task in these tasks, groups and tags.
 
-    Only configurations are read. The data set is "" of a task that reads a file alone, or whose data are told by code.
+    Only configurations are read. The data set is "" for a task that reads only a file, or chooses its data by code.
 
     Raises:
         InputError: when lm-eval ships no task of a name.
@@ -143,16 +143,16 @@ def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
 
 
 def list_group_members(name: str) -> list[str]:
-    """Return the names of the tasks that a task, group or tag of lm-eval stands for.
+    """Return the names of the tasks in a task, group or tag of lm-eval.
 
-    A group that changes the tasks that it holds is its own and only member.
+    A group that changes its tasks is its own and only member.
     """
     members = [*_members_by_name(name)]
     return [name] if None in members else [one for one in dict.fromkeys(members) if one]
 
 
 def _members_by_name(member: str | dict[str, Any]) -> Iterator[str | None]:
-    """Yield the names of the tasks below a name or a group that is written out; None of what has no name alone."""
+    """Yield the names of the tasks in a named or inline group; None for a task without its own name."""
     from lm_eval.config.group import GroupConfig
 
     index = load_shipped_index().task_index
@@ -182,7 +182,7 @@ def _task_configurations(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _group_configurations(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the configurations of a group's tasks: each names one, or a group, or is itself a group or a task."""
+    """Yield the configurations of a group's tasks; a member is a name of a task or group, or an inline one."""
     for member in group["task"]:
         keys: dict[str, Any] = {"task": member} if isinstance(member, str) else member
         name = str(keys.get("group", keys.get("task")))
@@ -195,23 +195,23 @@ def _group_configurations(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 CARD = "README.md"
-# What is data and nothing else: no script, no pickle, and no archive that may hold one.
+# Files that are only data: no script, no pickle, and no archive that may contain one.
 DATA_PATTERNS = ("*.parquet", *(f"*.{kind}{end}" for kind in ("json", "jsonl", "csv", "tsv") for end in ("", ".gz")))
 
 
 def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str, str]) -> None:
     """Copy the data sets that shipped tasks read into a folder, and list their files in its mirror.json.
 
-    A data set that is listed stays at its revision, and is copied only where its files are not as listed. Downloads
-    lie in FOLDER.partial until they are whole and as their hub says; the next call goes on with them.
+    A listed data set keeps its revision, and is copied only if its files differ from the list. Downloads are in
+    FOLDER.partial until they are complete and match the hub's hashes; the next call resumes them.
 
     Args:
-        folder: the mirror; it is made where there is none.
+        folder: the mirror; it is created if necessary.
         tasks: names of tasks, groups and tags that lm-eval ships.
-        revisions: a commit, tag or branch by data set; of the others it is the one listed, or the newest.
+        revisions: a commit, tag or branch by data set; others have the listed or the newest revision.
 
     Raises:
-        InputError: for an unknown task, one whose data set cannot be mirrored, or a data set that is not to be had.
+        InputError: for an unknown task, one whose data set cannot be mirrored, or a data set that is not available.
     """
     folder = folder.resolve()
     mirror = read_mirror(folder)
@@ -229,7 +229,7 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
         downloaded = _download(found, begun)
         data_set = _describe_data_set(downloaded, str(found.sha))
         mirror = Mirror(data_sets={**mirror.data_sets, name: data_set})
-        # The list goes first: wherever this is killed, a data set that is not as listed is copied by the next call.
+        # Write the list first: after a kill anywhere, the next call copies data sets that differ from it.
         _write_list(folder, mirror)
         if (folder / name).exists():
             shutil.rmtree(folder / name)
@@ -256,7 +256,7 @@ def _required_data_sets(tasks: Iterable[str], revisions: Mapping[str, str]) -> l
 
 
 def _query_hub(name: str, revision: str | None) -> DatasetInfo:
-    """Return what the hub says of a data set at a revision, its commit and files among it."""
+    """Query the hub for a data set at a revision, with its commit and files."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
 
@@ -273,7 +273,7 @@ def _query_hub(name: str, revision: str | None) -> DatasetInfo:
     if CARD not in files or not any(_is_data_file(file) for file in files):
         raise InputError(
             f"the data set {name} needs {CARD} and files of {', '.join(DATA_PATTERNS)}, and its hub has {len(files)} "
-            "files of which that is not so; leave out the tasks that read it"
+            "other files; leave out the tasks that read it"
         )
     return found
 
@@ -283,7 +283,7 @@ def _is_data_file(file: str) -> bool:
 
 
 def _download(found: DatasetInfo, begun: Path) -> Path:
-    """Return the folder of a whole download, whose files are those that the hub has the hashes of."""
+    """Download a data set and verify the hub's hashes; return its folder."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi, snapshot_download
 
@@ -305,7 +305,7 @@ def _download(found: DatasetInfo, begun: Path) -> Path:
     wrong = sorted({mismatch["path"] for mismatch in said.mismatches} | taken & {*said.missing_paths})
     if wrong:
         shutil.rmtree(folder)
-        raise InputError(f"the data set {found.id}: {wrong[0]} came over other than its hub has it; run this again")
+        raise InputError(f"the data set {found.id}: {wrong[0]} was not downloaded as its hub has it; run this again")
     shutil.rmtree(folder / ".cache")
     return folder
 
@@ -313,8 +313,8 @@ def _download(found: DatasetInfo, begun: Path) -> Path:
 def _download_error(name: str, error: Exception) -> InputError:
     reason = " ".join(str(error).split())[:300]
     return InputError(
-        f"the data set {name} does not come ({type(error).__name__}: {reason}); see whether it is there and open "
-        "to you, and run this again: what has come is kept"
+        f"the data set {name} cannot be downloaded ({type(error).__name__}: {reason}); check that it exists and is "
+        "open to you, and run this again: complete files are kept"
     )
 
 
@@ -323,7 +323,7 @@ def _describe_data_set(folder: Path, revision: str) -> MirroredDataSet:
 
     try:
         said = (metadata_load(folder / CARD) or {}).get("license") or []
-    except (ValueError, yaml.YAMLError):  # a card that is not to be read states nothing
+    except (ValueError, yaml.YAMLError):  # an unreadable card states no license
         said = []
     return MirroredDataSet(
         revision=revision,

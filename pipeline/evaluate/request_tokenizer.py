@@ -49,10 +49,10 @@ class RequestTokenizer:
     def encode_pairs(self, texts: Sequence[tuple[str, str]]) -> list[Pair]:
         """Return the tokens of each (context, continuation) of one item.
 
-        White space at the end of a context belongs to the continuation. A continuation is what the tokens of both
-        together add to those of the context. Where these do not begin with the context's tokens, as of `werk` + `t`
-        with a token `werkt`, no token spells the continuation alone: then each continuation of the item is encoded by
-        itself. lm-eval asks for what is left in such a case, which may be nothing or spell another text.
+        White space at the end of a context belongs to the continuation. The tokens of a continuation are those of both
+        texts together after those of the context. If these do not begin with the context's tokens, as for `werk` + `t`
+        with a token `werkt`, no token spells the continuation alone: each continuation of the item is then encoded
+        separately. lm-eval uses the remaining tokens in such a case, which may be none or spell another text.
         """
         moved = [move_trailing_space(*one) for one in texts]
         together = [self._encode_joint(*one) for one in moved]

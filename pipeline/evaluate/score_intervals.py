@@ -1,7 +1,7 @@
-"""Compute the 95 % interval of a score: how far it would move with other items of the same kind.
+"""Compute the 95 % interval of a score: its variation over other items of the same kind.
 
-A corpus-level metric, such as chrF or BLEU, is one figure of all items. The statistics of an item are those of
-sacreBLEU and add up, so that resamples of items or of clusters need no text.
+A corpus-level metric, such as chrF or BLEU, is one figure of all items. It follows from sums of sacreBLEU's statistics
+of items, so that resamples of items or of clusters need no text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline.core.confidence_intervals import (
     student_t_quantile,
 )
 
-# Aggregations of lm-eval that are made of what each item gives by itself.
+# Aggregations of lm-eval that combine independent values of the items.
 ADDITIVE_AGGREGATIONS = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
 
 LEAST_VALUES = 3  # values of which a mean has an interval
@@ -33,10 +33,10 @@ UNBOUNDED = (-math.inf, math.inf)
 
 
 class ScoreInterval(NamedTuple):
-    """A score with its interval, and which share of such intervals held the truth in simulations.
+    """A score with its interval, and the share of such intervals that contained the truth in simulations.
 
-    That share is the lowest of several distributions, skewed ones among them, of as many items or clusters; None where
-    there is no interval.
+    That share is the lowest over several distributions, skewed ones among them, of as many items or clusters; None
+    without an interval.
     """
 
     value: float
@@ -46,12 +46,12 @@ class ScoreInterval(NamedTuple):
 
 
 def is_binary_metric(values: Sequence[Any]) -> bool:
-    """Return whether the values of a metric say of each item whether it is right."""
+    """Return whether a metric has only the values 0 and 1."""
     return all(isinstance(value, (int, float, np.bool_, np.number)) and value in (0, 1) for value in values)
 
 
 def has_value(value: Any) -> bool:
-    """Return whether a metric says anything of an item: NaN says nothing."""
+    """Return whether a metric has a value for an item: NaN means none."""
     return not (isinstance(value, float) and math.isnan(value))
 
 
@@ -63,18 +63,18 @@ def score_interval(
     bounds: tuple[float, float] = UNBOUNDED,
     statistics: Sequence[ItemStatistics] | None = None,
 ) -> ScoreInterval:
-    """Return a score with its interval; without one where too few items, or none of them, tell how much it moves.
+    """Return a score with its interval; without one if there are too few items.
+
+    Means of binary values have the interval of `proportion_interval`, other means and log-probabilities by bytes that
+    of `ratio_interval`. Other metrics, such as chrF, have a bootstrap over clusters, or over items without clusters.
 
     Args:
-        values: what the metric says of each item.
-        clusters: what each item shares with items that are like it.
-        aggregation: the function of lm-eval that makes one figure of them.
-        value: that figure.
-        bounds: between which the score lies, whatever the items say.
-        statistics: what each item adds to a corpus-level metric, where that is known already.
-
-    The mean of right and wrong is `share`'s, other means and sums of log-probabilities by bytes are `ratio`'s. Of other
-    metrics, such as chrF, clusters are drawn again and again; of items without clusters, items.
+        values: of the metric, by item.
+        clusters: what each item shares with similar items.
+        aggregation: the function of lm-eval that combines the values.
+        value: its result.
+        bounds: the least and the largest possible score.
+        statistics: of each item for a corpus-level metric, if they are known already.
     """
     cluster_I = cluster_indices(clusters)
     count = int(cluster_I.max()) + 1
@@ -132,7 +132,7 @@ def _exp_or_infinity(nats: float) -> float:
 def _bounded_interval(
     kind: str, score: ConfidenceInterval, size_K: Any, bounds: tuple[float, float] = UNBOUNDED
 ) -> ScoreInterval:
-    """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
+    """Return a score with its interval within bounds; without one that has no width or is infinite."""
     if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
         return ScoreInterval(score.value)
     coverage = simulated_coverage(kind, effective_sample_size(size_K))
@@ -146,21 +146,21 @@ MOST_JACKKNIFED = 100  # clusters that are left out of such a metric one by one
 
 
 class ItemStatistics(NamedTuple):
-    """What an item adds to a corpus-level metric: `aggregation` names the function of lm-eval that it belongs to."""
+    """The statistics of an item for a corpus-level metric; `aggregation` names the metric's function in lm-eval."""
 
     aggregation: str
     values: tuple[float, ...]
 
 
 class CorpusMetric(NamedTuple):
-    """How a metric follows from statistics of items.
+    """A metric as a function of sums of statistics.
 
     Attributes:
-        of_items: the statistics, (items, S), from what lm-eval logs of each item.
-        score: the metric of sums of statistics, (…, S) to (…).
-        size: the place of the statistic that counts how large an item is.
-        higher_is_better: whether more is better.
-        bounds: between which the metric lies.
+        of_items: computes the statistics, (items, S), from lm-eval's log of the items.
+        score: computes the metric from sums of statistics, (…, S) to (…).
+        size: the index of the statistic that measures the size of an item.
+        higher_is_better: whether a larger value is better.
+        bounds: the least and the largest possible value.
     """
 
     of_items: Callable[[Sequence[Any]], Floats]
@@ -171,12 +171,12 @@ class CorpusMetric(NamedTuple):
 
 
 def _divide(over: Floats, under: Floats) -> Floats:
-    """Return a quotient; 0 where nothing is divided by nothing."""
+    """Divide; 0 / 0 is 0."""
     return np.divide(over, under, out=np.zeros(np.broadcast_shapes(over.shape, under.shape)), where=under != 0)
 
 
 def bleu_score(sum_XS: Floats) -> Floats:
-    """Return BLEU, smoothed by `exp`, of the lengths of text and reference, matches and n-grams of 4 orders."""
+    """Return BLEU with `exp` smoothing, from the lengths of text and reference, matches and n-grams of 4 orders."""
     length, wanted, match_XN, total_XN = sum_XS[..., 0], sum_XS[..., 1], sum_XS[..., 2:6], sum_XS[..., 6:10]
     # Each order without a match counts as half of a match, the next one as a quarter, and so on.
     halved_XN = np.cumsum(np.logical_and(match_XN == 0, total_XN > 0), axis=-1)
@@ -188,7 +188,7 @@ def bleu_score(sum_XS: Floats) -> Floats:
 
 
 def chrf_score(sum_XS: Floats) -> Floats:
-    """Return chrF2 or chrF2++, of n-grams of text, of reference and common ones, for each order."""
+    """Return chrF2 or chrF2++, from the numbers of n-grams of text, of reference and of both, for each order."""
     text_XN, reference_XN, match_XN = sum_XS[..., 0::3], sum_XS[..., 1::3], sum_XS[..., 2::3]
     counted_XN = (text_XN > 0) & (reference_XN > 0)
     orders = counted_XN.sum(axis=-1)
@@ -199,24 +199,24 @@ def chrf_score(sum_XS: Floats) -> Floats:
 
 
 def translation_edit_rate(sum_XS: Floats) -> Floats:
-    """Return the translation edit rate, of edits and the length of the reference."""
+    """Return the translation edit rate, from edits and the length of the reference."""
     edits, length = sum_XS[..., 0], sum_XS[..., 1]
     return 100 * np.where(length > 0, _divide(edits, length), np.sign(edits))
 
 
 def f1_score(sum_XS: Floats) -> Floats:
-    """Return F1 of two classes, of the numbers of items, of those in the class, called so, and rightly called so."""
+    """Return F1 of two classes, from the numbers of items, of real, of predicted and of true positives."""
     return _divide(2 * sum_XS[..., 3], sum_XS[..., 1] + sum_XS[..., 2])
 
 
 def matthews_correlation(sum_XS: Floats) -> Floats:
-    """Return Matthews' correlation of two classes, of the same sums."""
+    """Return Matthews' correlation of two classes, from the same sums."""
     items, real, called, right = np.moveaxis(sum_XS, -1, 0)
     return _divide(items * right - real * called, np.sqrt(real * (items - real) * called * (items - called)))
 
 
 def _sacrebleu_statistics(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
-    """Return what gives the statistics of a metric of sacreBLEU, of pairs of references and text."""
+    """Return a function that computes a sacreBLEU metric's statistics of pairs of references and text."""
 
     def of_items(pairs: Sequence[Any]) -> Floats:
         import sacrebleu
@@ -230,7 +230,7 @@ def _sacrebleu_statistics(name: str, **settings: Any) -> Callable[[Sequence[Any]
 
 
 def _binary_class_statistics(pairs: Sequence[Any]) -> Floats:
-    """Return 1, the class, what it is called, and whether it is rightly called so, of classes 0 and 1."""
+    """Return 1, the real class, the predicted class and their product, of classes 0 and 1."""
     class_I2 = np.array(pairs, dtype=np.float64)
     if class_I2.ndim != 2 or not np.isin(class_I2, (0, 1)).all():
         raise ValueError("more than two classes")
@@ -251,9 +251,9 @@ CORPUS_METRICS = {
 
 
 def item_statistics(aggregation: Aggregation, values: Sequence[Any]) -> list[ItemStatistics] | None:
-    """Return what each item adds to a metric; None of a metric that no statistics are known of.
+    """Return the statistics of each item; None for a metric that has none.
 
-    None, too, where the statistics do not give the metric that lm-eval gives, such as of more than two classes.
+    None, too, if the statistics do not reproduce lm-eval's metric, such as with more than two classes.
     """
     from lm_eval.api import metrics
 
@@ -292,11 +292,10 @@ def _percentile_interval(score_B: Floats, clusters: float) -> tuple[float, float
 
 
 def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float, float]:
-    """Return the interval of a metric by drawing clusters again and again.
+    """Return the bootstrap interval of a metric over clusters.
 
-    It has the percentiles of the metric of each resample, and the studentised bootstrap's of the linearised metric,
-    which `ratio` gives: of each side that one that reaches further. With few clusters the percentiles alone hold the
-    truth too rarely.
+    Each end is the wider one of two intervals: the percentiles of the resampled metric, and the studentized bootstrap
+    of the linearized metric by `ratio_interval`. With few clusters the percentiles alone contain the truth too rarely.
     """
     found = _combine_intervals(
         metric.score(bootstrap_sums(sum_KS)), jackknife_values(metric, sum_KS), sum_KS[:, metric.size]
@@ -305,14 +304,14 @@ def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float,
 
 
 def corpus_difference_interval(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
-    """Return the same of the difference of two models, of which each resample has the same clusters."""
+    """Return the same interval for the difference of two models, with the same clusters in each resample."""
     score_B, other_B = (metric.score(bootstrap_sums(each_KS)) for each_KS in (one_KS, other_KS))
     merit_K, other_K = (jackknife_values(metric, each_KS) for each_KS in (one_KS, other_KS))
     return _combine_intervals(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
 
 
 def _combine_intervals(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
-    """Return the interval of a metric by its values of resamples, by what clusters add to it and by their sizes."""
+    """Combine the intervals by the metric's resamples and by the clusters' contributions and sizes."""
     low, high = _percentile_interval(score_B, effective_sample_size(size_K))
     value = float(merit_K.mean())
     found = ratio_interval(value * size_K + (merit_K - value) * size_K.mean(), size_K)
@@ -322,9 +321,9 @@ def _combine_intervals(score_B: Floats, merit_K: Floats, size_K: Floats) -> tupl
 def function_interval(
     aggregation: Aggregation, values: Sequence[Any], cluster_I: NDArray[np.int64]
 ) -> tuple[float, float] | None:
-    """Return the interval of any function of all items, computed again for each resample; None where it fails.
+    """Return the interval of any function of all items by resampling; None if the function fails.
 
-    Of up to MOST_LEFT_OUT clusters it is that of `interval_of_sums`, of more the percentiles alone.
+    Up to MOST_JACKKNIFED clusters it is computed as in `corpus_metric_interval`, beyond by the percentiles alone.
     """
     members = [np.flatnonzero(cluster_I == cluster).tolist() for cluster in range(int(cluster_I.max()) + 1)]
     count, size_K = len(members), np.array([float(len(places)) for places in members])
@@ -348,7 +347,7 @@ def function_interval(
 
 
 def jackknife_values(metric: CorpusMetric, sum_KS: Floats) -> Floats:
-    """Return what each cluster adds to a metric, (clusters,), whose mean is the metric: by the jackknife."""
+    """Return the jackknife's contribution of each cluster to a metric, (clusters,); their mean is the metric."""
     total_S = sum_KS.sum(axis=0)
     return _pseudovalues(float(metric.score(total_S)), metric.score(total_S - sum_KS))
 

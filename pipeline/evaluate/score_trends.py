@@ -1,7 +1,7 @@
-"""Find tasks whose scores grow while a model trains, by more than noise.
+"""Find tasks whose scores grow during training by more than noise.
 
-What a task should do is that of FineTasks (Hugging Face, 2024) and of Heineman et al., Signal and Noise (2025): scores
-follow the training, and what tells checkpoints apart is large beside what moves a score without any reason.
+The criteria are those of FineTasks (Hugging Face, 2024) and of Heineman et al., Signal and Noise (2025): scores are
+monotonic in training steps, and differences between checkpoints are large relative to noise.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Floats = NDArray[np.float64]
 
 
 class RankTrend(NamedTuple):
-    """How far scores follow the steps: Spearman's rank correlation, and how likely chance orders them as well."""
+    """Spearman's rank correlation of scores and steps, and its one-sided p-value."""
 
     correlation: float | None
     p_value: float
 
 
 def rank_trend(merits_C: Floats) -> RankTrend:
-    """Return how well the merits of checkpoints, in the order of their steps, grow; one-sided.
+    """Return the rank correlation of the checkpoints' merits, in the order of their steps.
 
-    The p-value counts all orders of the merits, of more than eight checkpoints Student's approximation is taken. Where
-    all are equal there is no correlation.
+    The p-value enumerates all orders; beyond eight checkpoints it is Student's approximation. Equal merits have no
+    correlation.
     """
     count = len(merits_C)
     if float(np.ptp(merits_C)) == 0.0:
@@ -51,7 +51,7 @@ def rank_trend(merits_C: Floats) -> RankTrend:
 
 
 def item_noise(merits_GC: Floats, units_G: Floats) -> float:
-    """Return the standard deviation of a score, the items being what they are: how unsteadily each is answered.
+    """Return the standard deviation of a score with fixed items, by the instability of the answers.
 
     Of n items (or groups of them) i and K checkpoints c, with y the merit, u the units, and s_c = Σ y_ic / Σ u_i:
     r_ic = y_ic - mean_c y_ic - u_i (s_c - mean_c s_c), noise² = n / (n - 1) · Σ r² / (K - 1) / (Σ u)²: the variance
@@ -66,7 +66,7 @@ def item_noise(merits_GC: Floats, units_G: Floats) -> float:
 
 
 def step_noise(steps_C: Floats, scores_C: Floats) -> float:
-    """Return the standard deviation of a score between steps: how far it lies from the line through its neighbours.
+    """Return the standard deviation of a score between steps, by its distance from the line through its neighbors.
 
     ε_c = a s_(c-1) + b s_(c+1) - s_c with a, b those of the line at step c; noise² = mean of ε² / (a² + b² + 1):
     Gasser, Sroka and Jennen-Steinmetz, Biometrika 73 (1986). A curve that bends adds to it. Of three checkpoints there
@@ -81,12 +81,12 @@ def step_noise(steps_C: Floats, scores_C: Floats) -> float:
 def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str, Any]:
     """Return signal, noise and growth of the score of one task over the checkpoints of a model.
 
-    Signal is the spread of the scores, largest less smallest; noise the larger one of `noise_of_items` and
-    `noise_of_steps`. Heineman et al. divide a spread by a deviation likewise, over models and over the last
-    checkpoints, of which there are too few here. Where nothing but noise is, the ratio is about 1 to 2.
+    Signal is the largest less the smallest score; noise is the larger one of `item_noise` and `step_noise`. Heineman et
+    al. also divide a range by a deviation, over models and over the last checkpoints, which are too few here. For pure
+    noise the ratio is about 1 to 2.
 
-    The p-value is one of items: of each, checkpoints weighed by their place give how far it grew; nothing but a coin
-    says which way where the training changes nothing, as it then may run backwards as well. One-sided.
+    The one-sided p-value is that of a sign-flip test over groups of items: the growth of each is the sum of its merits
+    weighted by the centered index of the checkpoint, and without an effect of training both signs are equally likely.
 
     Args:
         steps: of the checkpoints, growing.
@@ -111,13 +111,12 @@ def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> d
 
 
 def find_trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
-    """Return a row for each task and metric that all checkpoints of a model answered, of those with three or more.
+    """Return a row for each task and metric that all checkpoints of a model answered, for models with three or more.
 
-    Right and wrong answers, bits per byte and corpus-level metrics such as chrF have items to tell from; other metrics
-    have no row. A score `grows` where
-    its items say so, 5 % over all rows of the run together (Holm), and the scores are in an order that chance gives in
-    5 of 100, or, of three checkpoints, in the right one. The second is what guards from noise that items share, such as
-    of the last batches; of three checkpoints it lets one of six through.
+    Binary metrics, bits per byte and corpus-level metrics such as chrF have a row; others have no values of items. A
+    score `grows` if its p-value over items says so, 5 % over all rows of the run (Holm), and if the order of its scores
+    has a p-value of 5 %, or is perfect for three checkpoints. The second condition guards against noise that items
+    share, such as that of the last batches; with three checkpoints it lets one of six through.
     """
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
@@ -150,7 +149,7 @@ def _model_trends(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, An
 def _common_answers(
     sides: Sequence[Mapping[str, Mapping[ItemKey, Any]]],
 ) -> Iterator[tuple[ScoreKey, list[ItemKey], list[Any]]]:
-    """Yield each score that all checkpoints have, the items that all of them answered, and the answers of each."""
+    """Yield each score that all checkpoints have, their common items, and the answers of each checkpoint."""
     for metric in sorted(set.intersection(*map(set, sides))):
         answers = [side[metric] for side in sides]
         common: set[ItemKey] = set.intersection(*map(set, answers))

@@ -1,10 +1,9 @@
-"""Answer lm-eval's requests with a model that reads the common beginning of several questions once.
+"""Answer lm-eval's requests with a model that reads the common context of several choices once.
 
-lm-eval gives a model each choice of a question in a row of its own, with the question before it again, computes the
-logits of all tokens, and takes as many rows at a time however short they are. Here a question is one row, with its
-choices behind it, each of which sees the question and itself alone; logits are those of the choices; and a batch is as
-many rows as fill the memory that lm-eval's longest batch takes. What is said of a choice is the same to 1e-4 nats,
-except where lm-eval asks for other tokens: see `request_tokenizer`.
+lm-eval repeats the question in a row for each choice, computes the logits of all tokens, and has batches of a fixed
+number of rows. Here a question and its choices are one row, in which each choice attends to the question and itself;
+only logits of the choices are computed; and a batch fills the memory of lm-eval's longest batch. Log-probabilities are
+the same to 1e-4 nats, except where lm-eval uses other tokens: see `request_tokenizer`.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ Tokens = tuple[int, ...]
 Answer = tuple[float, bool]
 """The log-probability of a continuation in nats, and whether each of its tokens is the likeliest."""
 SUPPORTED_MODELS = (LlamaForCausalLM, Qwen3ForCausalLM)
-"""Models that multiply their last hidden states by `lm_head`, and do no more; others are asked by lm-eval itself."""
-LOGITS_PER_STEP = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
+"""Models whose logits are their last hidden states times `lm_head`; others use lm-eval's own code."""
+LOGITS_PER_STEP = {"cpu": 2**21, "cuda": 2**27}  # computed at a time; on a CPU, as many as its caches hold
 
 
 class RequestRow(NamedTuple):
-    """What a model reads at once: a context and the continuations that are asked behind it."""
+    """A context and its continuations, which the model reads in one row."""
 
     context: Tokens
     continuations: tuple[Tokens, ...]
 
     @property
     def length(self) -> int:
-        """How many tokens are read: of each continuation all but the last, behind which nothing is asked."""
+        """The number of tokens in the row, without the last one of each continuation, which is only predicted."""
         return len(self.context) + sum(len(continuation) - 1 for continuation in self.continuations)
 
 
 def build_rows(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[RequestRow]:
-    """Return rows that answer all requests, each (key, context, continuation); none is longer than a request may be.
+    """Return rows, up to `max_length`, for all requests (key, context, continuation).
 
     A context that is too long loses its start, as with lm-eval.
     """
@@ -76,12 +75,12 @@ def build_rows(requests: Sequence[tuple[Any, list[int], list[int]]], max_length:
 
 
 def truncate_context(context: Sequence[int], continuation: Sequence[int], max_length: int) -> Tokens:
-    """Return the end of a context that fits before a continuation, whose last token is not read."""
+    """Return the end of a context that fits before a continuation, without the continuation's last token."""
     return tuple(context[max(0, len(context) + len(continuation) - max_length - 1) :])
 
 
 def build_batches(rows: Sequence[RequestRow], most_tokens: int) -> list[list[RequestRow]]:
-    """Return the rows in batches of at most so many tokens, padding included, whatever their order is."""
+    """Return the rows in batches of at most so many tokens with padding, independently of their order."""
     batches: list[list[RequestRow]] = []
     for row in sorted(rows, key=lambda row: (-row.length, row)):
         if not batches or (len(batches[-1]) + 1) * batches[-1][0].length > most_tokens:
@@ -91,7 +90,7 @@ def build_batches(rows: Sequence[RequestRow], most_tokens: int) -> list[list[Req
 
 
 class Scorer(HFLM):  # type: ignore[misc]
-    """A causal model of Hugging Face; where it is one of several processes, each answers a share of the batches."""
+    """A causal model of Hugging Face; each of several processes answers a share of the batches."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
         # The softmax in fp32: in bf16 the likelihoods of two choices are often the same number.
@@ -101,20 +100,20 @@ class Scorer(HFLM):  # type: ignore[misc]
         self.request_tokenizer = RequestTokenizer(self.tokenizer)
         self.seed = torch.initial_seed()
         self.truncated: set[tuple[str, str | None]] = set()
-        """Prompts, each with the continuation that was asked behind it, that lost their start."""
+        """Truncated prompts, each with its continuation."""
         self.processes, self.place = 1, 0
         if dist.is_initialized():
             self.processes, self.place = dist.get_world_size(), dist.get_rank()
 
     @property
     def prefix_token_id(self) -> int:
-        """The token before a text that has no context."""
+        """The token before a text without a context."""
         return self.request_tokenizer.prefix_id
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **_: Any
     ) -> list[int]:
-        """Return the tokens of a prompt, whatever the tokenizer adds; those of the text alone without special ones."""
+        """Tokenize a prompt, whatever the tokenizer adds; without special tokens, the text alone."""
         tokens = (
             self.request_tokenizer.encode(string)
             if add_special_tokens is False
@@ -125,13 +124,13 @@ class Scorer(HFLM):  # type: ignore[misc]
     def tok_batch_encode(
         self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of prompts as one batch, (B, T), and its attention mask."""
+        """Return the tokens of prompts as one batch, (B, T), with its attention mask."""
         prompts = [self.tok_encode(text, left_truncate_len=left_truncate_len) for text in strings]
         padded = self.tokenizer.pad({"input_ids": prompts}, padding_side=padding_side, return_tensors="pt")
         return padded["input_ids"], padded["attention_mask"]
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
-        """Return what the model says of each continuation after its context; those of one item are split alike."""
+        """Return the answer for each continuation after its context; those of one item are tokenized together."""
 
         def item(request: Instance) -> tuple[str | None, int]:
             return request.task_name, id(request) if request.doc_id is None else request.doc_id
@@ -168,9 +167,9 @@ class Scorer(HFLM):  # type: ignore[misc]
         ]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-probability of each text's tokens, in windows of the model's length, as lm-eval cuts them.
+        """Return the log-probability of each text's tokens, in lm-eval's windows of the model's length.
 
-        The model reads begin-of-text before the first window. lm-eval also predicts it, where the tokenizer adds it.
+        The model reads begin-of-text before the first window. lm-eval also predicts it, if the tokenizer adds it.
         """
         windows = [[make_disjoint_window(window) for window in self._windows(one.args[0])] for one in requests]
         asked = [(None, *window) for of_text in windows for window in of_text]
@@ -189,7 +188,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         )
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return what the model writes after each prompt, in the batches of lm-eval: those of one length together."""
+        """Generate text after each prompt, in batches of similar lengths as with lm-eval."""
         lengths = [len(self.tok_encode(one.args[0])) for one in requests]
 
         for length, (prompt, how) in zip(lengths, (one.args for one in requests), strict=True):
@@ -207,7 +206,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         generate = super().generate_until
 
         def write(chunk: list[int]) -> list[str]:
-            # Of tasks that draw what is written, the same is drawn by any process and behind any other batch.
+            # With sampling, any process draws the same, whatever the batch before.
             torch.manual_seed(int(hash_prompts([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
             return cast(list[str], generate([requests[number] for number in chunk]))
 
@@ -218,31 +217,31 @@ class Scorer(HFLM):  # type: ignore[misc]
         return [of_number[number] for number in range(len(requests))]
 
     def is_truncated(self, asked: Sequence[tuple[Any, ...]]) -> bool:
-        """Return whether one of the prompts of an example, as lm-eval logs what was asked, lost its start."""
+        """Return whether one of the prompts of an example, as logged by lm-eval, was truncated."""
         texts = (tuple(text for text in args if isinstance(text, str)) for args in asked)
         return any((of_one[0], of_one[1] if len(of_one) > 1 else None) in self.truncated for of_one in texts)
 
     def _shared(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
-        """Do this process's share of the work and return what all of them found, in the order of the work."""
+        """Do this process's share of the work; return the results of all processes in the order of the work."""
         own, failure = [], None
         try:
             own = [do(one) for one in work[self.place :: self.processes]]
         except Exception as error:
             if self.processes == 1 or not is_task_error(error):
                 raise
-            failure = format_error(error)  # or the others wait for it
+            failure = format_error(error)  # else the others wait for it
         shares = gather_from_processes(own, failure)
         return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
 
     @torch.no_grad()
     def _answers(self, batch: Sequence[RequestRow]) -> list[Answer]:
-        """Return what is said of each continuation of each row, in their order."""
+        """Return the answer for each continuation of each row, in order."""
         length = batch[0].length
         token_BT = torch.zeros(len(batch), length, dtype=torch.long)
         position_BT = torch.zeros(len(batch), length, dtype=torch.long)
-        # The continuation that a token belongs to: 0 is the context, which all see; padding is nobody's.
+        # The continuation of each token: 0 is the context, which all attend to; -1 is padding.
         part_BT = torch.full((len(batch), length), -1)
-        asked_N: list[int] = []  # places behind which a token is asked, counted over the batch
+        asked_N: list[int] = []  # positions whose next token is predicted, counted over the batch
         target_N: list[int] = []
         sizes: list[int] = []
         for number, row in enumerate(batch):
@@ -262,7 +261,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         return self._said(hidden_ND, torch.tensor(target_N).to(self.device), sizes)
 
     def _hidden(self, token_BT: torch.Tensor, position_BT: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
-        """Return the last hidden states (B, T, D): a token sees what is before it in the context and its own part."""
+        """Return the last hidden states (B, T, D); a token attends to earlier ones in the context and its own part."""
         part_BT = part_BT.to(self.device)
         query_BT1, key_B1T = part_BT[:, :, None], part_BT[:, None, :]
         seen_BTT = ((key_B1T == query_BT1) | (key_B1T == 0)).tril()
@@ -277,7 +276,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         return cast(torch.Tensor, found.last_hidden_state)
 
     def _said(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
-        """Return the answers of continuations of so many tokens each, that stand one behind the other."""
+        """Return the answers for consecutive continuations of these sizes."""
         log_probabilities, likeliest = [], []
         step = max(1, LOGITS_PER_STEP[self.device.type] // self.model.config.vocab_size)
         for hidden_nD, target_n in zip(torch.split(hidden_ND, step), torch.split(target_N, step), strict=True):
@@ -292,13 +291,13 @@ class Scorer(HFLM):  # type: ignore[misc]
 
 
 def load_model(folder: Path, batch_size: int, device: torch.device | None = None) -> Scorer:
-    """Load a model in the layout of Hugging Face; without a device of its own, on the first GPU where there is one.
+    """Load a model in the layout of Hugging Face, by default onto the first GPU if there is one.
 
     Raises:
-        InputError: it does not load, or its tokenizer has no token for the end of a text, where lm-eval stops writing.
+        InputError: it does not load, or its tokenizer has no end-of-text token, at which lm-eval stops.
     """
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no config.json: give a milestone that holds a model in Hugging Face layout")
+        raise InputError(f"{folder} has no config.json: give a milestone with a model in Hugging Face layout")
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")

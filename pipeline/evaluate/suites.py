@@ -76,17 +76,17 @@ def run(
         milestone: a checkpoint's directory.
         tasks: every file that the suites read: task files, what they include, data files.
         index: that of the tokens that the model was trained on.
-        baselines: the same two files of each model that this one is compared with.
+        baselines: the same two files of each model to compare with.
         results: the file of the scores.
         answers: the file of the answers to the items.
         scratch: a folder that keeps the results of finished tasks until the step is done; None keeps nothing.
-        versions: those of the code and of the environment, without which what is kept is not used.
+        versions: those of the code and of the environment, which kept results depend on.
         owner: removes the scratch when the step has its record.
-        launch: how several processes are started that share the work, if they are to.
+        launch: the command that starts several processes, if they are to share the work.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
-        The number of tasks that were asked and of evaluated examples.
+        The number of evaluated tasks and examples.
 
     Raises:
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
@@ -123,7 +123,7 @@ def evaluate_checkpoint(
     versions: list[str] | None = None,
     device: torch.device | None = None,
 ) -> dict[str, Any]:
-    """Do the same in this process, which may be one of several: then the first one writes."""
+    """Evaluate in this process; the first of several processes writes the files."""
     from pipeline.evaluate.scorer import load_model
     from pipeline.model.execution_options import is_deterministic
 
@@ -148,8 +148,8 @@ def evaluate_checkpoint(
 
 
 def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> None:
-    """Set what the libraries read once: they are imported behind this."""
-    # Tokenising in threads would fork after they have started.
+    """Set the variables that the libraries read at import; they are imported here."""
+    # Tokenizing in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE_VARIABLES, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     # Standard errors are drawn in this process: others would fork after the threads of torch have started.
     os.environ["DISABLE_MULTIPROC"] = "1"
@@ -170,7 +170,7 @@ def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> 
 def open_finished_tasks(
     settings: RequestSettings, model: Scorer, folder: Path, scratch: Path | None, versions: list[str] | None
 ) -> FinishedTasks:
-    """Return the kept results of the tasks that this model was asked before the evaluation was killed."""
+    """Open the results of tasks that this model finished before the evaluation was killed."""
     conditions = settings.model_dump(mode="json", include={"batch_size", "seed", "deterministic"})
     return FinishedTasks(scratch if model.place == 0 else None, folder, [conditions, versions, model.device.type])
 
@@ -178,12 +178,12 @@ def open_finished_tasks(
 def answer_suites(
     settings: RequestSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None
 ) -> SuiteAnswers:
-    """Ask a model the suites, from the files that are given; of several processes the first one returns all results.
+    """Let a model answer the suites from the given files; the first of several processes returns all results.
 
-    A task that fails, in whatever way, keeps no other from being asked.
+    A failing task does not stop the others.
 
     Raises:
-        InputError: there is such a task, and no other.
+        InputError: all tasks failed.
     """
     import datasets
     import torch.distributed as dist
@@ -214,7 +214,7 @@ def answer_suites(
 
 
 def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAnswers]) -> list[dict[str, Any]]:
-    """Return the tasks of a suite that are not asked; a group in which every task fails alike is named once."""
+    """Return the skipped tasks of a suite; a group whose tasks all fail for one reason is listed once."""
     entries: list[dict[str, Any]] = []
     for _, pairs in groupby(zip(sources, found, strict=True), lambda pair: pair[0].group or pair[0].name):
         of_group = [*pairs]
@@ -227,7 +227,7 @@ def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAn
 
 
 def require_answers(asked: SuiteAnswers) -> None:
-    """Raise InputError where every task failed, with the reason of the first."""
+    """Raise InputError with the first reason if all tasks failed."""
     if not asked.measured and (reasons := [one["reason"] for one in asked.not_asked if "reason" in one]):
         raise InputError(reasons[0])
 
@@ -235,7 +235,7 @@ def require_answers(asked: SuiteAnswers) -> None:
 def _answer_source(
     seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: MirrorFolders, finished: FinishedTasks
 ) -> SuiteAnswers:
-    """Return what a model answers to the tasks of a source; what it answered in an earlier attempt is read."""
+    """Return a model's answers to the tasks of a source, from an earlier attempt if they were kept."""
     asked = SuiteAnswers([], [], {})
 
     def read() -> str | None:
@@ -279,10 +279,10 @@ def _answer_source(
 
 
 def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> Result:
-    """Return what a function returns in this process, where it raises in none of them.
+    """Call a function in all processes; return its result in this one.
 
     Raises:
-        InputError: it did in one of them; every process gets that.
+        InputError: it raised in one of them; every process gets that.
     """
     failure: str | None = None
     try:
@@ -300,10 +300,10 @@ def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> R
 
 
 def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Scorer) -> SuiteAnswers:
-    """Return what a model answers to a task, or why it is not asked."""
+    """Return a model's answers to a task, or the reason why it is skipped."""
     from transformers import set_seed
 
-    set_seed(seed)  # whatever was asked before, in this attempt or in an earlier one
+    set_seed(seed)  # independently of earlier tasks in this or in an earlier attempt
     drawn = sample_items(model, suite, name, task, seed)
     if not drawn.examples:
         return SuiteAnswers([], [too_long_entry(model, suite.name, name, drawn)], {})
@@ -324,7 +324,7 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
 def write_empty_results(
     model: str, step: int | None, ended: training_outcome.TrainingOutcome, results: Path, answers: Path
 ) -> dict[str, int]:
-    """Write that a cell which did not reach its end was asked nothing, and why."""
+    """Write empty results of a cell that did not reach its end, with the reason."""
     write_items(answers, [])
     return write_results(results, model, step, SuiteAnswers([], [{"task": "all", "reason": ended.reason}], {}))
 
@@ -349,21 +349,21 @@ WORKER = "pipeline.evaluate.evaluation_worker"
 
 
 def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:
-    """Evaluate in the processes that a launch command starts; return what the first one counts.
+    """Evaluate in the processes that a launch command starts; return the counts of the first one.
 
-    Each answers a share of the batches and gets the answers of the others. Batches do not depend on how many processes
-    there are, so neither do the answers.
+    Each process answers a share of the batches and gets the answers of the others. Batches do not depend on the number
+    of processes, so neither do the answers.
 
     Args:
         launch: the command.
-        given: the keyword arguments of `pipeline.evaluate.suites.evaluate`, in the types of JSON.
+        given: the keyword arguments of `evaluate_checkpoint`, in the types of JSON.
         beside: a file in a folder that all nodes see.
 
     Raises:
         InputError: the command cannot be started, or a process refused its input.
         RuntimeError: the processes ended otherwise before they were done.
     """
-    # A next start removes what is named like this, where this one is killed.
+    # The next start removes files with this name after a kill.
     prefix, suffix = f".partial-{os.getpid()}.", f"-{beside.name.rpartition('-')[2]}"
     with tempfile.TemporaryDirectory(dir=beside.parent, prefix=prefix, suffix=suffix) as folder:
         file, outcome = Path(folder, "arguments.json"), Path(folder, "outcome.json")

@@ -1,4 +1,4 @@
-"""Make the tasks of a suite: from a task file with its items and examples, or as lm-eval ships them."""
+"""Load the tasks of a suite: from task files with their items and examples, or from lm-eval."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Where a task comes from: its name, which of the given files it reads, and what loads it, maybe with others.
+    """The source of a task: its name, the files that it reads, and the function that loads it, perhaps with others.
 
-    `group` is the name that the suite gives, of a group or tag that the task is of.
+    `group` is the suite's name for a group or tag that contains the task.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TaskSource:
 
 
 def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> list[TaskSource]:
-    """Return where the tasks of a suite come from, one by one as far as they can be loaded alone.
+    """Return the sources of a suite's tasks, each task separately if possible.
 
     Raises:
         InputError: two tasks have one name, or a folder holds none.
@@ -95,16 +95,16 @@ def _raise(error: InputError) -> NoReturn:
 
 
 def _list_mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
-    """Return the files of the data sets that a shipped task reads; all, where the task's code says which."""
+    """Return the files of the data sets that a shipped task reads; all, if the task chooses by code."""
     wanted = {data_set for _, data_set in find_data_sets([name])}
     return [path for path in given if "" in wanted or any(f"/{one}/" in path.as_posix() for one in wanted)]
 
 
 def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
-    """Return a task that lm-eval ships, or those of a group, by name, reading their data from the given mirrors.
+    """Load a task that lm-eval ships, or those of a group, with data from the given mirrors; return them by name.
 
-    A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
-    which that path leads to the mirror.
+    A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: tasks are loaded in a folder
+    where that path links to the mirror.
     """
     hub = scratch / "hub"
     for readme in (path for path in given if path.name == "README.md"):
@@ -128,7 +128,7 @@ def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict
 
 
 def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
-    """Return the files that a task of a file is made of: its own, those that it includes, and its data.
+    """Return the files of a task: its own, included files, and data.
 
     Raises:
         InputError: one of them is not given.
@@ -138,10 +138,10 @@ def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[P
 
 
 def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
-    """Return, by its name, the task of a file, with data from the files that are given.
+    """Load the task of a file with data from the given files; return it by its name.
 
     Raises:
-        InputError: file and data do not fit, or examples are too few or among the items.
+        InputError: file and data do not fit, or few-shot examples are too few or among the items.
     """
     from datasets import Dataset
     from jinja2 import TemplateError
@@ -157,7 +157,7 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
             number for number, row in enumerate(rows["fewshot"], 1) if normalize_nfc_recursively(row) in asked
         ]:
             raise InputError(f"task file {path}: {examples}, line {repeated[0]}, is one of the items; write another")
-    # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
+    # Reading the rows here, not with the datasets library, names a bad line and caches nothing on disk.
     try:
         splits = {name: Dataset.from_list(found) for name, found in rows.items()}
         local: dict[str, Any] = {"dataset_kwargs": None, "custom_dataset": lambda **_: splits}
@@ -179,7 +179,7 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
 
 
 def _check_fewshot_examples(path: Path, task: Task, examples: str | None) -> None:
-    """Check that there are as many examples as are to stand before a question, and that these are no items.
+    """Check that there are enough few-shot examples, and that none of them is an item.
 
     Raises:
         InputError: they are too few, or lm-eval would take them from the items.
@@ -199,25 +199,25 @@ def _check_fewshot_examples(path: Path, task: Task, examples: str | None) -> Non
         )
 
 
-# Suites of texts: their bits per byte compare models whatever their tokenizers and corpora are.
+# Suites of texts: bits per byte compare models with any tokenizers and corpora.
 #
-# Each text is read in pieces as long as the model's sequence length: the first after begin-of-text, each after the
-# last token of the one before, and the last after as many tokens as still fit. Begin-of-text itself is not predicted.
+# Each text is read in windows of the model's sequence length: the first after begin-of-text, each other one after the
+# last token before it, and the last one after as many tokens as fit. Begin-of-text itself is not predicted.
 
 
 GENRE = "genre"
 
 
 def find_text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
-    """Return those of the given files that have the name of a file of texts."""
+    """Return the given files with the name of a file of texts."""
     return sorted({file for file in given if file.name == text.path})
 
 
 def make_text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
-    """Return, by its name, the task that asks for the probability of each text of a file; genres are its parts.
+    """Make the task that measures the probability of each text of a file, with genres as parts; return it by name.
 
     Raises:
-        InputError: the file is not among those that are given, or a line has no text.
+        InputError: the file is not among the given ones, or a line has no text.
     """
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
@@ -248,7 +248,7 @@ def make_text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict
 
 
 class ItemSample(NamedTuple):
-    """The examples of a task that are asked, how many others are too long, and the tokens that the shortest needs."""
+    """The drawn examples of a task, the number of others that are too long, and the tokens that the shortest needs."""
 
     examples: list[int]
     too_long: int
@@ -256,7 +256,7 @@ class ItemSample(NamedTuple):
 
 
 def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) -> ItemSample:
-    """Return which examples of a task are asked.
+    """Draw the examples of a task.
 
     Raises:
         InputError: the task has no example, or one of them is wrong.
@@ -274,7 +274,7 @@ def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, see
 
 
 def too_long_entry(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
-    """Return that a task is not asked because each of its examples is too long."""
+    """Return the entry of a task that is skipped as all its examples are too long."""
     return {
         "suite": suite,
         "task": task,
@@ -284,12 +284,12 @@ def too_long_entry(model: Scorer, suite: str, task: str, drawn: ItemSample) -> d
 
 
 def failed_task_entry(suite: str, task: str, error: InputError) -> dict[str, Any]:
-    """Return that a task is not asked, and why."""
+    """Return the entry of a skipped task with its reason."""
     return {"suite": suite, "task": task, "reason": str(error)}
 
 
 def print_skipped_task(entry: dict[str, Any]) -> None:
-    """Print why a task is not asked."""
+    """Print the reason why a task is skipped."""
     reason = entry.get("reason") or (
         f"each of its examples needs {entry['tokens_needed']} tokens or more, and the model's sequence length is "
         f"{entry['sequence_length']}"
@@ -301,7 +301,7 @@ def check_examples(task: Task, drawn: Sequence[int]) -> None:
     """Check the examples of a task.
 
     Raises:
-        InputError: the answer of one is none of its choices, or what the task's metadata say is not so.
+        InputError: the answer of one is none of its choices, or the task's metadata do not fit.
     """
     read_aim(task)
     render_rule_answers(task, [task.eval_docs[index] for index in drawn])
@@ -329,7 +329,7 @@ def check_examples(task: Task, drawn: Sequence[int]) -> None:
 
 
 def _draw_examples(task: Task, limit: int | None, seed: str) -> list[int]:
-    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
+    """Return the indices of all examples, or of `limit` of them drawn from the whole file."""
     count = len(task.eval_docs)
     if limit is None or limit >= count:
         return list(range(count))
@@ -337,11 +337,11 @@ def _draw_examples(task: Task, limit: int | None, seed: str) -> list[int]:
 
 
 def _count_needed_tokens(model: Scorer, task: Task, index: int) -> int:
-    """Return the sequence length without which an example is not asked.
+    """Return the sequence length that an example needs.
 
-    An answer to choose has to fit whole: lm-eval cuts contexts, but no answers. Where the model writes, the prompt has
-    to fit with all that may be written, since a cut one asks something else; and where the task says so in its
-    metadata, as `whole_prompt: true`, the prompt of a choice too.
+    A choice has to fit completely: lm-eval truncates contexts, but no answers. For generated text the prompt has to fit
+    with the longest answer, as a truncated prompt is another question. With `whole_prompt: true` in the task's
+    metadata, so does the prompt of a choice.
     """
     from lm_eval.models.utils import normalize_gen_kwargs
 
@@ -353,7 +353,7 @@ def _count_needed_tokens(model: Scorer, task: Task, index: int) -> int:
     if task.OUTPUT_TYPE == "multiple_choice":
         before = prompt() if (task.config.metadata or {}).get("whole_prompt") else ""
         texts = [f"{before}{task.config.target_delimiter}{choice}" for choice in task.doc_to_choice(example)]
-        # One token is the context's last, and where context and answer meet a token may be cut in two.
+        # One token is the context's last; where context and answer meet, a token may be split in two.
         return 2 + max(len(model.tok_encode(text, add_special_tokens=False)) for text in texts)
     if task.OUTPUT_TYPE == "generate_until":
         written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]

@@ -1,4 +1,4 @@
-"""Compute the scores of a checkpoint: lm-eval's metrics, the items behind them, and the baselines."""
+"""Compute the scores of a checkpoint: lm-eval's metrics, their items, and the baselines."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BASELINE_KEYS = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_
 
 
 def seed_task(task: Task, seed: int) -> None:
-    """Make a task draw its examples by a seed; one that names no number of them has none."""
+    """Make a task draw its few-shot examples by a seed; without a number of them it has none."""
     if task.get_config("num_fewshot") is None:
         task.set_config(key="num_fewshot", value=0)
     task.set_fewshot_seed(seed=seed)
@@ -66,7 +66,7 @@ def seed_task(task: Task, seed: int) -> None:
 def run_lm_eval(
     model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[MeasuredTask]:
-    """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
+    """Let lm-eval evaluate the drawn examples of one suite; return its measurements by task."""
     from lm_eval import evaluator
 
     if not tasks:
@@ -79,7 +79,7 @@ def run_lm_eval(
         lm=model,
         task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
         samples=drawn,
-        bootstrap_iters=0,  # which draws items, whatever they have in common: the intervals are ours
+        bootstrap_iters=0,  # lm-eval's bootstrap ignores clusters of items: the intervals are ours
         log_samples=True,
     )
     measured = []
@@ -116,7 +116,7 @@ def run_lm_eval(
 
 
 def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> float | None:
-    """Return lm-eval's standard error of a mean, which knows of no clusters; None of other metrics."""
+    """Return lm-eval's standard error of a mean, which ignores clusters; None for other metrics."""
     from lm_eval.api.metrics import mean, mean_stderr
 
     if aggregation is not mean or len(values) < 2:
@@ -126,7 +126,7 @@ def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> f
 
 
 def _metric_signature(metric: str) -> str | None:
-    """Return how sacreBLEU computes a metric, in its own notation."""
+    """Return sacreBLEU's signature of a metric."""
     from sacrebleu import BLEU, CHRF
 
     kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
@@ -141,9 +141,9 @@ def _score_with_interval(
     bounds: tuple[float, float] = UNBOUNDED,
     metric: str = "",
 ) -> dict[str, Any]:
-    """Return a score with its interval, of how many items and clusters it is, and the same of each part of the task.
+    """Return a score with its interval and its numbers of items and clusters, and the same for each part of the task.
 
-    `examples` are the items of which the metric says something.
+    `examples` are the items for which the metric has a value.
     """
     known = [item for item in items if has_value(values[item.number])]
     examples = {"examples": len(known), "examples_without_value": len(items) - len(known)}
@@ -173,7 +173,7 @@ def _score_with_interval(
 
 
 def _word_model_tokens(item: TaskItem, choices: Sequence[ScoredTokens]) -> Sequence[ScoredTokens]:
-    """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
+    """Return the tokens that word models score: those of the model, with the contexts if choices differ in these."""
     if len(choices) < 2 or not _has_equal_endings(item):
         return choices
     return [(before[:1], [*before[1:], *tokens]) for before, tokens in choices]
@@ -186,7 +186,7 @@ def _log_probabilities(
 
 
 def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
-    """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
+    """Return the SLOR score of a task whose choices are whole sentences; None for other tasks."""
     contexts = [context for item in one.items for context, _ in item.texts]
     if not one.items or not one.rows or any(contexts) or not all(item.right for item in one.items):
         return None
@@ -201,9 +201,9 @@ def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
 
 
 def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
-    """Return the bits per byte of the right answers: they tell early, of a model that answers no better than by lot.
+    """Return the bits per byte of the right answers, which improve before the answers are better than chance.
 
-    None of tasks whose choices end alike, where words that every choice has would be counted.
+    None for tasks whose choices have equal endings, where words of every choice would be counted.
     """
     from lm_eval.api.metrics import bits_per_byte
 
@@ -221,15 +221,13 @@ def _has_equal_endings(item: TaskItem) -> bool:
 def add_baselines(
     model: Scorer, index: Path, measured: list[MeasuredTask], others: dict[str, BaselineAnswers]
 ) -> list[dict[str, Any]]:
-    """Add to each score what else reaches as much on its items, and to all of them a verdict.
-
-    A task that fails at that is taken from the measured ones; what is returned says why, as of tasks not asked.
+    """Add baselines and a verdict to each score; remove the tasks that fail at that, and return their reasons.
 
     Args:
-        model: what was measured.
-        index: that of the tokens that it was trained on, in which the word models count.
-        measured: its scores and items; sentences get a score by SLOR, too.
-        others: what other models answered, by their names.
+        model: the evaluated model.
+        index: that of the tokens that it was trained on, from which the word models are counted.
+        measured: its scores and items; tasks of sentences also get a SLOR score.
+        others: the answers of other models by name.
     """
     asked = [
         {item.number: model.request_tokenizer.encode_pairs(item.texts) for item in one.items if item.texts}
@@ -275,7 +273,7 @@ def add_baselines(
                     for name, score in models.items()
                 }
                 found = compare_bits_with_baselines(one.items, of_words | credits)
-                # Wrong answers may have become as likely: fewer bits of the right ones are a sign, and no merit.
+                # Wrong answers may have become likelier too: fewer bits of the right ones prove nothing.
                 row |= found if metric == BITS else _untested_baselines(found["baselines"], row)
                 continue
             if metric in one.items[0].statistics:
@@ -298,14 +296,14 @@ def add_baselines(
             failed.append(failed_task_entry(one.suite, one.task, error))
     rows = [row for one in measured for row in one.rows]
     for row in rows:
-        if is_mostly_truncated(row):  # what was asked is not the task
+        if is_mostly_truncated(row):  # the truncated prompts are another task
             row["p_value"] = None
     add_verdicts(rows)
     return failed
 
 
 def _untested_baselines(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
-    """Return the baselines of a score that is not tested against them, and the best of them, where one is better."""
+    """Return the baselines of a score that is not tested against them, and the best of them if there is an order."""
     if not values:
         return {}
     if row["higher_is_better"] is None:

@@ -118,7 +118,7 @@ def test_grades_are_compared_and_readability_is_not(tmp_path: Path) -> None:
 
 def test_a_broken_table_is_named(tmp_path: Path) -> None:
     answered(tmp_path, first_right(3)).write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"items\.parquet is no table of items"):
+    with pytest.raises(InputError, match=r"items\.parquet is no item table"):
         compare_runs(tmp_path, tmp_path)
 
 

@@ -161,10 +161,10 @@ def test_slor_takes_off_what_the_frequency_of_the_tokens_gives(milestone: Path, 
 def test_broken_files_of_a_baseline_are_named(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     files[1].write_text("{}")
-    with pytest.raises(InputError, match=r"itself/results\.json tells no scores"):
+    with pytest.raises(InputError, match=r"itself/results\.json has no scores"):
         read_baselines(files)
     files[0].write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"itself/items\.parquet is no table of items"):
+    with pytest.raises(InputError, match=r"itself/items\.parquet is no item table"):
         read_baselines(files)
 
 

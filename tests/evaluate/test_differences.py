@@ -116,10 +116,10 @@ def test_the_exact_test_is_that_of_another_library() -> None:
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path, checkpoint("a", 1, t=[True, False]))
     twice = write(tmp_path, checkpoint("b", 1, t=[True, False]), item=0, prompt_sha256="x")
-    with pytest.raises(InputError, match="item 0 of the task t stands twice"):
+    with pytest.raises(InputError, match="item 0 of the task t occurs twice"):
         read_checkpoint(twice)
     good.write_bytes(good.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"items\.parquet is no table of items"):
+    with pytest.raises(InputError, match=r"items\.parquet is no item table"):
         read_checkpoint(good)
 
 

@@ -121,6 +121,6 @@ def test_the_command_reads_what_the_record_names(
 def test_files_of_another_suite_hold_nothing_of_it(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     evaluate(milestone, tmp_path / "x.json", suite)
     other = suite.model_copy(update={"name": "another"})
-    with pytest.raises(InputError, match=r"the task files hold nothing of what .*x\.parquet tells"):
+    with pytest.raises(InputError, match=r"the task files have no item of .*x\.parquet"):
         browsed(other, tmp_path / "x.parquet", tmp_path / "items.html")
     assert not (tmp_path / "items.html").exists()

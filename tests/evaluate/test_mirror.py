@@ -129,9 +129,9 @@ def test_another_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) 
         (["belebele_nld_Latn", "--revision", "main"], {}, "--revision main: write NAMESPACE/DATASET=REVISION"),
         (["belebele_nld_Latn", "--revision", "a/b=main"], {}, f"no task reads 'a/b', but {BELEBELE}"),
         (["belebele_nld_Latn"], {"belebele_py": "x", "README_md": CARD, "a_jsonl": ROWS}, "is a loading script"),
-        (["belebele_nld_Latn"], {"README_md": CARD, "a_zip": "PK"}, "its hub has 2 files of which that is not so"),
+        (["belebele_nld_Latn"], {"README_md": CARD, "a_zip": "PK"}, "its hub has 2 other files"),
         (["belebele_nld_Latn"], {"a_jsonl": ROWS}, f"the data set {BELEBELE} needs README.md"),
-        (["belebele_nld_Latn"], {}, f"the data set {BELEBELE} does not come (RepositoryNotFoundError"),
+        (["belebele_nld_Latn"], {}, f"the data set {BELEBELE} cannot be downloaded (RepositoryNotFoundError"),
     ],
 )
 def test_what_cannot_be_mirrored_is_refused_in_one_sentence(
@@ -156,7 +156,7 @@ def test_a_broken_transfer_leaves_nothing_half_written_and_the_next_call_goes_on
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS, b_parquet=ROWS)
     hub.breaks_off = "b.parquet"
     assert mirror(folder, "belebele_nld_Latn") == 2
-    assert f"the data set {BELEBELE} does not come" in capsys.readouterr().err
+    assert f"the data set {BELEBELE} cannot be downloaded" in capsys.readouterr().err
     assert not folder.exists()
     hub.breaks_off = None
     hub.asked.clear()
@@ -173,7 +173,7 @@ def test_other_bytes_than_the_hub_lists_are_not_taken(
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS, b_parquet=ROWS)
     hub.garbles = file
     assert mirror(folder, "belebele_nld_Latn") == 2
-    assert f"{file} came over other than its hub has it" in capsys.readouterr().err
+    assert f"{file} was not downloaded as its hub has it" in capsys.readouterr().err
     assert not folder.exists()
     hub.garbles = None
     assert mirror(folder, "belebele_nld_Latn") == 0
@@ -208,7 +208,7 @@ def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: P
     with pytest.raises(InputError, match=r"is not listed in mirror\.json"):
         evaluate(folder, "belebele_nld_Latn")
     (folder / "mirror.json").write_text("[]")
-    with pytest.raises(InputError, match=r"mirror\.json is not as `polder mirror` writes it"):
+    with pytest.raises(InputError, match=r"mirror\.json was not written by `polder mirror`"):
         evaluate(folder, "belebele_nld_Latn")
     (folder / "mirror.json").unlink()
     data.write_bytes(b"[" + ROWS[1:])
