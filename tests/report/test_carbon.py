@@ -132,7 +132,7 @@ def test_no_grams_follow_from_an_energy_that_nobody_knows(
         (None, "is not known: there is no file grid.csv yet: put it there and start again, which makes the report"),
         ("", "has no header with the names of its columns"),
         ("time,gramme\n2026-03-01T00:00Z,1\n", "has no column grams: is it 'gramme' there?"),
-        ("time,grams\n2026-03-01T00:00,1\n", "line 2: time is '2026-03-01T00:00', which may be of any zone"),
+        ("time,grams\n2026-03-01T00:00,1\n", "line 2: time is '2026-03-01T00:00', without a time zone"),
         ("time,grams\n2026-03-01T00:00Z,-5\n", "line 2: grams is -5, which is less than nothing"),
     ],
 )
