@@ -53,7 +53,7 @@ class _ReservedDocuments:
     def forms(self) -> Iterator[tuple[str, str]]:
         """Yield id and masked text of each reserved document, whole and as the rules on lines leave it."""
         for document in self.reader.run():
-            found = list(self.filter.entries(document))
+            found = list(self.filter.matching_entries(document))
             if not found:
                 continue
             self.documents += 1
