@@ -1,1 +1,1 @@
-"""From raw text to clean documents: reading, refusal by licence and opt-out, filtering, deduplication, statistics."""
+"""From raw text to clean documents: reading, refusal by license and opt-out, filtering, deduplication, statistics."""

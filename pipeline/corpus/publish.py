@@ -30,7 +30,7 @@ from pipeline.corpus.settings import PublishSettings
 CARD, PAGE, STYLE = "data_set/dataset_card.md.jinja", "data_set/dataset.html.jinja", "data_set/dataset.css"
 SECTIONS = (
     ("funnel", "What was removed, and why"),
-    ("composition", "Sources, languages, licences, years"),
+    ("composition", "Sources, languages, licenses, years"),
     ("length", "How long the documents are"),
     ("duplicates", "Duplicates within and across sources"),
     ("confidence", "How sure the language is"),
@@ -74,7 +74,6 @@ def _front_matter(data: dict[str, Any]) -> str:
 
 
 def _write_sources(settings: PublishSettings, path: Path) -> None:
-    """Write a row for each source: the license of its documents without their own license, and its rights."""
     rows = [
         source.model_dump(mode="json") | source.rights.model_dump(mode="json") | {"source": source.name}
         for source in sorted(settings.sources, key=lambda source: source.name)
@@ -128,7 +127,7 @@ def run(
     dataset.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     languages = ", ".join(data["languages"]) or "none"
     description = (
-        f"Texts for pre-training language models, from {len(data['sources'])} sources with stated rights: normalised, "
+        f"Texts for pre-training language models, from {len(data['sources'])} sources with stated rights: normalized, "
         f"filtered by language and quality, without duplicates, with personal data replaced. Languages: {languages}."
     )
     _write_sources(settings, sources)

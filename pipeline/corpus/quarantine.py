@@ -118,7 +118,6 @@ class RawFiles:
         return [found[name] for name in sorted(found)]
 
     def _count_records(self, name: str, path: Path) -> tuple[int, int, str]:
-        """Return the numbers of records and of broken records of a file, and the first broken record."""
         number = bad = 0
         first = ""
         for document in self.read_documents(name, path):

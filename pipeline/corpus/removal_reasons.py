@@ -15,7 +15,7 @@ from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
 from pipeline.corpus.rules.rule_block import FilterRule, MeasureBlock
 
 
-class RemovalReason(NamedTuple):
+class Reason(NamedTuple):
     """The explanation of a removal reason: a sentence with `{value}`, and words before the thresholds, `side`.
 
     `keys` locate the thresholds in the settings of the job: `{language}` is the language of the document, `{n}` the
@@ -31,57 +31,52 @@ C4 = "languages.{language}.c4."
 _MINIMUM, _MAXIMUM, _RULE, _COMPARED_BY = "the least is", "the largest is", "the rule is", "compared by"
 
 
-def _rule_reason(section: str, rule: FilterRule) -> RemovalReason:
-    """Return the explanation of a rule, from the first line of its measure's docstring."""
+def _rule_reason(section: str, rule: FilterRule) -> Reason:
     measured = (rule.measure.__doc__ or "").splitlines()[0].removeprefix("Return ").removesuffix(".")
     key = f"languages.{{language}}.{section}.{rule.least or rule.most}{'.{n}' if '{n}' in rule.reason else ''}"
-    return RemovalReason(f"{measured} is {{value}}", _MINIMUM if rule.least else _MAXIMUM, (key,))
+    return Reason(f"{measured} is {{value}}", _MINIMUM if rule.least else _MAXIMUM, (key,))
 
 
 # By step and reason; {n} is the length of an n-gram.
-REASONS: dict[str, dict[str, RemovalReason]] = {
+REASONS: dict[str, dict[str, Reason]] = {
     "filter": {
-        "broken_json": RemovalReason("it is no valid JSON, {value}"),
-        "not_an_object": RemovalReason("it is valid JSON but no object, {value}"),
-        "invalid_utf8": RemovalReason("it is not UTF-8, {value}"),
-        "missing_text": RemovalReason("where its text should be, there is {value}"),
-        "too_large": RemovalReason("its size is {value} bytes", _MAXIMUM, ("document_bytes",)),
-        "no_main_text": RemovalReason("no main text was found in the page, {value}"),
-        "not_a_page": RemovalReason("it is no page but {value}"),
-        "http_status": RemovalReason("the server answered {value} and not 200"),
-        "trailing_bytes": RemovalReason("it is what stands behind the end of the archive, and no document, {value}"),
-        documents.OPT_OUT: RemovalReason("its holder reserved it: {value}"),
-        documents.LICENSE_NOT_STATED: RemovalReason(
-            "it has no licence of its own where its source says that it stands"
-        ),
-        documents.LICENSE_NOT_UNDERSTOOD: RemovalReason("its license is not understood: {value}"),
-        documents.LICENSE_NOT_ALLOWED: RemovalReason("its own licence, which the run does not allow, is {value}"),
-        documents.LICENSE_DIFFERS: RemovalReason("its source has another licence than it names itself, {value}"),
-        documents.LANGUAGE: RemovalReason(
+        "broken_json": Reason("it is no valid JSON, {value}"),
+        "not_an_object": Reason("it is valid JSON but no object, {value}"),
+        "invalid_utf8": Reason("it is not UTF-8, {value}"),
+        "missing_text": Reason("where its text should be, there is {value}"),
+        "too_large": Reason("its size is {value} bytes", _MAXIMUM, ("document_bytes",)),
+        "no_main_text": Reason("no main text was found in the page, {value}"),
+        "not_a_page": Reason("it is no page but {value}"),
+        "http_status": Reason("the server answered {value} and not 200"),
+        "trailing_bytes": Reason("it is what stands behind the end of the archive, and no document, {value}"),
+        documents.OPT_OUT: Reason("its holder reserved it: {value}"),
+        documents.LICENSE_NOT_STATED: Reason("it has no license of its own where its source says that it stands"),
+        documents.LICENSE_NOT_UNDERSTOOD: Reason("its license is not understood: {value}"),
+        documents.LICENSE_NOT_ALLOWED: Reason("its own license, which the run does not allow, is {value}"),
+        documents.LICENSE_DIFFERS: Reason("its source has another license than it names itself, {value}"),
+        documents.LANGUAGE: Reason(
             "its most probable language is {value}", _MINIMUM, ("languages.{language}.minimum_score",)
         ),
-        documents.MIXED_LANGUAGE: RemovalReason(
+        documents.MIXED_LANGUAGE: Reason(
             "of its other languages the first, and the share of all of them, is {value}",
             _MAXIMUM,
             ("languages.{language}.mixed_language",),
         ),
-        documents.LOREM_IPSUM: RemovalReason(
-            "the first line with lorem ipsum is {value}", _RULE, (C4 + "lorem_ipsum",)
-        ),
-        documents.CURLY_BRACKET: RemovalReason(
+        documents.LOREM_IPSUM: Reason("the first line with lorem ipsum is {value}", _RULE, (C4 + "lorem_ipsum",)),
+        documents.CURLY_BRACKET: Reason(
             "the first line with a curly bracket is {value}", _RULE, (C4 + "curly_bracket",)
         ),
-        documents.TOO_FEW_SENTENCES: RemovalReason(
+        documents.TOO_FEW_SENTENCES: Reason(
             "the number of sentences in the lines that do not fail is {value}", _MINIMUM, (C4 + "minimum_sentences",)
         ),
-        documents.EMPTY: RemovalReason("no text is left of it"),
+        documents.EMPTY: Reason("no text is left of it"),
         **{
             rule.reason: _rule_reason(block.section, rule)
             for block in RULE_BLOCKS
             if issubclass(block, MeasureBlock)
             for rule in block.filter_rules
         },
-        documents.HARMFUL: RemovalReason(
+        documents.HARMFUL: Reason(
             "it was flagged by {value}",
             _MINIMUM,
             (
@@ -92,21 +87,19 @@ REASONS: dict[str, dict[str, RemovalReason]] = {
         ),
     },
     "deduplicate": {
-        documents.EXACT_DUPLICATE: RemovalReason("its text is that of the copy that was kept: {value}"),
-        documents.NEAR_DUPLICATE: RemovalReason(
+        documents.EXACT_DUPLICATE: Reason("its text is that of the copy that was kept: {value}"),
+        documents.NEAR_DUPLICATE: Reason(
             "its text is nearly that of the copy that was kept: {value}",
             _COMPARED_BY,
             ("deduplication.bands", "deduplication.rows", "deduplication.ngram"),
         ),
-        documents.DUPLICATE_PARAGRAPHS: RemovalReason(
+        documents.DUPLICATE_PARAGRAPHS: Reason(
             "all its paragraphs that are long enough occurred before", _MINIMUM, ("deduplication.paragraph_characters",)
         ),
-        documents.OPT_OUT: RemovalReason("it is a copy of a reserved document: {value}"),
+        documents.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
     },
     "decontaminate": {
-        documents.CONTAMINATED: RemovalReason(
-            "it contains the evaluation item {value}", _MINIMUM, ("minimum_overlap",)
-        ),
+        documents.CONTAMINATED: Reason("it contains the evaluation item {value}", _MINIMUM, ("minimum_overlap",)),
     },
 }
 
@@ -147,7 +140,7 @@ def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: s
 
 
 def _deciding_thresholds(
-    reason: RemovalReason, row: dict[str, Any], settings: dict[str, Any]
+    reason: Reason, row: dict[str, Any], settings: dict[str, Any]
 ) -> Iterator[tuple[list[str], Any]]:
     """Yield paths and values of the thresholds that applied; for a language outside the corpus, those of all."""
     languages, language = settings.get("languages") or {}, row.get("language")

@@ -1,4 +1,4 @@
-"""The datatrove filters that remove documents by licence and opt-out."""
+"""The datatrove filters that remove documents by license and opt-out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LicenseFilter(BaseFilter):  # type: ignore[misc]
         license: the license of the source, if documents state their own.
     """
 
-    name = "Own licence"
+    name = "Own license"
 
     def __init__(
         self, settings: FilterSettings, license: str | None, exclusion_writer: RemovedDocuments | None = None
@@ -53,7 +53,7 @@ class LicenseFilter(BaseFilter):  # type: ignore[misc]
         found = self.settings.license_names.get("") if written is None else self._read(written)
         if self.settings.license_key is None:
             if written is not None and self.source_license is None:
-                raise RuntimeError(f"{document.id} states a licence, and its unit was read as one without")
+                raise RuntimeError(f"{document.id} states a license, and its unit was read as one without")
             is_same = written is None or (found is not None and are_equivalent(found, str(self.source_license)))
             reason = None if is_same else LICENSE_DIFFERS
         elif found is None:
@@ -79,9 +79,9 @@ def check_license_differences(
     differing = [row for row in removed if row["reason"] == LICENSE_DIFFERS]
     if len(differing) > settings.broken_share * documents_in:
         raise InputError(
-            f"source {settings.source} has the licence {license}, and {len(differing)} of {documents_in} "
+            f"source {settings.source} has the license {license}, and {len(differing)} of {documents_in} "
             f"documents name another one, first {differing[0]['id']} ({differing[0]['value']}): set license_key of the "
-            "source to the field with their licence, and license_names to what its words mean"
+            "source to the field with their license, and license_names to what its words mean"
         )
 
 

@@ -109,7 +109,6 @@ def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple
 
 
 def _score_quartiles(final: list[Path]) -> dict[str, Any]:
-    """Return the number of documents and the quartiles of each score that any document has."""
     found = {}
     for name in SCORES:
         columns = [pq.read_table(path, columns=[name])[name] for path in final]

@@ -30,8 +30,8 @@ def canonical_license(expression: str) -> str:
         return str(canonicalize_license_expression(expression))
     except InvalidLicenseExpression as error:
         raise ValueError(
-            f"{expression!r} is no SPDX licence ({' '.join(str(error).split())}): "
-            "write one of https://spdx.org/licenses, or LicenseRef-NAME for a licence that is not there"
+            f"{expression!r} is no SPDX license ({' '.join(str(error).split())}): "
+            "write one of https://spdx.org/licenses, or LicenseRef-NAME for a license that is not there"
         ) from None
 
 

@@ -119,7 +119,6 @@ class PartWriter:
 
 
 def _read_part_metadata(file: pq.ParquetFile) -> dict[str, Any]:
-    """Return the metadata about the raw file of a part; empty for another Parquet file."""
     stored = (file.metadata.metadata or {}).get(b"polder")
     return dict(json.loads(stored)) if stored else {}
 

@@ -58,7 +58,6 @@ def read_page(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int)
 def _page_record(
     number: int, size: int, page: DecodedText, known: dict[str, Any], keys: FieldNames, position: int = 0
 ) -> RawRecord:
-    """Return the record of an HTML page with other known fields."""
     text, title = extract_main_text(page.text)
     fields = None if text is None else {keys.title: title, **known, keys.text: text}
     reason: Unreadable | None = "no_main_text" if text is None else None
@@ -110,7 +109,6 @@ def _warc_record_id(entry: Any) -> str:
 
 
 def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position: int) -> RawRecord:
-    """Return a record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
     headers = entry.http_headers or entry.rec_headers
     stated = parse_content_type([value for name, value in headers.headers if name.lower() == "content-type"])

@@ -127,7 +127,6 @@ def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]
 def _read_wanted(
     documents: list[Path], hash_range: tuple[int, int], is_wanted: Callable[[str, str], bool], met: set[str]
 ) -> pa.Table:
-    """Return the rows of eligible documents in a range, sorted, and add all languages to `met`."""
     batches = []
     for batch in read_batches(documents, hash_range, ["id_hash", "id", "source", "language", "text", "cluster"]):
         met.update(pc.unique(batch["language"]).to_pylist())

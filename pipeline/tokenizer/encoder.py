@@ -123,7 +123,6 @@ def read_token_bytes(path: Path) -> list[bytes | None]:
 
 
 def _part_types(part: Any) -> set[str]:
-    """Return the types of a component of a tokenizer and its subcomponents."""
     if not isinstance(part, dict):
         return set()
     inner = part.get("decoders") or part.get("pretokenizers") or []

@@ -221,7 +221,6 @@ def _build_trie(letters: Bytes, starts: Integers) -> _Trie:
 
 @cached_njit
 def _find_slot(keys: Integers, key: Any) -> int:
-    """Return the slot of an edge in the hash table, or the free slot for it."""
     mask = len(keys) - 1
     slot: int = ((key * 0x9E3779B97F4A7C1) >> 17) & mask
     while keys[slot] != key and keys[slot] != -1:
@@ -307,7 +306,6 @@ def _viterbi(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Rea
 
 @cached_njit
 def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
-    """Return the occurrences of each piece in the best segmentations of the words."""
     found = np.zeros(len(scores))
     best = np.empty(len(words.letters) + 1)
     last = np.empty(len(words.letters) + 1, dtype=np.int64)

@@ -198,7 +198,6 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
-    """Return the share of each group in a batch under a mixture."""
     wanted = []
     for group in groups:
         size = group["tokens"]

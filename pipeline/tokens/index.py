@@ -74,7 +74,6 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
 
 
 def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
-    """Raise InputError if a model cannot be trained or validated on these tokens."""
     try:
         Sampler(TokenReader(index, "train"), use.sequence_length, 1, 0, use.sampling, use.steps)
         if use.validates:

@@ -103,7 +103,6 @@ def _preceding_bytes(shard: SuffixArray, suffix: int, text: Bytes, start: int) -
 
 @cached_njit
 def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return the range in `backwards` of tokens that end with `text[start:end]`."""
     found = (0, 0)
     for behind in (False, True):
         low, high = 0, len(vocabulary.backwards)
@@ -140,7 +139,6 @@ def reachable_bytes(vocabulary: TokenBytes, text: Bytes) -> Integers:
 
 @cached_njit
 def _token_then_text(vocabulary: TokenBytes, token: int, text: Bytes, start: int, end: int) -> Bytes:
-    """Return the bytes of a token followed by `text[start:end]`."""
     return np.concatenate(
         (vocabulary.letters[vocabulary.spelled[token] : vocabulary.spelled[token + 1]], text[start:end])
     )

@@ -131,7 +131,6 @@ class TextSearch:
         return found
 
     def _match_within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
-        """Raise `ends` to the ends of parts inside a single token of the shards."""
         for number, word in self._long_tokens(minimum):
             wanted = [at for at in range(len(text) - minimum + 1) if text[at : at + minimum] in word]
             if wanted and any(len(self._token_positions(shard, number)) for shard in self._shards):
@@ -153,7 +152,6 @@ class TextSearch:
     def _positions(
         self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
     ) -> Integers:
-        """Return the token position of each occurrence of a part of a text in a shard, sorted."""
         letters = np.frombuffer(text, dtype=np.uint8)
         count = suffix_search.find_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
         found = [np.empty(count, dtype=np.int64)]

@@ -140,7 +140,7 @@ TAKEN = {"folder": "models/large", "license": "Apache-2.0"}
 @pytest.mark.parametrize(
     ("model", "pretrained", "words"),
     [
-        ("base", {**TAKEN, "license": "Large"}, ["'Large' is no SPDX licence"]),
+        ("base", {**TAKEN, "license": "Large"}, ["'Large' is no SPDX license"]),
         ("base", {**TAKEN, "license": "CC-BY-4.0"}, ["models/large has the licence CC-BY-4.0", "allow its licence"]),
         ("branch", TAKEN, ["models.branch has training.start and pretrained", "remove the other"]),
     ],

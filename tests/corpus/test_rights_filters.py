@@ -158,7 +158,7 @@ def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
     assert of_filter({**mixed, "allowed_licenses": ["MIT"]}).allowed_licenses == ["MIT"]
     with pytest.raises(InputError, match="license_names needs license_key"):
         load(configured(license_names={"x": "MIT"}))
-    with pytest.raises(InputError, match="is no SPDX licence"):
+    with pytest.raises(InputError, match="is no SPDX license"):
         load(configured(license_key="l", license_names={"x": "so-so"}))
 
 
@@ -185,5 +185,5 @@ def test_a_licence_in_another_order_is_no_other_licence() -> None:
     for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
         document = Document(text="x", id="0", metadata={"own_license": written})
         assert LicenseFilter(told, "MIT OR Apache-2.0").filter(document) == expected
-        with pytest.raises(RuntimeError, match="0 states a licence"):
+        with pytest.raises(RuntimeError, match="0 states a license"):
             LicenseFilter(told, None).filter(document)

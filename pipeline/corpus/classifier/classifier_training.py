@@ -247,7 +247,6 @@ class TextSplits(NamedTuple):
 
 
 def _read_texts(seeds: SeedFile, path: Path, normalizer: TextNormalizer) -> Iterator[str]:
-    """Yield the normalized texts of a file; records without text are skipped."""
     keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # empty names are not read
     for found, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
         if found.text is not None and (text := normalizer.format(found.text)):

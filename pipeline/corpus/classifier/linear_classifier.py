@@ -56,13 +56,11 @@ def _byte_kind(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _ends_latin1_letter(data: Bytes, place: int) -> bool:
-    """Return whether the byte is the second one of a Latin-1 letter."""
     return place > 0 and data[place - 1] == 0xC3
 
 
 @cached_njit
 def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
-    """Return the hash of each word and mark, in order."""
     hashes = np.empty(len(data), dtype=np.uint64)  # only written pages take memory
     found = place = 0
     value, inside = _START, False

@@ -20,11 +20,11 @@ RECORDS, FILES, SOURCES = "documents", "parquet", "sources"
 SOURCES_FILE = "sources.parquet"  # name in the data set; the step writes it under a temporary name
 COLUMNS = {
     "id": "SOURCE/FILE/ORIGINAL ID of the document, the same at every stage",
-    "text": "the text, normalised and with personal data replaced by markers",
+    "text": "the text, normalized and with personal data replaced by markers",
     "language": "the language that was identified, ISO 639-1",
     "language_score": "the probability of that language",
     "source": "the source that the document is from",
-    "license": "the licence that the document itself states, SPDX; null: that of its source, in the records of sources",
+    "license": "the license that the document itself states, SPDX; null: that of its source, in the records of sources",
     "url": "the address of the document, where the source states one",
     "title": "the title of the document, where the source states one",
     "date": "the date of the document, where the source states one",
@@ -37,12 +37,12 @@ COLUMNS = {
 }
 SOURCE_COLUMNS = {
     "source": "the name of the source, as documents have it in their column `source`",
-    "license": "the licence, SPDX, of its documents that state none of their own",
-    "license_key": "the field of the raw files in which documents state their own licence, where they do",
+    "license": "the license, SPDX, of its documents that state none of their own",
+    "license_key": "the field of the raw files in which documents state their own license, where they do",
     "basis": "why the source may be used",
     "holder": "who holds the rights",
     "contact": "whom to ask about the rights",
-    "url": "where the text, the licence, the agreement or the law is found",
+    "url": "where the text, the license, the agreement or the law is found",
     "date": "when the rights were looked at",
 }
 
@@ -128,7 +128,7 @@ def croissant_metadata(
     table = _make_file(context, SOURCES_FILE, sources.stat().st_size, hash_file(sources))
     columns = pq.read_schema(sources)
     fields = [_make_field(context, column, SOURCES, SOURCE_COLUMNS, file_object=SOURCES_FILE) for column in columns]
-    described_by = "one record for each source, with its licence and its rights"
+    described_by = "one record for each source, with its license and its rights"
     source_records = _make_record_set(context, SOURCES, described_by, "source", fields)
     content = hashlib.sha256("".join(file["sha256"] for file in dataset["files"]).encode()).hexdigest()
     provider = settings.provider or f"the makers of {settings.run}"

@@ -34,7 +34,6 @@ LARGEST_DOMAINS = 0.10
 
 
 def _years(batch: pa.RecordBatch) -> pa.Array:
-    """Return the years of the documents, shape (rows,)."""
     if "date" not in batch.schema.names:
         return pa.repeat(NO_YEAR, batch.num_rows)
     starts = pc.utf8_slice_codeunits(pc.cast(batch.column("date"), pa.string()), 0, 4)
@@ -99,14 +98,12 @@ class DocumentCounts:
 
 
 def _add_group_counts(counts: dict[Any, Counter[str]], table: pa.Table, names: list[str]) -> None:
-    """Add the documents and `bytes` of a table to the counts, grouped by some columns."""
     for row in table.group_by(names).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
         part = counts.setdefault(tuple(row[name] for name in names), Counter())
         part.update(documents=row["count_all"], bytes=row["bytes_sum"])
 
 
 def _sum_by_name(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
-    """Return the sums of documents and bytes by name, sorted."""
     found: dict[str, Counter[str]] = {}
     for name, part in parts:
         found.setdefault(name, Counter()).update(documents=part["documents"], bytes=part["bytes"])

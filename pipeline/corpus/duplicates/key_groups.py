@@ -96,7 +96,6 @@ def _keys_equal(keys: Keys, one: int, other: int) -> bool:
 
 @cached_njit
 def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the pairs of equal keys in consecutive buckets."""
     ones, others = np.empty(starts[-1] - starts[0], np.int64), np.empty(starts[-1] - starts[0], np.int64)
     pairs, bits = 0, 10
     table = np.empty(1 << bits, np.int64)
@@ -232,7 +231,6 @@ class SignedCorpus:
         return groups
 
     def _sha256(self) -> str:
-        """Return a hash of everything that determines the document numbers and the shares of keys."""
         units = [[(unit.source, unit.unit, unit.rows) for unit in some] for some in (self.units, self.reserved)]
         return hashlib.sha256(json.dumps([units, self._kinds, self._exact]).encode()).hexdigest()
 

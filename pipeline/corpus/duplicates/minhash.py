@@ -70,7 +70,6 @@ def _simplify_pretokens(pretokens: str) -> str:
 
 @cached_njit
 def _read_integer(data: Bytes, place: int, size: int) -> np.uint64:
-    """Return a little-endian integer of `size` bytes."""
     number = np.uint64(0)
     for step in range(size):
         number |= np.uint64(data[place + step]) << np.uint64(8 * step)
@@ -363,7 +362,6 @@ class NgramSetReader:
         return sizes_P
 
     def _texts(self, unit: SignedUnit, rows: Numbers) -> Iterator[str]:
-        """Yield the texts of ascending rows of a unit."""
         if len(rows) == 0:
             return
         with pq.ParquetFile(self._documents[unit.path]) as file:

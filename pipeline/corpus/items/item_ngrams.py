@@ -64,7 +64,6 @@ def _read_rows(path: Path, entry: TaskItemsFile) -> Iterator[Any]:
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a nested value."""
     if isinstance(value, str):
         yield normalize_nfc(value)
     elif isinstance(value, dict | list):

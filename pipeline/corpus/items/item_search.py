@@ -65,7 +65,6 @@ class ItemSearch:
             yield np.stack(columns, axis=1)
 
     def _has_context(self, words: Hashes, bounds: Places, found: Numbers) -> npt.NDArray[np.bool_]:
-        """Return of which found n-grams another text of their item stands near, in the same document."""
         near = np.zeros(len(found), dtype=bool)
         for number, (document, row, place) in enumerate(found.tolist()):
             end = place + self._words[row]

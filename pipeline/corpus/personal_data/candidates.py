@@ -122,7 +122,6 @@ def _is_spelled_at(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _is_ipv4(data: Bytes, place: int) -> bool:
-    """Return whether four numbers of at most three digits, separated by dots, begin here."""
     for part in range(4):
         digits = 0
         while _CLASSES[data[place]] & _DIGIT:
@@ -199,7 +198,6 @@ def _ends_plate_word(data: Bytes, place: int) -> bool:
 
 @cached_njit
 def _kinds_at_digit(data: Bytes, place: int) -> int:
-    """Return a bit for each kind that can begin at this first digit of a number."""
     byte, last, two = data[place], data[place - 1], data[place - 2]
     before, found = _CLASSES[last], 0
     if byte == _ZERO and (two if last in (_SPACE, _DOT) else last) & 0xDF == 0x42:  # B01, b 01, B.01
@@ -245,7 +243,6 @@ def _kinds_at_digit(data: Bytes, place: int) -> int:
 
 @cached_njit
 def _kinds_at_sign(data: Bytes, place: int) -> int:
-    """Return a bit for each kind that can begin at a character that is no letter and no digit."""
     byte, before, after = data[place], _CLASSES[data[place - 1]], data[place + 1]
     if byte in (_PLUS, _OPEN) and (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD:
         found = int(_count_telephone_digits(data, place) >= 7) << _TELEPHONE

@@ -74,7 +74,6 @@ def _parse(written: str, region: str | None) -> PhoneNumber | None:
 
 
 def _starts_with_area_code(written: str, number: PhoneNumber) -> bool:
-    """Return whether the first group of digits is an area code, unlike in dates and tables of figures."""
     first = _GROUP.findall(written)[0]
     national = phonenumbers.national_significant_number(number)
     if len(first) > len(national):

@@ -81,7 +81,6 @@ class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
         self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.flags_in_order()}
 
     def _find_flags(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
-        """Return every list or classifier that flags the text, with the deciding value."""
         found: list[tuple[WordList | HarmfulClassifier, str]] = []
         lists = [pair for pair in self.lists if not pair[0].languages or language in pair[0].languages]
         words = _split_words(text) if lists else []

@@ -26,7 +26,6 @@ _TERMINAL = (".", "?", "!", '"', "'")
 
 
 def _phrases_in_text(text: str, rules: C4) -> dict[str, list[str]]:
-    """Return the phrases in the text that make lines fail, by reason."""
     lower = (_CITATION.sub("", text) if rules.citations else text).lower()
     listed = {
         LOREM_IPSUM: ["lorem ipsum"] * rules.lorem_ipsum,

@@ -29,7 +29,6 @@ from pipeline.corpus.text.numba_cache import cached_njit
 
 @cached_njit
 def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
-    """Return whether a text has more letters from A to Z than from a to z."""
     more = 0
     for byte in data:
         if 0x61 <= byte | 0x20 <= 0x7A:

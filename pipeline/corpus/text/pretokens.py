@@ -61,7 +61,6 @@ def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
 
 @cached_njit
 def _join_pretokens(data: Bytes) -> tuple[Bytes, int]:
-    """Return the pretokens of a text joined by single spaces, and the number of characters."""
     joined = np.empty(len(data), dtype=np.uint8)
     place = size = characters = 0
     gap = False
@@ -86,7 +85,6 @@ def join_pretokens(text: str) -> tuple[Bytes, int]:
 
 @cached_njit
 def _hash_slot(key: np.uint64, size: int) -> np.int64:
-    """Return the first slot, of `size`, of the search for a key."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(size - 1))
 
@@ -171,7 +169,6 @@ def _number_pretokens(
 
 @cached_njit
 def _build_slots(known_K2: Numbers, known: int, size: int) -> Numbers:
-    """Return a hash table of `size` slots with the known pretokens."""
     slots_S2 = np.zeros((size, 2), dtype=np.int64)
     for number in range(known):
         slot = _hash_slot(np.uint64(known_K2[number, 0]), size)

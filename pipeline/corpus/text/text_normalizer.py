@@ -86,7 +86,6 @@ def _character_bits(text: str) -> int:
 
 
 def _matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the lines with a match of the pattern."""
     match = pattern.search(text)
     while match:
         end = text.find("\n", match.start())

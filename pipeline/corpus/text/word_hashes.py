@@ -24,7 +24,6 @@ _INSIDE = np.array([byte >= 0x80 or chr(byte).isalnum() for byte in range(256)])
 
 
 def _powers(base: int, number: int) -> Hashes:
-    """Return base^0 … base^(number - 1) modulo 2^64."""
     factors = np.full(number, base, dtype=np.uint64)
     factors[0] = 1
     return np.multiply.accumulate(factors)

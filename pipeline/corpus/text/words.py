@@ -99,7 +99,6 @@ class WordVocabulary:
         return len(self._words)
 
     def _number_words(self, words: list[str]) -> Integers:
-        """Return the numbers of words; store lengths and kinds of new ones."""
         numbers_W, _, new = self._words.read("\n".join(words))
         different = new.split("\n")[:-1]
         self.lengths.extend(np.array([len(word) for word in different], dtype=np.int64))
@@ -166,7 +165,6 @@ class WordSequence:
         return len(self._select(words))
 
     def _select(self, words: Iterable[str]) -> Numbers:
-        """Return the numbers of the text's words that are among the given ones, in order."""
         numbers = self.vocabulary.word_numbers(words)
         wanted = np.zeros(self.vocabulary.size, dtype=bool)
         wanted[numbers] = True
