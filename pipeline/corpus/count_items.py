@@ -32,20 +32,20 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
     units: list[tuple[Path, Numbers, list[str]]] = []
     for path in sorted(final):
         source = read_metadata(path)["source"]
-        found, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
+        unit_pairs, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
         for documents in read_row_groups(path, ["text", "language"]):
             pairs = search.find_matches(documents["text"].to_pylist())
             decision.note_items(source, pairs)
             decision.count_documents(pairs)
             pairs = pairs[~decision.is_common_ngram(pairs[:, 1])]
             languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()
-            found.append(pairs + np.array([first, 0]))
+            unit_pairs.append(pairs + np.array([first, 0]))
             first += documents.num_rows
-        units.append((path, np.concatenate(found), languages))
+        units.append((path, np.concatenate(unit_pairs), languages))
     for path, matches, languages in units:
-        known = read_metadata(path)
-        sizes = {language: counted["bytes"] for language, counted in known["languages"].items()}
-        decision.find_contaminated(known["source"], sizes, languages, matches)
+        metadata = read_metadata(path)
+        sizes = {language: counted["bytes"] for language, counted in metadata["languages"].items()}
+        decision.find_contaminated(metadata["source"], sizes, languages, matches)
     tasks = decision.summary()
     content = {"corpus": settings.corpus, "contamination": tasks}
     contamination.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

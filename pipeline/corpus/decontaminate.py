@@ -36,8 +36,8 @@ def run(
     Raises:
         InputError: the scores belong to other documents.
     """
-    known = read_metadata(deduplicated)
-    unit = {"source": known["source"], "unit": known["unit"], "stage": "decontaminate"}
+    metadata = read_metadata(deduplicated)
+    unit = {"source": metadata["source"], "unit": metadata["unit"], "stage": "decontaminate"}
     best: dict[str, tuple[int, str]] = {}
     for hit in pq.read_table(hits).to_pylist():
         if hit["found"] > best.get(hit["id"], (0, ""))[0]:
@@ -47,7 +47,7 @@ def run(
     rows: list[dict[str, Any]] = []
     columns = add_scores(kept_documents_schema(documents).empty_table(), scored).schema
     with DocumentWriter(final, columns) as writer:
-        writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
+        writer.metadata |= {**unit, "documents_in": metadata["documents"], "bytes_in": metadata["bytes"]}
         for table in read_kept_documents(documents, deduplicated):
             is_contaminated = pc.is_in(table["id"], value_set=listed)
             removal = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
@@ -58,8 +58,8 @@ def run(
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} documents contain evaluation items", flush=True)
     return {
-        "documents_in": known["documents"],
-        "bytes_in": known["bytes"],
+        "documents_in": metadata["documents"],
+        "bytes_in": metadata["bytes"],
         "documents_out": writer.metadata["documents"],
         "bytes_out": writer.metadata["bytes"],
         "removed": {CONTAMINATED: len(rows)} if rows else {},

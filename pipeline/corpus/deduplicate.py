@@ -43,9 +43,9 @@ def run(
         InputError: the duplicates belong to other documents.
     """
     texts = open_removed_texts(settings, private)
-    known = read_metadata(documents)
-    copies = _read_duplicates(duplicates, documents, known)
-    unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
+    metadata = read_metadata(documents)
+    copies = _read_duplicates(duplicates, documents, metadata)
+    unit: dict[str, Any] = {"source": metadata["source"], "unit": metadata["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
     bytes_cut = 0
     with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
@@ -54,7 +54,7 @@ def run(
             lengths, sizes = (pc.binary_length(each["text"]) for each in (shortened, table))
             nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))
             reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, duplicates_of["reason"])
-            stays = reasons.is_null()
+            is_kept = reasons.is_null()
             added = {
                 "cluster": pc.if_else(pc.equal(duplicates_of["cluster"], table["id"]), None, duplicates_of["cluster"]),
                 "cluster_size": pc.fill_null(duplicates_of["cluster_size"], 1),
@@ -64,16 +64,18 @@ def run(
             }
             for name, column in added.items():
                 shortened = shortened.append_column(KEPT_SCHEMA.field(name), column)
-            writer.write(shortened.filter(stays))
-            bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (pc.sum(lengths.filter(stays)).as_py() or 0)
+            writer.write(shortened.filter(is_kept))
+            bytes_cut += (pc.sum(sizes.filter(is_kept)).as_py() or 0) - (pc.sum(lengths.filter(is_kept)).as_py() or 0)
             removal = pa.table({"id": table["id"], "reason": reasons, "value": duplicates_of["value"], "bytes": sizes})
-            gone = pc.invert(stays)
+            is_removed = pc.invert(is_kept)
             of_unit = {key: unit[key] for key in ("source", "stage")}
-            for row, document in zip(removal.filter(gone).to_pylist(), table.filter(gone).to_pylist(), strict=True):
+            for row, document in zip(
+                removal.filter(is_removed).to_pylist(), table.filter(is_removed).to_pylist(), strict=True
+            ):
                 rows.append(row | of_unit)
                 if texts is not None:
                     texts.add(rows[-1], Document(text=document["text"], id=document["id"], metadata=document))
-        counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
+        counts = {"documents_in": metadata["documents"], "bytes_in": metadata["bytes"], "bytes_cut": bytes_cut}
         writer.metadata |= {**unit, **counts}
     kept_texts: dict[str, Any] = {}
     if texts is not None:

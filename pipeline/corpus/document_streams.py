@@ -65,13 +65,13 @@ def read_aligned(
     Raises:
         InputError: the rows belong to other documents.
     """
-    found = 0
+    position = 0
     for table in read_row_groups(documents, columns):
-        next_ones = rows.slice(found, table.num_rows)
+        next_ones = rows.slice(position, table.num_rows)
         places = pc.index_in(table["id"], next_ones["id"])
-        found += len(places) - places.null_count
+        position += len(places) - places.null_count
         yield table.replace_schema_metadata(None), next_ones.take(places)
-    if found != len(rows):
+    if position != len(rows):
         raise InputError(f"{documents} and the rows about its documents do not match: rerun corpus.signatures")
 
 
@@ -91,9 +91,9 @@ def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> 
 
     Parquet readers name list elements differently from DEDUPLICATED_SCHEMA; final files keep the name that was read.
     """
-    read = pq.read_schema(documents)
+    file_schema = pq.read_schema(documents)
     named = [
-        read.field(name) if name in read.names else DEDUPLICATED_SCHEMA.field(name)
+        file_schema.field(name) if name in file_schema.names else DEDUPLICATED_SCHEMA.field(name)
         for name in DEDUPLICATED_SCHEMA.names
     ]
     return pa.schema([field for field in named if columns is None or field.name in columns])
@@ -109,15 +109,19 @@ def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] 
         InputError: the two files describe different documents.
     """
     schema = kept_documents_schema(documents, columns)
-    known, kept = read_metadata(documents), read_metadata(deduplicated)
-    if [kept[key] for key in ("source", "unit", "documents_in")] != [known["source"], known["unit"], known["rows"]]:
+    metadata, kept_metadata = read_metadata(documents), read_metadata(deduplicated)
+    if [kept_metadata[key] for key in ("source", "unit", "documents_in")] != [
+        metadata["source"],
+        metadata["unit"],
+        metadata["rows"],
+    ]:
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
-    read = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
-    for table, kept_rows in read_aligned(documents, pq.read_table(deduplicated), list(read)):
-        whole = remove_table_paragraphs(table, kept_rows["cut"])
-        whole = whole.append_column("cluster", pc.coalesce(kept_rows["cluster"], table["id"]))
-        whole = whole.append_column("cluster_size", kept_rows["cluster_size"])
-        yield whole.filter(kept_rows["id"].is_valid()).select(schema.names).cast(schema)
+    needed_columns = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
+    for table, kept_rows in read_aligned(documents, pq.read_table(deduplicated), list(needed_columns)):
+        documents_table = remove_table_paragraphs(table, kept_rows["cut"])
+        documents_table = documents_table.append_column("cluster", pc.coalesce(kept_rows["cluster"], table["id"]))
+        documents_table = documents_table.append_column("cluster_size", kept_rows["cluster_size"])
+        yield documents_table.filter(kept_rows["id"].is_valid()).select(schema.names).cast(schema)
 
 
 MAXIMUM_OPEN_FILES = 100  # each holds a batch of rows in memory too
@@ -159,19 +163,21 @@ def merge_documents(
     """
     names = ["id_hash", "id", *columns]
     condition_columns = [*filter_columns]
-    read = [*dict.fromkeys([*names, *condition_columns])]
+    all_columns = [*dict.fromkeys([*names, *condition_columns])]
     waiting = sorted(paths)
     with TemporaryDirectory() as folder:
         merged = 0
         while len(waiting) > MAXIMUM_OPEN_FILES:
             some, waiting = waiting[:MAXIMUM_OPEN_FILES], waiting[MAXIMUM_OPEN_FILES:]
-            known = pq.read_schema(some[0])
+            first_schema = pq.read_schema(some[0])
             waiting.append(Path(folder) / f"{merged}.parquet")
-            schema = pa.schema([known.field(name) for name in [*read[1:], read[0]]])  # `read_batches` asks the last
+            schema = pa.schema(
+                [first_schema.field(name) for name in [*all_columns[1:], all_columns[0]]]
+            )  # `read_batches` asks the last
             _write_merged(
                 waiting[-1],
                 schema,
-                merge(*(_read_rows(path, read, condition_columns, hash_range, where) for path in some)),
+                merge(*(_read_rows(path, all_columns, condition_columns, hash_range, where) for path in some)),
             )
             for path in some:
                 if path.parent == Path(folder):
@@ -192,8 +198,8 @@ def write_scores(
         columns: the columns of the documents that `compute` reads.
         compute: returns the scores of a row group; NaN is no score.
     """
-    schema, known = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_metadata(documents)
-    unit = {key: known[key] for key in ("source", "unit", "documents")}
+    schema, metadata = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_metadata(documents)
+    unit = {key: metadata[key] for key in ("source", "unit", "documents")}
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in read_row_groups(documents, ["id", *columns]):
             scores = pa.array(compute(table), from_pandas=True)

@@ -226,8 +226,8 @@ class DocumentCollector:
             file, writer = self._files.pop(number)
             writer.close()
             file.seek(0)
-            with file, pa.ipc.open_stream(file) as held:
-                table = pa.concat_tables([held.read_all(), table])
+            with file, pa.ipc.open_stream(file) as stream:
+                table = pa.concat_tables([stream.read_all(), table])
         return table.sort_by([("id_hash", "ascending"), ("id", "ascending")])
 
     def write(self, path: Path, metadata: dict[str, Any]) -> dict[str, Any]:

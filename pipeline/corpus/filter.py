@@ -136,10 +136,10 @@ def _check_language_model(settings: FilterSettings, files: list[Path]) -> Path |
         return None
     if len(files) != 1:
         raise InputError("language_model: give the step its file as --input model PATH")
-    found = hash_file(files[0])
-    if found != settings.language_model_sha256:
+    sha256 = hash_file(files[0])
+    if sha256 != settings.language_model_sha256:
         raise InputError(
-            f"language_model: the sha256 of {files[0].name} is {found}: write that in the configuration, "
+            f"language_model: the sha256 of {files[0].name} is {sha256}: write that in the configuration, "
             "or put the file there that was meant"
         )
     return files[0]

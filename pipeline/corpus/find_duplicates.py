@@ -157,26 +157,26 @@ class ReservedClusters:
 def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: ReservedClusters) -> pa.Table:
     """Return the documents of a unit that have duplicates, lose paragraphs or copy a reserved one, in order."""
     members = clusters.numbers_in(unit)
-    known = np.searchsorted(clusters.numbers_M, members)
+    indices = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
     taken_rows, taken_ids = taken.rows_in(unit)
     rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows]))
     at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
-    own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
+    own_ids = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
     source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
     jaccard = np.full(len(rows), np.nan)
     source[at] = np.arange(len(at)) + len(rows)
-    cluster = pa.concat_arrays([own, clusters.ids_M.take(clusters.first_M[known])]).take(source)
+    cluster = pa.concat_arrays([own_ids, clusters.ids_M.take(clusters.first_M[indices])]).take(source)
     source[taken_at] = np.arange(len(taken_at)) + len(rows) + len(at)
     reasons[taken_at] = OPT_OUT
-    names = np.where(clusters.same_text_M[known], EXACT_DUPLICATE, NEAR_DUPLICATE)
-    removed = clusters.removed_M[known]
+    names = np.where(clusters.same_text_M[indices], EXACT_DUPLICATE, NEAR_DUPLICATE)
+    removed = clusters.removed_M[indices]
     reasons[at[removed]] = names[removed]
-    sizes[at] = clusters.sizes_M[known]
-    jaccard[at[removed]] = np.where(clusters.same_text_M[known], np.nan, clusters.jaccard_M[known])[removed]
-    kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known]), taken_ids]).take(source)
+    sizes[at] = clusters.sizes_M[indices]
+    jaccard[at[removed]] = np.where(clusters.same_text_M[indices], np.nan, clusters.jaccard_M[indices])[removed]
+    kept = pa.concat_arrays([own_ids, clusters.ids_M.take(clusters.kept_M[indices]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
-    columns = [own, pa.array(reasons, pa.string()), kept, cluster, sizes, pa.array(jaccard, from_pandas=True), cut]
+    columns = [own_ids, pa.array(reasons, pa.string()), kept, cluster, sizes, pa.array(jaccard, from_pandas=True), cut]
     return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
 
 
@@ -209,31 +209,31 @@ def run(
     units = signed.units
     left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES)
     roots = (signed.read_pairs(pairs) if pairs else signed.group_equal_keys(left_bytes)).roots()
-    taken = ReservedClusters(signed, roots)
+    reserved_clusters = ReservedClusters(signed, roots)
     roots = roots[: signed.documents]
-    roots[taken.numbers_T] = taken.numbers_T
+    roots[reserved_clusters.numbers_T] = reserved_clusters.numbers_T
     sizes = np.bincount(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *signed.reserved])
-    members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
+    members = int(sizes[sizes > 1].sum()) + len(reserved_clusters.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
     left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
     clusters = DuplicateClusters(units, roots, section.minhash)
     del roots
     if section.minhash and section.minimum_similarity:
         clusters.keep_dissimilar(dict(zip(signatures, documents, strict=True)), section, left_bytes)
-    removed = np.concatenate([clusters.numbers_M[clusters.removed_M], taken.numbers_T])
+    removed = np.concatenate([clusters.numbers_M[clusters.removed_M], reserved_clusters.numbers_T])
     repeated = find_repeated_paragraphs(units, removed, left_bytes)
     duplicates.mkdir()
     for unit in units:
-        known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
+        metadata = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
         path = duplicates / f"{unit.source}.{unit.unit}.parquet"
-        write_table(path, _duplicate_rows(unit, clusters, repeated, taken), known)
+        write_table(path, _duplicate_rows(unit, clusters, repeated, reserved_clusters), metadata)
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
         "documents": signed.documents,
         "exact_duplicate": exact,
         "near_duplicate": int(clusters.removed_M.sum()) - exact,
-        "opt_out": len(taken.numbers_T),
+        "opt_out": len(reserved_clusters.numbers_T),
         "paragraphs_cut": int(repeated.sum()),
     }
     print(", ".join(f"{key}: {number}" for key, number in counts.items()), flush=True)

@@ -38,13 +38,13 @@ def run(
         unit, table = read_metadata(path), pq.read_table(path)
         ids = dict(zip(table["document"].to_pylist(), table["id"].to_pylist(), strict=True))
         sizes = {language: counted["bytes"] for language, counted in unit["languages"].items()}
-        found = decision.find_contaminated(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
+        unit_hits = decision.find_contaminated(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
         listed = pa.Table.from_pylist(
-            [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in found],
+            [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in unit_hits],
             schema=HIT_SCHEMA,
         ).sort_by([(name, "ascending") for name in HIT_SCHEMA.names])
-        known = {key: unit[key] for key in ("source", "unit")}
-        write_table(hits / f"{unit['source']}.{unit['unit']}.parquet", listed, known)
+        metadata = {key: unit[key] for key in ("source", "unit")}
+        write_table(hits / f"{unit['source']}.{unit['unit']}.parquet", listed, metadata)
     tasks = decision.summary()
     contamination.write_text(json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": {task: counts["documents"] for task, counts in tasks.items() if counts["documents"]}}

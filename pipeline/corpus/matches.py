@@ -19,17 +19,17 @@ MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), la
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
     """Write a row for each n-gram in each deduplicated document, in order; return their counts."""
     search = ItemSearch(pq.read_table(ngrams))
-    known = read_metadata(deduplicated)
-    unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}
+    metadata = read_metadata(deduplicated)
+    unit = {key: metadata[key] for key in ("source", "unit", "documents", "languages")}
     with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:
-        first = found = 0
+        first = match_count = 0
         for table in read_kept_documents(documents, deduplicated, ["id", "text", "language"]):
             pairs = search.find_matches(table["text"].to_pylist())
-            own = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
+            document_columns = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
             columns = {"document": pairs[:, 0] + first, "ngram": pairs[:, 1]}
-            rows = pa.table({"id": own["id"], "language": own["language"], **columns})
+            rows = pa.table({"id": document_columns["id"], "language": document_columns["language"], **columns})
             writer.write_table(rows.select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
-            first, found = first + table.num_rows, found + len(pairs)
+            first, match_count = first + table.num_rows, match_count + len(pairs)
         writer.add_key_value_metadata(parquet_metadata(unit))
-    print(f"{unit['source']}.{unit['unit']}: {found} times an n-gram in a document", flush=True)
-    return {"documents": known["documents"], "matches": found}
+    print(f"{unit['source']}.{unit['unit']}: {match_count} times an n-gram in a document", flush=True)
+    return {"documents": metadata["documents"], "matches": match_count}

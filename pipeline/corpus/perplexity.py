@@ -43,17 +43,17 @@ class PerplexityModel:
         """
         begin = self._model.config.bos_token_id
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        read = [[begin, *one.ids[: self._tokens]] for one in encoded]
-        found = np.full(len(texts), np.nan)
-        for batch in _length_batches([len(tokens) - 1 for tokens in read], self._rows):
-            longest = max(len(read[place]) for place in batch)
-            padded = torch.tensor([read[place] + [begin] * (longest - len(read[place])) for place in batch])
+        token_rows = [[begin, *one.ids[: self._tokens]] for one in encoded]
+        perplexities = np.full(len(texts), np.nan)
+        for batch in _length_batches([len(tokens) - 1 for tokens in token_rows], self._rows):
+            longest = max(len(token_rows[place]) for place in batch)
+            padded = torch.tensor([token_rows[place] + [begin] * (longest - len(token_rows[place])) for place in batch])
             with torch.inference_mode():  # the model is causal, so padding at the end changes nothing
                 logits = self._model(padded[:, :-1], use_cache=False).logits
                 losses = cross_entropy(logits.transpose(1, 2), padded[:, 1:], reduction="none").double()
             for row, place in enumerate(batch):
-                found[place] = float(losses[row, : len(read[place]) - 1].mean().exp())
-        return found
+                perplexities[place] = float(losses[row, : len(token_rows[place]) - 1].mean().exp())
+        return perplexities
 
 
 def _length_batches(lengths: list[int], most: int) -> Iterator[list[int]]:

@@ -101,8 +101,8 @@ def _duplicate_matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, 
     most = max(numbers.values(), default=1).bit_length()
     rows = []
     for removed in sorted({removed for removed, _ in numbers}):
-        found = [numbers.get((removed, kept), 0) for kept in columns]
-        rows.append((removed, [(number, (4 * number.bit_length() + most - 1) // most) for number in found]))
+        row_counts = [numbers.get((removed, kept), 0) for kept in columns]
+        rows.append((removed, [(number, (4 * number.bit_length() + most - 1) // most) for number in row_counts]))
     return columns, rows
 
 
@@ -145,7 +145,7 @@ def run(
         "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
         "columns": columns,
         "matrix": matrix,
-        "sampled": [(step, reason, list(found)) for (step, reason), found in samples],
+        "sampled": [(step, reason, list(reason_samples)) for (step, reason), reason_samples in samples],
         "sections": SECTIONS,
         "plots": plots,
         "per_doubling": LENGTHS_PER_DOUBLING,

@@ -36,8 +36,8 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     classifiers: dict[str, LinearClassifier] = {}
     content: dict[str, Any] = {}
     for language, sets in settings.languages.items():
-        own, files = files[: len(sets)], files[len(sets) :]
-        texts = read_seed_texts(language, sets, own, settings.normalization)
+        own_files, files = files[: len(sets)], files[len(sets) :]
+        texts = read_seed_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
         weights, gap = train(texts.shares.select(parts.training), texts.good_N[parts.training])
         slope, constant = calibrate(

@@ -80,9 +80,11 @@ class RawFiles:
         except DamagedFile:
             if not quarantine:
                 raise
-        found = self._find_damaged_files()
-        names = {one.file for one in found}
-        return work(replace(self, files=[(name, path) for name, path in self.files if name not in names])), found
+        damaged_files = self._find_damaged_files()
+        names = {one.file for one in damaged_files}
+        return work(
+            replace(self, files=[(name, path) for name, path in self.files if name not in names])
+        ), damaged_files
 
     def report(self, quarantined: list[QuarantinedFile]) -> dict[str, Any]:
         """Return the counts of the raw files: bytes on disk, bytes read, and the quarantined files."""
@@ -101,21 +103,21 @@ class RawFiles:
 
         If the files together have few broken records, a single file may have any share of them.
         """
-        found: dict[str, QuarantinedFile] = {}
+        damaged_files: dict[str, QuarantinedFile] = {}
         records: dict[str, tuple[int, int, str]] = {}
         for name, path in self.files:
             try:
                 records[name] = self._count_records(name, path)
             except DamagedFile as damaged:
-                found[name] = QuarantinedFile(name, self._size_on_disk(path), damaged.damage, damaged.value)
-        read = sum(number for number, _, _ in records.values())
+                damaged_files[name] = QuarantinedFile(name, self._size_on_disk(path), damaged.damage, damaged.value)
+        record_count = sum(number for number, _, _ in records.values())
         broken = sum(bad for _, bad, _ in records.values())
-        for name, path in self.files if broken > self.broken_share * read else ():
+        for name, path in self.files if broken > self.broken_share * record_count else ():
             number, bad, first = records.get(name, (0, 0, ""))
             if bad > self.broken_share * number:
                 value = f"{bad} of {number} records, first {first}"
-                found[name] = QuarantinedFile(name, self._size_on_disk(path), "broken_records", value)
-        return [found[name] for name in sorted(found)]
+                damaged_files[name] = QuarantinedFile(name, self._size_on_disk(path), "broken_records", value)
+        return [damaged_files[name] for name in sorted(damaged_files)]
 
     def _count_records(self, name: str, path: Path) -> tuple[int, int, str]:
         number = bad = 0

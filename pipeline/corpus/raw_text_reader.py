@@ -41,19 +41,19 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
             raw = self.raw.read_documents(name, path)
             while True:
                 with self.track_time():
-                    found = next(raw, None)
-                    if found is None:
+                    document = next(raw, None)
+                    if document is None:
                         break
                     self.records_in += 1
-                    self.bytes_in += found.size
+                    self.bytes_in += document.size
                     self.stat_update("total")
-                    if found.encoding_known_by is not None:
-                        self.encodings[found.encoding_known_by] += 1
-                        self.encodings["errors"] += found.decoding_errors
-                if found.text is None:
-                    self._remove_record(found, name)
+                    if document.encoding_known_by is not None:
+                        self.encodings[document.encoding_known_by] += 1
+                        self.encodings["errors"] += document.decoding_errors
+                if document.text is None:
+                    self._remove_record(document, name)
                 else:
-                    yield self._make_document(found, name)
+                    yield self._make_document(document, name)
         if self.broken > self.raw.broken_share * self.records_in:
             raise DamagedFile(
                 f"source {self.raw.source}: {self.broken / self.records_in:.1%} of {self.records_in} lines are broken, "

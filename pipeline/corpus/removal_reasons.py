@@ -117,23 +117,23 @@ def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: s
     """Return the origin of a threshold: the configuration of the run, a preset, known scores or a default."""
     if configuration is None:
         return "from the settings of the job"
-    section, own = (
+    section, source_section = (
         _get_nested(configuration, ["corpus", corpus]) or {},
         _get_nested(configuration, ["sources", source]) or {},
     )
     if path[0] == "languages":
-        if _get_nested(own, ["filters", *path[1:]]) is not None:
+        if _get_nested(source_section, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"
         preset = section.get("preset", "standard")
-        preset = own.get("genre", preset) if preset == "genre" else preset
-        known = PRESETS.get(preset, {}).get(path[1])
-        if known is not None and _get_nested(known.model_dump(mode="json"), path[2:]) == limit:
+        preset = source_section.get("genre", preset) if preset == "genre" else preset
+        preset_rules = PRESETS.get(preset, {}).get(path[1])
+        if preset_rules is not None and _get_nested(preset_rules.model_dump(mode="json"), path[2:]) == limit:
             return f"from the preset {preset}"
         model = _get_nested(section, ["language_model", "known_scores"])
         if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
             return f"the score that is known for {model}"
-    of_genre = {"languages": _get_nested(section, ["genres", own.get("genre", "")])}
-    written = (own, section, of_genre, section.get("decontamination"))
+    of_genre = {"languages": _get_nested(section, ["genres", source_section.get("genre", "")])}
+    written = (source_section, section, of_genre, section.get("decontamination"))
     return (
         "written in the configuration" if any(_get_nested(part, path) is not None for part in written) else "a default"
     )
@@ -167,8 +167,8 @@ def explain_removal(
     Returns:
         The sentence, or None for a reason that this version does not know.
     """
-    known = REASONS[step]
-    reason = known.get(row["reason"]) or known.get(re.sub(r"\d+", "{n}", row["reason"]))
+    step_reasons = REASONS[step]
+    reason = step_reasons.get(row["reason"]) or step_reasons.get(re.sub(r"\d+", "{n}", row["reason"]))
     if reason is None:
         return None
     limits = [

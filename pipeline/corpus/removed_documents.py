@@ -67,17 +67,17 @@ class RemovedTexts:
     def _is_sample(self, row: dict[str, Any], license: str | None) -> bool:
         if self._samples is None or not (self._licenses is None or is_allowed(license or "", self._licenses)):
             return False
-        found = self._samples.get(row["reason"], [])
-        return len(found) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < found[-1][:2]
+        samples = self._samples.get(row["reason"], [])
+        return len(samples) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < samples[-1][:2]
 
     def _add_sample(self, row: dict[str, Any], license: str | None, text: str) -> None:
         assert self._samples is not None
         shown = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
         sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")}
         sample |= {"license": license, "text": shown}
-        found = self._samples.setdefault(row["reason"], [])
-        insort(found, (id_hash(row["id"]), row["id"], sample), key=lambda entry: entry[:2])
-        del found[SAMPLES_PER_REASON:]
+        samples = self._samples.setdefault(row["reason"], [])
+        insort(samples, (id_hash(row["id"]), row["id"], sample), key=lambda entry: entry[:2])
+        del samples[SAMPLES_PER_REASON:]
 
     def _flush(self) -> None:
         assert self._path is not None and self._partial is not None

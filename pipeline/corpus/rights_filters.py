@@ -116,10 +116,10 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
 
     def matching_entries(self, document: Document) -> Iterator[str]:
         """Yield the entries of the list that match a document, the deciding one first."""
-        known = document.metadata
-        ids = document.id, known.get("original_id"), known.get("withheld_id")
+        metadata = document.metadata
+        ids = document.id, metadata.get("original_id"), metadata.get("withheld_id")
         yield from (f"id {candidate}" for candidate in _listed_values(self.ids, *ids))
-        yield from (f"holder {name}" for name in _listed_values(self.holders, known.get("holder"), self.holder))
+        yield from (f"holder {name}" for name in _listed_values(self.holders, metadata.get("holder"), self.holder))
         if self.domains:
             suffixes = domain_suffixes(extract_host(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)

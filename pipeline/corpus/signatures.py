@@ -42,8 +42,8 @@ def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSe
 
 def run(settings: SignatureSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
     """Write one row per document, in order; return the number of documents."""
-    known = read_metadata(documents)
+    metadata = read_metadata(documents)
     texts = ((row["id"], row["text"]) for row in read_documents([documents], columns=["id", "text"]))
-    sign(texts, signatures, settings, known)
-    print(f"{known['rows']} documents signed", flush=True)
-    return {"documents": known["rows"]}
+    sign(texts, signatures, settings, metadata)
+    print(f"{metadata['rows']} documents signed", flush=True)
+    return {"documents": metadata["rows"]}

@@ -56,10 +56,10 @@ def _check_step_counts(
         size = kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0)
         pairs.append(("documents from the step before", before["rows"], kept["documents_in"]))
         pairs.append(("bytes", before["bytes"], size))
-    for what, expected, found in pairs:
-        if expected != found:
+    for what, expected, actual in pairs:
+        if expected != actual:
             raise InputError(
-                f"unit {name}, step {step}: {expected} {what} are expected and {found} are there: "
+                f"unit {name}, step {step}: {expected} {what} are expected and {actual} are there: "
                 f"delete its files and run corpus.{step} again"
             )
     reasons = Counter(table["reason"].to_pylist())
@@ -109,13 +109,13 @@ def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple
 
 
 def _score_quartiles(final: list[Path]) -> dict[str, Any]:
-    found = {}
+    quartiles = {}
     for name in SCORES:
         columns = [pq.read_table(path, columns=[name])[name] for path in final]
         values = np.concatenate([column.drop_null().to_numpy() for column in columns])
         if len(values):
-            found[name] = {"documents": len(values), "quartiles": np.quantile(values, [0.25, 0.5, 0.75]).tolist()}
-    return found
+            quartiles[name] = {"documents": len(values), "quartiles": np.quantile(values, [0.25, 0.5, 0.75]).tolist()}
+    return quartiles
 
 
 def run(

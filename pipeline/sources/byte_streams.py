@@ -276,7 +276,7 @@ def read_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[int, bytes
 
     The content of a line of more than `limit` bytes is None and is not kept in memory.
     """
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     number = size = position = 0
     for piece, position in source:
         if not size and not piece.strip(b"\n"):  # millions of blank lines take no time
@@ -287,22 +287,22 @@ def read_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[int, bytes
             number += 1
             if end or size:
                 size += len(end)
-                yield number, (b"".join([*held, end]) if size <= limit else None), size, position
-                held, size = [], 0
+                yield number, (b"".join([*pieces, end]) if size <= limit else None), size, position
+                pieces, size = [], 0
         size += len(rest)
-        held = [*held, rest] if size <= limit else []
+        pieces = [*pieces, rest] if size <= limit else []
     if size:
-        yield number + 1, (b"".join(held) if size <= limit else None), size, position
+        yield number + 1, (b"".join(pieces) if size <= limit else None), size, position
 
 
 def read_whole(source: Iterator[Chunk], limit: int) -> tuple[bytes | None, int]:
     """Return the content of a stream and its size in bytes; the content is None beyond `limit` bytes."""
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     for piece, _ in source:
         size += len(piece)
         if size <= limit:
-            held.append(piece)
+            pieces.append(piece)
         else:
-            held.clear()
-    return (b"".join(held) if size <= limit else None), size
+            pieces.clear()
+    return (b"".join(pieces) if size <= limit else None), size

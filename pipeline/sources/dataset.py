@@ -59,8 +59,8 @@ def _read_dataset(settings: DatasetSettings, keys: FieldNames, cache: Path) -> A
                 f"source {settings.source}: {dataset.name} has no column {keys.text!r}: "
                 f"set text_key of the source to one of {columns}"
             )
-        heads = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.all_fields)
-        wanted = [column for column in heads if column in (columns or [])]
+        top_level = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.all_fields)
+        wanted = [column for column in top_level if column in (columns or [])]
         for number, fields in enumerate(rows.select_columns(wanted) if wanted else rows, 1):
             text = fields.get(keys.text)
             if isinstance(text, str) and (size := len(text.encode("utf-8", "replace"))) > settings.document_bytes:

@@ -159,16 +159,16 @@ def parse_content_type(headers: Sequence[str]) -> ContentType:
 
     The last media type counts, with its own charset or an earlier one of the same type.
     """
-    found = ContentType("", None)
+    content_type = ContentType("", None)
     for value in _VALUES.findall(",".join(headers)):
         media_type, _, parameters = value.partition(";")
         media_type = media_type.strip().lower()
         if "/" not in media_type or media_type == "*/*":
             continue
         charset = _CHARSET.search(parameters)
-        inherited = found.charset if media_type == found.media_type else None
-        found = ContentType(media_type, charset[1] if charset else inherited)
-    return found
+        inherited = content_type.charset if media_type == content_type.media_type else None
+        content_type = ContentType(media_type, charset[1] if charset else inherited)
+    return content_type
 
 
 def find_codec(label: str | None) -> str | None:

@@ -79,18 +79,18 @@ def run(
     content: dict[str, Any] = {"source": described}
     listed = None
     for path in opt_out:
-        read = read_opt_out_list(path)
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **publishable_list(read)}
-        listed = ListedEntries(read, settings.rights.holder)
+        opt_out_list = read_opt_out_list(path)
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **publishable_list(opt_out_list)}
+        listed = ListedEntries(opt_out_list, settings.rights.holder)
         _check_unmatched_ids(settings, listed, path, entries + shared)
-    known = {path.stem: path for path in entries}
+    entries_by_unit = {path.stem: path for path in entries}
     units.mkdir(mode=0o770)  # contains opt-out entries as written
     described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
         is_compared = fingerprint.pop("states_license") and settings.license_key is None
         decided_by = {
             "license": settings.license if is_compared else None,
-            "opt_out": _reserved_entries(listed, known.get(str(fingerprint["unit"]))),
+            "opt_out": _reserved_entries(listed, entries_by_unit.get(str(fingerprint["unit"]))),
         }
         text = json.dumps(fingerprint | decided_by, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")

@@ -141,7 +141,7 @@ def make_raw_documents(
                     size = len(text.encode())
                 except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
                     reason = "invalid_utf8"
-        known: dict[str, Any] = {"text": None, "reason": reason, "value": value}
+        attributes: dict[str, Any] = {"text": None, "reason": reason, "value": value}
         name = str(record.number)
         if fields is not None and reason is None:
             at = f"{place}, record {record.number}"
@@ -149,16 +149,16 @@ def make_raw_documents(
                 field_text(get_field(fields, key), key, at) for key in (keys.id, keys.url, keys.holder)
             )
             name = str(record.number - 1) if original is None else original
-            known = {"text": text, "url": url, "holder": holder, "original_id": original}
-            known |= {
+            attributes = {"text": text, "url": url, "holder": holder, "original_id": original}
+            attributes |= {
                 "title": exact_text_or_none(get_field(fields, keys.title)),
                 "date": iso_date(get_field(fields, keys.date)),
             }
-            known["license"] = next(
+            attributes["license"] = next(
                 filter(None, (license_text(get_field(fields, key)) for key in keys.license_fields)), None
             )
-        known |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
-        yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **known), record
+        attributes |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
+        yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **attributes), record
 
 
 def iso_date(value: Any) -> str | None:
@@ -172,15 +172,15 @@ def iso_date(value: Any) -> str | None:
         return value.isoformat()[:10]
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    found = re.match(r"([12]\d{3})(-(0[1-9]|1[0-2])(-\d\d(?!\d))?)?(?![\d-])", str(value).strip(), re.ASCII)
-    if not found:
+    match = re.match(r"([12]\d{3})(-(0[1-9]|1[0-2])(-\d\d(?!\d))?)?(?![\d-])", str(value).strip(), re.ASCII)
+    if not match:
         return None
-    if found[4]:
+    if match[4]:
         try:
-            date.fromisoformat(found[0])
+            date.fromisoformat(match[0])
         except ValueError:
             return None
-    return found[0]
+    return match[0]
 
 
 def exact_text(value: object) -> str | None:

@@ -73,8 +73,8 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
     elif stem.endswith((".html", ".htm", ".warc")):
         from pipeline.sources import web_pages  # takes a second to import, and few sources need it
 
-        read = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
-        records = read(iter(pieces), path, keys, limit)
+        read_web = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
+        records = read_web(iter(pieces), path, keys, limit)
     else:
         raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
     number = 0

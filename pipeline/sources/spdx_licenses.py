@@ -63,11 +63,11 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
     tokens = _split_expression(expression)
 
     def joined(word: str, part: Callable[[], bool]) -> list[bool]:
-        found = [part()]
+        results = [part()]
         while tokens and tokens[0] == word:
             tokens.pop(0)
-            found.append(part())
-        return found
+            results.append(part())
+        return results
 
     def either() -> bool:
         return any(joined("OR", lambda: all(joined("AND", one))))
@@ -160,13 +160,13 @@ def parse_license(written: str, names: Mapping[str, str]) -> str | None:
 
 def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
     if isinstance(value, dict):
-        told = (value[key] for key in _OBJECT_KEYS if isinstance(value.get(key), str))
-        read = {_parse_value(part, names) for part in told} - {None}
-        return read.pop() if len(read) == 1 else None
+        fields = (value[key] for key in _OBJECT_KEYS if isinstance(value.get(key), str))
+        licenses_of_parts = {_parse_value(part, names) for part in fields} - {None}
+        return licenses_of_parts.pop() if len(licenses_of_parts) == 1 else None
     if isinstance(value, list):
-        found = {_parse_value(part, names) for part in value if not _is_empty(part)}
-        parts = [f"({part})" if part and " OR " in part and len(found) > 1 else part for part in found]
-        return None if None in found else canonical_license(" AND ".join(sorted(map(str, parts))))
+        licenses = {_parse_value(part, names) for part in value if not _is_empty(part)}
+        parts = [f"({part})" if part and " OR " in part and len(licenses) > 1 else part for part in licenses]
+        return None if None in licenses else canonical_license(" AND ".join(sorted(map(str, parts))))
     return parse_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
 
 
@@ -196,10 +196,10 @@ def _parse_address(address: str) -> str | None:
     if host == "creativecommons.org":
         return _parse_creative_commons_path(path.lower().strip("/").split("/"))
     pattern, form = _ADDRESSES.get(host, ("", ""))
-    found = re.fullmatch(pattern, path, re.IGNORECASE) if pattern else None
-    if found is None:
+    match = re.fullmatch(pattern, path, re.IGNORECASE) if pattern else None
+    if match is None:
         return None
-    name = form.format(f"odc-{found[1]}" if found[1].lower() == "by" else found[1])
+    name = form.format(f"odc-{match[1]}" if match[1].lower() == "by" else match[1])
     return _canonical_or_none(name)
 
 
@@ -241,11 +241,11 @@ def _parse_creative_commons_name(name: str) -> tuple[str, str | None] | None:
     for pattern, short in _WORDS:
         low = re.sub(pattern, short, low)
     words = [word for word in _split_name(low) if word not in _FILLERS and word != "public"]
-    found = re.fullmatch(r"cc((?: (?:by|nc|nd|sa))+)(?: (\d\.\d))?", " ".join(words))
-    elements = found[1].split() if found else []
-    if not found or elements[0] != "by" or len({*elements}) < len(elements):
+    match = re.fullmatch(r"cc((?: (?:by|nc|nd|sa))+)(?: (\d\.\d))?", " ".join(words))
+    elements = match[1].split() if match else []
+    if not match or elements[0] != "by" or len({*elements}) < len(elements):
         return None
-    return "-".join(sorted(elements, key=_ELEMENTS.index)).upper(), found[2]
+    return "-".join(sorted(elements, key=_ELEMENTS.index)).upper(), match[2]
 
 
 def _canonical_or_none(name: str) -> str | None:

@@ -119,18 +119,18 @@ def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position
     content = _read_payload(entry, limit)
     if len(content) > limit:
         return oversized_record(number, max(len(content), entry.payload_length), position)
-    known = {
+    fields_of_record = {
         keys.url: entry.rec_headers.get_header("WARC-Target-URI"),
         keys.date: entry.rec_headers.get_header("WARC-Date"),
         keys.id: _warc_record_id(entry),
     }
     if stated.media_type != TEXT_TYPE:
         page = decode_page(content, stated.charset, is_xml=stated.media_type != "text/html")
-        return _page_record(number, len(content), page, known, keys, position)
+        return _page_record(number, len(content), page, fields_of_record, keys, position)
     text = decode_text(content, stated.charset)
     if text is None:
         return RawRecord(number, len(content), None, "invalid_utf8", position=position)
-    fields = {**known, keys.text: text.text}
+    fields = {**fields_of_record, keys.text: text.text}
     return RawRecord(number, len(content), fields, None, None, position, text.known_by, text.errors)
 
 
@@ -162,9 +162,9 @@ def _decompress(content: bytes, codec: str | None, limit: int) -> bytes:
 
 
 def _read_limited(stream: Any, limit: int) -> bytes:
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     while size <= limit and (piece := stream.read(1 << 16)):
-        held.append(piece)
+        pieces.append(piece)
         size += len(piece)
-    return b"".join(held)
+    return b"".join(pieces)

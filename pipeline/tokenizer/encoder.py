@@ -113,13 +113,13 @@ def read_token_bytes(path: Path) -> list[bytes | None]:
     kinds = _part_types(content.get("decoder")) | _part_types(content.get("pre_tokenizer"))
     if "ByteLevel" not in kinds and not any(_SPACE in token for token in vocabulary):
         raise InputError(f"{path} has tokens that are neither byte-level nor SentencePiece's: their text is not known")
-    read = _byte_level_bytes if "ByteLevel" in kinds else _sentencepiece_bytes
-    found: list[bytes | None] = [None] * (1 + max([*vocabulary.values(), *added]))
+    decode = _byte_level_bytes if "ByteLevel" in kinds else _sentencepiece_bytes
+    tokens: list[bytes | None] = [None] * (1 + max([*vocabulary.values(), *added]))
     for token, number in vocabulary.items():
-        found[number] = read(token)
+        tokens[number] = decode(token)
     for number, token in added.items():
-        found[number] = None if token.get("special") else token["content"].encode()
-    return found
+        tokens[number] = None if token.get("special") else token["content"].encode()
+    return tokens
 
 
 def _part_types(part: Any) -> set[str]:

@@ -100,9 +100,9 @@ def _draw_samples(
     )
     held_out = drawn(lambda cluster, _: is_validation_cluster(cluster, fraction))
     yield True, _sampled_texts(held_out, documents)
-    found = set(held_out.rows["language"].to_pylist())
-    if found != held_out.languages:
-        yield False, _sampled_texts(drawn(lambda _, language: language not in found), documents)
+    held_out_languages = set(held_out.rows["language"].to_pylist())
+    if held_out_languages != held_out.languages:
+        yield False, _sampled_texts(drawn(lambda _, language: language not in held_out_languages), documents)
 
 
 def _sampled_texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tuple[str, str]]:
@@ -118,9 +118,9 @@ def _encode_texts(
         encoded = encoder.encode([text for _, text in batch])
         for (language, text), ids in zip(batch, encoded, strict=True):
             tokens = np.array(ids, dtype=np.int64)
-            words, whole = _count_whole_words(text, np.cumsum(lengths[tokens]))
+            words, whole_words = _count_whole_words(text, np.cumsum(lengths[tokens]))
             sizes = {"tokens": len(tokens), "bytes": len(text.encode())}
-            yield language, Counter({"documents": 1, "words": words, "whole_words": whole} | sizes), tokens
+            yield language, Counter({"documents": 1, "words": words, "whole_words": whole_words} | sizes), tokens
 
 
 def _count_whole_words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:

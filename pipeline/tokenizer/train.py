@@ -83,14 +83,14 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         trained.train_from_iterator(training_texts(), trainer)
     else:
         words = count_words(trained.pre_tokenizer, training_texts(), training_texts())
-        found = train_pieces(
+        scored_pieces = train_pieces(
             {decode_byte_level(word): count for word, count in words.items()},
             settings.vocabulary_size - len(markers) - len(settings.special_tokens),
             settings.minimum_frequency,
             settings.longest_token_bytes,
         )
         scores = [(token, SPECIAL_TOKEN_SCORE) for token in settings.special_tokens]
-        trained.model = Unigram(scores + [(encode_byte_level(piece), score) for piece, score in found])
+        trained.model = Unigram(scores + [(encode_byte_level(piece), score) for piece, score in scored_pieces])
         trained.add_special_tokens(settings.special_tokens)
     # Markers are no special tokens: texts contain them, and decoding keeps them.
     trained.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])

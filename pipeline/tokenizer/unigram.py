@@ -52,19 +52,19 @@ def find_seed_pieces(words: WordCounts, minimum_frequency: int, longest_bytes: i
     common = _longest_common_prefixes(text, order, np.minimum(ends[word_of] - np.arange(len(text)), longest_bytes))
     weights = counts[word_of]
     summed = np.append(0, np.cumsum(weights[order]))
-    places, lengths, found = _find_repeated_substrings(order, common, summed, minimum_frequency)
+    places, lengths, substring_counts = _find_repeated_substrings(order, common, summed, minimum_frequency)
     begins = np.append(0, ends[:-1] + 1)
     words_whole = (counts >= minimum_frequency) & (ends - begins > 1) & (ends - begins <= longest_bytes)
     places = np.append(places, begins[words_whole])
     lengths = np.append(lengths, (ends - begins)[words_whole])
-    found = np.append(found, counts[words_whole])
-    best = np.sort(np.argsort(-(found * lengths), kind="stable")[:MAXIMUM_SEED_PIECES])
+    substring_counts = np.append(substring_counts, counts[words_whole])
+    best = np.sort(np.argsort(-(substring_counts * lengths), kind="stable")[:MAXIMUM_SEED_PIECES])
     of_bytes = np.bincount(text, weights=weights.astype(np.float64), minlength=BYTE_ALPHABET)
     of_bytes[SEPARATOR] = 0
     frequency_of = dict(
         zip((bytes([byte]) for byte in range(BYTE_ALPHABET)), np.maximum(of_bytes, MINIMUM_EXPECTED), strict=True)
     )
-    for place, length, frequency in zip(places[best], lengths[best], found[best], strict=True):
+    for place, length, frequency in zip(places[best], lengths[best], substring_counts[best], strict=True):
         frequency_of.setdefault(text[place : place + length].tobytes(), frequency)  # a substring before an equal word
     starts = np.append(0, np.cumsum([len(piece) for piece in frequency_of]))
     frequencies = np.array([*frequency_of.values()], dtype=np.float64)
@@ -110,7 +110,7 @@ def _find_repeated_substrings(
     """
     places = np.empty(len(order), dtype=np.int64)
     lengths = np.empty(len(order), dtype=np.int64)
-    found = np.empty(len(order), dtype=np.int64)
+    frequencies = np.empty(len(order), dtype=np.int64)
     many = 0
     begin = np.empty(len(order) + 1, dtype=np.int64)
     depth = np.empty(len(order) + 1, dtype=np.int64)
@@ -122,14 +122,14 @@ def _find_repeated_substrings(
         while depth[top] > now:
             frequency = summed[place] - summed[begin[top]]
             if depth[top] > 1 and frequency >= minimum_frequency:
-                places[many], lengths[many], found[many] = order[begin[top]], depth[top], frequency
+                places[many], lengths[many], frequencies[many] = order[begin[top]], depth[top], frequency
                 many += 1
             first = begin[top]
             top -= 1
         if depth[top] < now:
             top += 1
             begin[top], depth[top] = first, now
-    return places[:many], lengths[:many], found[:many]
+    return places[:many], lengths[:many], frequencies[:many]
 
 
 KEPT_SHARE = 0.75  # of the pieces in each pruning
@@ -186,19 +186,19 @@ def train_pieces(
     while True:
         for _ in range(ROUNDS):
             expected = _expected_counts(table, _build_trie(letters, starts), scores)
-            stays = (np.diff(starts) == 1) | (expected >= MINIMUM_EXPECTED)
-            letters, starts = _select_pieces(letters, starts, stays)
-            expected = np.maximum(expected[stays], MINIMUM_EXPECTED)
+            is_kept = (np.diff(starts) == 1) | (expected >= MINIMUM_EXPECTED)
+            letters, starts = _select_pieces(letters, starts, is_kept)
+            expected = np.maximum(expected[is_kept], MINIMUM_EXPECTED)
             scores = digamma(expected) - digamma(expected.sum())
         wanted = max(int(size * SPARE_FACTOR), BYTE_ALPHABET)
         if len(scores) <= wanted:
             break
         trie = _build_trie(letters, starts)
         losses = _piece_losses(letters, starts, trie, scores, _viterbi_counts(table, trie, scores, np.diff(starts)))
-        stays = np.zeros(len(scores), dtype=np.bool_)
-        stays[np.argsort(-losses, kind="stable")[: max(wanted, int(len(scores) * KEPT_SHARE))]] = True
-        letters, starts = _select_pieces(letters, starts, stays)
-        scores = scores[stays]
+        is_kept = np.zeros(len(scores), dtype=np.bool_)
+        is_kept[np.argsort(-losses, kind="stable")[: max(wanted, int(len(scores) * KEPT_SHARE))]] = True
+        letters, starts = _select_pieces(letters, starts, is_kept)
+        scores = scores[is_kept]
     spelled = [letters[begin:end].tobytes() for begin, end in pairwise(starts.tolist())]
     ranked = sorted(zip(spelled, scores.tolist(), strict=True), key=lambda piece: (-piece[1], piece[0]))
     longer = [piece for piece, _ in ranked if len(piece) > 1][: size - BYTE_ALPHABET]
@@ -306,7 +306,7 @@ def _viterbi(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Rea
 
 @cached_njit
 def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
-    found = np.zeros(len(scores))
+    piece_counts = np.zeros(len(scores))
     best = np.empty(len(words.letters) + 1)
     last = np.empty(len(words.letters) + 1, dtype=np.int64)
     begin = 0
@@ -315,10 +315,10 @@ def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Inte
         _viterbi(words.letters[begin:end], trie, scores, -1, best, last)
         place = end - begin
         while place > 0:
-            found[last[place]] += words.counts[word]
+            piece_counts[last[place]] += words.counts[word]
             place -= lengths[last[place]]
         begin = end + 1
-    return found
+    return piece_counts
 
 
 @cached_njit

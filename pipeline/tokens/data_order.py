@@ -62,11 +62,11 @@ class StreamShares:
         """Return the visits of each stream after this many sequences, (streams,); their sum is `sequences`."""
         counts = [0] * len(self._nodes)
         bounds = [(2 * sequences * bound + self._total) // (2 * self._total) for bound in self._sums]
-        found = [end - start for start, end in pairwise(bounds)]
-        for stream, count in zip(self._large, found, strict=False):
+        stream_counts = [end - start for start, end in pairwise(bounds)]
+        for stream, count in zip(self._large, stream_counts, strict=False):
             counts[stream] = count
         if self._root is not None:
-            counts[self._root] = found[-1]
+            counts[self._root] = stream_counts[-1]
         for node, left, right in self._splits:
             twice = 2 * self._nodes[node]
             counts[left] = (2 * counts[node] * self._nodes[left] + self._nodes[node]) // twice
@@ -103,8 +103,8 @@ class StreamOrder:
         """Return the number of sequences of each stream in the data steps before this one, (streams,)."""
         phase = bisect_right(self._starts, step) - 1
         sequences = self._batches.sequences
-        found = self._shares[phase].counts(sequences(step) - sequences(self._starts[phase]))
-        return [a + b for a, b in zip(self._before[phase], found, strict=True)]
+        stream_counts = self._shares[phase].counts(sequences(step) - sequences(self._starts[phase]))
+        return [a + b for a, b in zip(self._before[phase], stream_counts, strict=True)]
 
     def batch(self, step: int) -> Integers:
         """Return the sequences of a data step, (B,), with streams shuffled; it may cross epochs of a stream."""
@@ -187,9 +187,9 @@ def permute(
             shift = (mixed * ranges[changed]) >> np.uint64(32)
             moved = parts[changed] + (ranges[changed] - shift if backwards else shift)
             parts[changed] = moved - ranges[changed] * (moved >= ranges[changed])
-        found = parts[0] * width + parts[1]
-        places[walking] = found
-        walking = walking[found >= sizes[walking]]
+        candidates = parts[0] * width + parts[1]
+        places[walking] = candidates
+        walking = walking[candidates >= sizes[walking]]
     return places.astype(np.int64)
 
 
@@ -208,8 +208,8 @@ def _mixture_shares(mixture: Mixture, groups: Groups) -> list[float]:
             wanted.append(mixture.epochs.get(group[mixture.by], 1.0) * size)
         else:
             wanted.append(float(size))
-    whole = sum(wanted)
-    return [amount / whole if whole else 0.0 for amount in wanted]
+    total = sum(wanted)
+    return [amount / total if total else 0.0 for amount in wanted]
 
 
 def count_epochs(
@@ -217,14 +217,14 @@ def count_epochs(
 ) -> dict[str, float]:
     """Return how many times the tokens of each source, or of another key of the groups, are read in `steps` steps."""
     starts = [*sampling.mixtures(steps), (steps, Mixture())]
-    read = dict.fromkeys((group[by] for group in groups), 0.0)
-    held = dict.fromkeys(read, 0)
+    read_tokens = dict.fromkeys((group[by] for group in groups), 0.0)
+    available = dict.fromkeys(read_tokens, 0)
     for group in groups:
-        held[group[by]] += group["tokens"]
+        available[group[by]] += group["tokens"]
     for (start, mixture), (end, _) in pairwise(starts):
         for group, share in zip(groups, _mixture_shares(mixture, groups), strict=True):
-            read[group[by]] += share * batches.tokens(start, end)
-    return {name: read[name] / held[name] for name in sorted(read) if held[name]}
+            read_tokens[group[by]] += share * batches.tokens(start, end)
+    return {name: read_tokens[name] / available[name] for name in sorted(read_tokens) if available[name]}
 
 
 def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
@@ -234,17 +234,17 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
         index: the index of its token set.
         training: its settings.
     """
-    held = index.get("train", {}).get("groups", [])
-    if not held or not {"batch_size", "sequence_length"} <= training.keys():
+    groups = index.get("train", {}).get("groups", [])
+    if not groups or not {"batch_size", "sequence_length"} <= training.keys():
         return []
     sampling = Sampling.model_validate(training.get("sampling") or {})
     batches = BatchSchedule.of(training)
     mixed = [mixture.by for _, mixture in sampling.mixtures(steps) if mixture.weights or mixture.epochs]
     rows = []
     for column in dict.fromkeys(["source", *mixed]):
-        times = count_epochs(held, sampling, steps, batches, column)
+        times = count_epochs(groups, sampling, steps, batches, column)
         for name, read in times.items():
-            tokens = sum(group["tokens"] for group in held if group[column] == name)
+            tokens = sum(group["tokens"] for group in groups if group[column] == name)
             rows.append({"column": column, "name": name, "tokens": tokens, "times": read})
     return rows
 

@@ -115,11 +115,11 @@ def _describe_shard(
 
 def _sum_groups(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[Group, dict[str, Any]] = {}
-    for found in (found for entry in shards for found in entry["groups"]):
-        group = tuple(value for name, value in found.items() if name not in COUNTS)
-        total = groups.setdefault(group, {**found, **dict.fromkeys(COUNTS, 0)})
+    for described in (described for entry in shards for described in entry["groups"]):
+        group = tuple(value for name, value in described.items() if name not in COUNTS)
+        total = groups.setdefault(group, {**described, **dict.fromkeys(COUNTS, 0)})
         for name in COUNTS:
-            total[name] += found[name]
+            total[name] += described[name]
     return [groups[key] for key in sorted(groups)]
 
 

@@ -34,16 +34,16 @@ class NgramModels:
     """A unigram and a bigram model of a share of the training split that covers every source and language.
 
     Args:
-        asked: the tokens to score, which limit the counted pairs; None counts all pairs (0.6 GB).
+        scored: the tokens to score, which limit the counted pairs; None counts all pairs (0.6 GB).
 
     Raises:
         InputError: a token is outside the vocabulary of the index.
     """
 
-    def __init__(self, index: Path, asked: Iterable[ScoredTokens] | None = None) -> None:
+    def __init__(self, index: Path, scored: Iterable[ScoredTokens] | None = None) -> None:
         reader = TokenReader(index, "train")
         size = self._size = reader.vocabulary_size
-        pairs = {pair for before, tokens in asked or () for pair in _adjacent_pairs(before, tokens)}
+        pairs = {pair for before, tokens in scored or () for pair in _adjacent_pairs(before, tokens)}
         highest = max((max(pair) for pair in pairs), default=0)
         if highest >= size:
             raise InputError(f"{index} has a vocabulary of {size}, the model's tokens reach {highest}: it is another's")
@@ -52,19 +52,19 @@ class NgramModels:
         self._pairs = np.array(sorted(before * size + token for before, token in pairs), dtype=np.int64)
         self._pair_counts = np.zeros(len(self._pairs), dtype=np.int64)
         share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
-        found = [self._pairs]
+        pair_codes = [self._pairs]
         for _, view in reader.views:
             tokens = reader.check_vocabulary(view[: math.ceil(share * len(view))]).astype(np.int64)
             self._counts += np.bincount(tokens, minlength=size)
             self._followed += np.bincount(tokens[:-1], minlength=size)
             codes = tokens[:-1] * size + tokens[1:]
-            if asked is None:
-                found.append(codes)
+            if scored is None:
+                pair_codes.append(codes)
             else:
                 place, is_known = self._find(codes)
                 self._pair_counts += np.bincount(place[is_known], minlength=len(self._pairs))
-        if asked is None:
-            self._pairs, self._pair_counts = np.unique(np.concatenate(found), return_counts=True)
+        if scored is None:
+            self._pairs, self._pair_counts = np.unique(np.concatenate(pair_codes), return_counts=True)
         self.tokens, self.training_tokens = int(self._counts.sum()), reader.tokens
 
     def losses(self, text: Iterable[tuple[Integers, Integers]]) -> NgramLosses:

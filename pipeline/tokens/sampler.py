@@ -75,15 +75,17 @@ class Sampler:
         self.sequence_length = sequence_length
         self.skips = skips
         mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
-        alike: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
+        groups_by_rate: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
         for _, mixture in mixtures:
             _check_names(reader, mixture)
         for group in sorted(reader.groups):
             named = dict(zip(reader.grouped_by, group, strict=True))
-            alike.setdefault(tuple(_mixture_rate(mixture, named) for _, mixture in mixtures), []).append(group)
-        rates = list(alike)
+            groups_by_rate.setdefault(tuple(_mixture_rate(mixture, named) for _, mixture in mixtures), []).append(group)
+        rates = list(groups_by_rate)
         rows = (
-            [reader] if len(alike) < 2 else [reader.join_groups(set(groups).__contains__) for groups in alike.values()]
+            [reader]
+            if len(groups_by_rate) < 2
+            else [reader.join_groups(set(groups).__contains__) for groups in groups_by_rate.values()]
         )
         sizes = [max(row.tokens - 1, 0) // sequence_length for row in rows]
         split = "training" if reader.split == "train" else reader.split
@@ -95,7 +97,7 @@ class Sampler:
                     f"{row.tokens}: lower sequence_length or add text"
                 )
         self.rows = rows
-        self.groups = list(alike.values())
+        self.groups = list(groups_by_rate.values())
         phases = []
         for number, (start, mixture) in enumerate(mixtures):
             of_name: dict[str, int] = {}
@@ -109,7 +111,10 @@ class Sampler:
             if not sum(weights):
                 raise InputError(f"sampling: nothing is left of the tokens from step {start} on: raise a weight")
             phases.append((start, weights))
-        keys = [int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8]) for groups in alike.values()]
+        keys = [
+            int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8])
+            for groups in groups_by_rate.values()
+        ]
         self.batches = BatchSchedule(sequence_length, global_batch_size, ramp)
         self.order = StreamOrder(sizes, keys, phases, self.batches)
         self.sequences = sum(sizes)
@@ -159,11 +164,11 @@ def _check_names(reader: TokenReader, mixture: Mixture) -> None:
     if wanted and mixture.by not in reader.grouped_by:
         raise InputError(f"sampling: the tokens have no stratum {mixture.by}: add it to the strata of the token set")
     place = reader.grouped_by.index(mixture.by) if wanted else 0
-    known = sorted({group[place] for group in reader.groups})
+    group_names = sorted({group[place] for group in reader.groups})
     for name, amount in wanted.items():
-        if name not in known and amount:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+        if name not in group_names and amount:
+            near = difflib.get_close_matches(name, group_names, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(group_names)}"
             raise InputError(f"sampling: the tokens have no {mixture.by} {name}: {advice}")
 
 

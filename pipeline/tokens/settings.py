@@ -140,13 +140,15 @@ class Sampling(Mixture):
         Raises:
             ValueError: phases are not in order, or start after the last step.
         """
-        found: list[tuple[int, Mixture]] = [(0, self), *((phase.start(steps), phase) for phase in self.phases)]
-        for (before, _), (start, _) in pairwise(found):
+        mixtures: list[tuple[int, Mixture]] = [(0, self), *((phase.start(steps), phase) for phase in self.phases)]
+        for (before, _), (start, _) in pairwise(mixtures):
             if start <= before:
                 raise ValueError(f"sampling.phases: a phase from step {start} follows one from {before}: order them")
-        if found[-1][0] >= steps:
-            raise ValueError(f"sampling.phases: step {found[-1][0]} is not below the {steps} steps: start it earlier")
-        return found
+        if mixtures[-1][0] >= steps:
+            raise ValueError(
+                f"sampling.phases: step {mixtures[-1][0]} is not below the {steps} steps: start it earlier"
+            )
+        return mixtures
 
 
 class TokenUse(Settings):

@@ -45,7 +45,7 @@ def run(
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as executor,
     ):
 
         def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
@@ -65,7 +65,7 @@ def run(
                 merge_documents(paths, ["text", "license", "cluster"], hash_range, where, filter_columns)
             ):
                 # The tokenizer's threads release the GIL: while they encode, the previous texts are written.
-                waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
+                waiting.append((texts, executor.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
             for texts_encoded in waiting:
@@ -88,7 +88,7 @@ def _find_groups(
     Raises:
         InputError: an id occurs twice.
     """
-    found: dict[tuple[str, ...], list[Path]] = {}
+    files_by_group: dict[tuple[str, ...], list[Path]] = {}
     names = [*GROUP, *settings.strata.names()]
     hashes = []
     for path in sorted(paths):
@@ -96,11 +96,11 @@ def _find_groups(
             hashes.append(batch.column("id_hash").to_numpy())
             groups = assign_strata(batch, settings.strata, settings.genres, settings.licenses).group_by(names)
             for row in groups.aggregate([]).to_pylist():
-                files = found.setdefault(tuple(row[name] for name in names), [])
+                files = files_by_group.setdefault(tuple(row[name] for name in names), [])
                 if files[-1:] != [path]:
                     files.append(path)
     _check_unique_ids(paths, hash_range, hashes)
-    return [(dict(zip(names, group, strict=True)), files) for group, files in sorted(found.items())]
+    return [(dict(zip(names, group, strict=True)), files) for group, files in sorted(files_by_group.items())]
 
 
 def _check_unique_ids(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:

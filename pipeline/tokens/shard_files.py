@@ -82,18 +82,18 @@ class MappedShard:
         """
         stream = pa.BufferReader(self._buffer)
         stream.seek(self._first)
-        found = []
+        placed_batches = []
         try:
             while (position := stream.tell()) < self._buffer.size - len(STREAM_END):
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(stream), self._schema)
                 tokens = batch.column("tokens").flatten()
                 at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
-                found.append((BatchPlace(position, at, len(tokens)), batch))
+                placed_batches.append((BatchPlace(position, at, len(tokens)), batch))
             if self._buffer.slice(position).to_pybytes() != STREAM_END:  # truncated between two record batches
                 raise EOFError("it has no end")
         except (OSError, EOFError, pa.ArrowInvalid) as error:
             raise self._broken_stream_error(error) from error
-        return found
+        return placed_batches
 
 
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:

@@ -103,7 +103,7 @@ def _preceding_bytes(shard: SuffixArray, suffix: int, text: Bytes, start: int) -
 
 @cached_njit
 def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
-    found = (0, 0)
+    bounds = (0, 0)
     for behind in (False, True):
         low, high = 0, len(vocabulary.backwards)
         while low < high:
@@ -120,8 +120,8 @@ def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: in
                 low = middle + 1
             else:
                 high = middle
-        found = (found[1], low)
-    return found
+        bounds = (bounds[1], low)
+    return bounds
 
 
 @cached_njit

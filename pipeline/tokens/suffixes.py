@@ -52,13 +52,13 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     kind = np.int32 if tokens < 2**31 else np.int64
     order = divsufsort(text) if len(text) else np.empty(0, np.int32)
     blocks = np.append(0, np.cumsum(np.add.reduceat(begins, np.arange(0, len(text), BLOCK_SIZE), dtype=np.int64)))
-    found = _keep_token_starts(order, text, begins, blocks, np.empty(tokens, dtype=kind))
+    positions = _keep_token_starts(order, text, begins, blocks, np.empty(tokens, dtype=kind))
     described = {"shard": metadata["shard"], "shard_sha256": hash_file(train), "tokens": str(tokens)}
     schema = pa.schema([("position", pa.from_numpy_dtype(kind))], metadata=described)
     with pa.ipc.new_stream(os.fspath(suffixes), schema) as stream:
-        stream.write_batch(pa.record_batch([pa.array(found)], schema=schema))
-    print(f"suffixes of shard {metadata['shard']}: {len(found)} of {tokens} tokens", flush=True)
-    return {"tokens": tokens, "suffixes": len(found), "bytes": len(text)}
+        stream.write_batch(pa.record_batch([pa.array(positions)], schema=schema))
+    print(f"suffixes of shard {metadata['shard']}: {len(positions)} of {tokens} tokens", flush=True)
+    return {"tokens": tokens, "suffixes": len(positions), "bytes": len(text)}
 
 
 def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:

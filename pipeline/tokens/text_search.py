@@ -120,15 +120,15 @@ class TextSearch:
                 suffix_search.find_longest_matches(shard, letters, reach, minimum, ends)
             self._match_within_tokens(content, minimum, ends)
         borders = [at for at, letter in enumerate(content) if letter & 0xC0 != 0x80] + [len(content)]
-        found: list[TextMatch] = []
+        matches: list[TextMatch] = []
         before = 0
         for first, begin in enumerate(borders[:-1]):
             last = bisect(borders, int(ends[begin])) - 1
             if last > before and last - first >= minimum:
                 before = last
                 positions = [self._positions(shard, content, begin, borders[last], reach) for shard in self._shards]
-                found.append(TextMatch(first, last, positions))
-        return found
+                matches.append(TextMatch(first, last, positions))
+        return matches
 
     def _match_within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
         for number, word in self._long_tokens(minimum):
@@ -145,23 +145,23 @@ class TextSearch:
 
     def _token_positions(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
         word = np.frombuffer(self._words[number], dtype=np.uint8)
-        found = np.empty(suffix_search.find_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
-        suffix_search.find_token(shard, word, number, found)
-        return found
+        positions = np.empty(suffix_search.find_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
+        suffix_search.find_token(shard, word, number, positions)
+        return positions
 
     def _positions(
         self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
     ) -> Integers:
         letters = np.frombuffer(text, dtype=np.uint8)
         count = suffix_search.find_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
-        found = [np.empty(count, dtype=np.int64)]
-        suffix_search.find_occurrences(shard, letters, start, end, reach, found[0])
+        positions = [np.empty(count, dtype=np.int64)]
+        suffix_search.find_occurrences(shard, letters, start, end, reach, positions[0])
         part = text[start:end]
         for number, word in self._long_tokens(len(part)):
             # At the first byte of a token, the suffix of that token already found the part.
             times = sum(word.startswith(part, at) for at in range(1, len(word)))
-            found += [self._token_positions(shard, number)] * times
-        return np.sort(np.concatenate(found))
+            positions += [self._token_positions(shard, number)] * times
+        return np.sort(np.concatenate(positions))
 
     def count_documents(self, part: TextMatch) -> int:
         """Return the number of documents with a part."""

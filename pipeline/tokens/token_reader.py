@@ -50,8 +50,8 @@ class TokenRow:
     def borders(self) -> Integers:
         """The position of the first token of each document."""
         starts = enumerate(self._starts[:-1].tolist())
-        found = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
-        return np.concatenate([np.empty(0, dtype=np.int64), *found])
+        offsets = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
+        return np.concatenate([np.empty(0, dtype=np.int64), *offsets])
 
     def map_documents(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the concatenated results of a function of each record batch and its group, one value per document."""
@@ -88,10 +88,10 @@ class TokenRow:
         length, size = tokens_BT.shape[1], self.dtype.itemsize
         batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
         is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
-        found = self._table[np.minimum(batches_B, len(self._table) - 1)]
-        places_B = found[:, 3] + (starts_B - self._starts[batches_B]) * size
-        read = (rows_B, is_whole_B, found[:, 0], places_B, starts_B)
-        for row, is_whole, shard, place, start in zip(*(part.tolist() for part in read), strict=True):
+        batch_rows = self._table[np.minimum(batches_B, len(self._table) - 1)]
+        places_B = batch_rows[:, 3] + (starts_B - self._starts[batches_B]) * size
+        row_arrays = (rows_B, is_whole_B, batch_rows[:, 0], places_B, starts_B)
+        for row, is_whole, shard, place, start in zip(*(part.tolist() for part in row_arrays), strict=True):
             if is_whole:
                 tokens_BT[row] = self._shards[shard].values(place, length, self.dtype)
             else:
@@ -104,7 +104,7 @@ class TokenRow:
             For each document id, source, language, own license (None: the license of its source), the position of its
             first token as `start`, and the position after its last token as `end`.
         """
-        found: list[dict[str, Any]] = []
+        documents: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
         number = self._batch_at(start)
         while number < len(self._table) and (origin := int(self._starts[number])) < end:
@@ -114,9 +114,9 @@ class TokenRow:
             to_row = int(np.searchsorted(borders[:-1], end, side="left"))
             rows = batch.select(["id", "source", "language", "license"]).slice(from_row, to_row - from_row).to_pylist()
             for row, (begin, past) in zip(rows, pairwise(borders[from_row : to_row + 1].tolist()), strict=True):
-                found.append({**row, "start": begin, "end": past})
+                documents.append({**row, "start": begin, "end": past})
             number += 1
-        return found
+        return documents
 
     def find_document(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
         """Return the first position of a document and the one after its last, or None, by binary search of id_hash."""
@@ -201,8 +201,8 @@ def check_altered_shards(index_path: Path) -> None:
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
     expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
     younger = [path for path in expected if path.stat().st_mtime > since]
-    for path, found in zip(younger, hash_files(younger), strict=True):
-        if found != expected[path]:
+    for path, sha256 in zip(younger, hash_files(younger), strict=True):
+        if sha256 != expected[path]:
             raise InputError(
                 f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
             )

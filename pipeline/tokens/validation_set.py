@@ -72,12 +72,12 @@ class ValidationSet:
     @cached_property
     def parts(self) -> dict[str, Integers]:
         """The document numbers of each language and source, by `language/NAME` and `source/NAME`."""
-        found = {}
+        documents_by_part = {}
         for column, place in (("language", 1), ("source", 0)):
             for name in sorted({group[place] for group in self.groups}):
                 codes = [number for number, group in enumerate(self.groups) if group[place] == name]
-                found[f"{column}/{name}"] = np.flatnonzero(np.isin(self.group_D, codes))
-        return found
+                documents_by_part[f"{column}/{name}"] = np.flatnonzero(np.isin(self.group_D, codes))
+        return documents_by_part
 
     def report(self) -> dict[str, Any]:
         """Return the counts of the used documents and of the complete split."""

@@ -57,15 +57,15 @@ class NgramShares(NamedTuple):
 
 def ngram_shares(texts: Iterable[str]) -> NgramShares:
     """Return the n-gram shares of texts; texts are not kept in memory."""
-    found, parts, sizes = [], [], [0]
+    text_buckets, parts, sizes = [], [], [0]
     for text in texts:
         all_of_text = ngram_buckets(text)
         different, counts = np.unique(all_of_text, return_counts=True)
-        found.append(different)
+        text_buckets.append(different)
         parts.append((counts / max(len(all_of_text), 1)).astype(np.float32))
         sizes.append(len(different))
     return NgramShares(
-        np.concatenate([np.empty(0, np.int32), *found]),
+        np.concatenate([np.empty(0, np.int32), *text_buckets]),
         np.concatenate([np.empty(0, np.float32), *parts]),
         np.cumsum(sizes),
     )
@@ -156,18 +156,18 @@ def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
     weights = class_weights(good)
     center, scale = float(values.mean()), float(values.std()) or 1.0
     rows = np.stack([(values - center) / scale, np.ones(len(values))])
-    found = np.zeros(2)
+    parameters = np.zeros(2)
     for _ in range(50):
-        predicted = 1 / (1 + np.exp(-np.clip(found @ rows, -500, 500)))
+        predicted = 1 / (1 + np.exp(-np.clip(parameters @ rows, -500, 500)))
         gradient = (rows * (weights * (predicted - wanted))).sum(axis=1)
         curvature = weights * predicted * (1 - predicted)
         hessian = np.array([[(curvature * a * b).sum() for a in rows] for b in rows]) + 1e-9 * np.eye(2)
         change = np.linalg.solve(hessian, gradient)
-        found -= change * min(1.0, 4.0 / float(np.abs(change).max() or 1.0))
+        parameters -= change * min(1.0, 4.0 / float(np.abs(change).max() or 1.0))
         if np.abs(change).max() < 1e-10:
             break
-    slope = float(found[0]) / scale
-    return slope, float(found[1]) - slope * center
+    slope = float(parameters[0]) / scale
+    return slope, float(parameters[1]) - slope * center
 
 
 def area_under_curve(scores: Floats, good: Booleans) -> ConfidenceInterval:
@@ -248,8 +248,8 @@ class TextSplits(NamedTuple):
 
 def _read_texts(seeds: SeedFile, path: Path, normalizer: TextNormalizer) -> Iterator[str]:
     keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # empty names are not read
-    for found, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
-        if found.text is not None and (text := normalizer.format(found.text)):
+    for document, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
+        if document.text is not None and (text := normalizer.format(document.text)):
             yield text
 
 
@@ -300,7 +300,7 @@ def read_seed_texts(
                     "leave the file out"
                 )
 
-    found = ngram_shares(new_texts())
+    all_shares = ngram_shares(new_texts())
     sets_N = np.array(numbers)
     held_out = np.array([seeds.held_out for seeds in sets])
     ranks = np.empty(len(seen), dtype=np.int64)
@@ -319,7 +319,7 @@ def read_seed_texts(
                 f"once) and {MINIMUM_TEXTS} are needed: add files to {label}"
             )
     return SeedTexts(
-        found.select(kept),
+        all_shares.select(kept),
         good[sets_N[kept]],
         held_out[sets_N[kept]],
         sets_N[kept],

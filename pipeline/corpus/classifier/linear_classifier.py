@@ -62,7 +62,7 @@ def _ends_latin1_letter(data: Bytes, place: int) -> bool:
 @cached_njit
 def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
     hashes = np.empty(len(data), dtype=np.uint64)  # only written pages take memory
-    found = place = 0
+    count = place = 0
     value, inside = _START, False
     while place <= len(data):
         kind = _byte_kind(data, place) if place < len(data) else 0
@@ -76,8 +76,8 @@ def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
             place += 1
             continue
         if inside:
-            hashes[found] = value
-            found += 1
+            hashes[count] = value
+            count += 1
             value, inside = _START, False
         if kind < 0:
             end = min(place - kind, len(data))
@@ -85,11 +85,11 @@ def _hash_words_and_marks(data: Bytes) -> npt.NDArray[np.uint64]:
             while place < end:
                 mark = (mark ^ np.uint64(data[place])) * _PRIME
                 place += 1
-            hashes[found] = mark
-            found += 1
+            hashes[count] = mark
+            count += 1
         else:
             place += 1
-    return hashes[:found]
+    return hashes[:count]
 
 
 @cached_njit
@@ -149,10 +149,10 @@ def save_classifiers(classifiers: dict[str, LinearClassifier], path: Path) -> No
 def load_classifiers(path: Path) -> dict[str, LinearClassifier]:
     """Return the classifiers of a file, by language."""
     tensors = load_file(path)
-    found = {}
+    classifiers = {}
     for name in sorted(tensors):
         language, _, kind = name.rpartition(".")
         if kind == "weights":
             slope, constant = map(float, tensors[f"{language}.calibration"])
-            found[language] = LinearClassifier(tensors[name], slope, constant)
-    return found
+            classifiers[language] = LinearClassifier(tensors[name], slope, constant)
+    return classifiers

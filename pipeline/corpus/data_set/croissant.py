@@ -55,9 +55,9 @@ def license_url(license: str) -> str:
 
 def _data_type(kind: pa.DataType) -> Any:
     types = mlcroissant.DataType
-    known = {pa.types.is_integer: types.INTEGER, pa.types.is_floating: types.FLOAT, pa.types.is_boolean: types.BOOL}
-    known |= {pa.types.is_date: types.DATE, pa.types.is_timestamp: types.DATETIME}
-    return next((data_type for fits, data_type in known.items() if fits(kind)), types.TEXT)
+    kinds = {pa.types.is_integer: types.INTEGER, pa.types.is_floating: types.FLOAT, pa.types.is_boolean: types.BOOL}
+    kinds |= {pa.types.is_date: types.DATE, pa.types.is_timestamp: types.DATETIME}
+    return next((data_type for fits, data_type in kinds.items() if fits(kind)), types.TEXT)
 
 
 def _make_field(

@@ -37,8 +37,8 @@ def _years(batch: pa.RecordBatch) -> pa.Array:
     if "date" not in batch.schema.names:
         return pa.repeat(NO_YEAR, batch.num_rows)
     starts = pc.utf8_slice_codeunits(pc.cast(batch.column("date"), pa.string()), 0, 4)
-    known = pc.fill_null(pc.match_substring_regex(starts, r"^\d{4}$"), False)
-    return pc.if_else(known, starts, NO_YEAR)
+    has_year = pc.fill_null(pc.match_substring_regex(starts, r"^\d{4}$"), False)
+    return pc.if_else(has_year, starts, NO_YEAR)
 
 
 class DocumentCounts:
@@ -74,21 +74,21 @@ class DocumentCounts:
             return
         addresses = [split_url(url or "") for url in batch.column("url").to_pylist()]
         hosts = [address.host.removeprefix("www.") if address.prefix else "" for address in addresses]
-        found = pa.array([host or None for host in hosts], pa.string())
-        table = pa.table({"source": batch.column("source"), "domain": found, "bytes": sizes})
-        _add_group_counts(self.domains, table.filter(pc.is_valid(found)), ["source", "domain"])
+        domains = pa.array([host or None for host in hosts], pa.string())
+        table = pa.table({"source": batch.column("source"), "domain": domains, "bytes": sizes})
+        _add_group_counts(self.domains, table.filter(pc.is_valid(domains)), ["source", "domain"])
 
     def largest_domains(self) -> dict[str, dict[str, Any]]:
         """Return by source the number of domains, and the largest ones: name, documents, bytes."""
-        found: dict[str, list[tuple[str, int, int]]] = {}
+        domains_by_source: dict[str, list[tuple[str, int, int]]] = {}
         for (source, domain), part in self.domains.items():
-            found.setdefault(source, []).append((domain, part["documents"], part["bytes"]))
+            domains_by_source.setdefault(source, []).append((domain, part["documents"], part["bytes"]))
         return {
             source: {
                 "domains": len(rows),
                 "largest": sorted(rows, key=lambda row: (-row[2], row[0]))[: math.ceil(len(rows) * LARGEST_DOMAINS)],
             }
-            for source, rows in sorted(found.items())
+            for source, rows in sorted(domains_by_source.items())
         }
 
     def counts_by(self, name: str) -> dict[str, dict[str, int]]:
@@ -104,10 +104,10 @@ def _add_group_counts(counts: dict[Any, Counter[str]], table: pa.Table, names: l
 
 
 def _sum_by_name(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = {}
+    sums: dict[str, Counter[str]] = {}
     for name, part in parts:
-        found.setdefault(name, Counter()).update(documents=part["documents"], bytes=part["bytes"])
-    return {name: dict(part) for name, part in sorted(found.items())}
+        sums.setdefault(name, Counter()).update(documents=part["documents"], bytes=part["bytes"])
+    return {name: dict(part) for name, part in sorted(sums.items())}
 
 
 def _histogram(counts: Counter[int]) -> list[list[int]]:
@@ -151,14 +151,14 @@ def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[st
     best: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for path in removed:
         for sample in read_metadata(path).get("samples", []):
-            found = best.setdefault((steps.index(sample["stage"]), sample["reason"]), [])
-            found.append(sample)
-            found.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
-            del found[SAMPLES_PER_REASON:]
+            reason_samples = best.setdefault((steps.index(sample["stage"]), sample["reason"]), [])
+            reason_samples.append(sample)
+            reason_samples.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
+            del reason_samples[SAMPLES_PER_REASON:]
     return [
         sample | {"license": sample["license"] or licenses.get(sample["source"], "")}
-        for _, found in sorted(best.items())
-        for sample in found
+        for _, reason_samples in sorted(best.items())
+        for sample in reason_samples
     ]
 
 

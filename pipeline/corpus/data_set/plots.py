@@ -102,8 +102,8 @@ def _bar(title: str, widths: list[tuple[str, float]]) -> Markup:
 
 def funnel_bar(before: int, removed: int, start: int) -> Markup:
     """Return one step of a funnel as a bar: the remaining and the removed share of `start`."""
-    left, gone = (100 * value / start if start else 0.0 for value in (before - removed, removed))
-    return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", gone)])
+    left, removed_share = (100 * value / start if start else 0.0 for value in (before - removed, removed))
+    return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", removed_share)])
 
 
 def share_bar(number: int, whole: int) -> Markup:

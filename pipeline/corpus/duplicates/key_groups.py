@@ -101,7 +101,7 @@ def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Number
     table = np.empty(1 << bits, np.int64)
     for bucket in range(len(starts) - 1):
         table[:] = -1
-        record, held, pairs_before = starts[bucket], 0, pairs
+        record, entries, pairs_before = starts[bucket], 0, pairs
         while record < starts[bucket + 1]:
             place = np.int64(keys[0, record] * _ODD >> np.uint64(64 - bits))
             while table[place] >= 0 and not _keys_equal(keys, table[place], record):
@@ -109,13 +109,13 @@ def _pair_buckets(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Number
             if table[place] >= 0:
                 ones[pairs], others[pairs] = numbers[table[place]], numbers[record]
                 pairs += 1
-            elif 2 * held < len(table):
+            elif 2 * entries < len(table):
                 table[place] = record
-                held += 1
+                entries += 1
             else:  # repeat this bucket with a larger table
                 bits += 1
                 table = np.full(1 << bits, -1, np.int64)
-                record, held, pairs = starts[bucket], 0, pairs_before
+                record, entries, pairs = starts[bucket], 0, pairs_before
                 continue
             record += 1
     return ones[:pairs], others[:pairs]
@@ -238,9 +238,9 @@ class SignedCorpus:
         """Write pairs of a document and the smallest number in its set; return the number of pairs."""
         roots = groups.roots()
         documents = np.flatnonzero(roots != np.arange(len(roots)))
-        known = {"share": share, "shares": shares, "of": self._sha256()}
+        metadata = {"share": share, "shares": shares, "of": self._sha256()}
         pairs = pa.table({"document": documents, "first": roots[documents]})
-        pairs = pairs.replace_schema_metadata(parquet_metadata(known))
+        pairs = pairs.replace_schema_metadata(parquet_metadata(metadata))
         encodings = dict.fromkeys(pairs.column_names, "DELTA_BINARY_PACKED")
         pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return len(pairs)
@@ -254,8 +254,8 @@ class SignedCorpus:
         groups = DisjointSets(self.total)
         sha256 = self._sha256()
         for share, path in enumerate(paths):
-            known = read_metadata(path)
-            if [known[key] for key in ("share", "shares", "of")] != [share, len(paths), sha256]:
+            metadata = read_metadata(path)
+            if [metadata[key] for key in ("share", "shares", "of")] != [share, len(paths), sha256]:
                 raise InputError(f"{path} is not share {share} of {len(paths)} of these keys: rerun corpus.equal_keys")
             with pq.ParquetFile(path) as file:
                 for rows in file.iter_batches():
@@ -270,9 +270,9 @@ def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
     """Return the keys of the paragraphs of a unit, 0 in removed documents, and the numbers of the paragraphs."""
     lists = unit.read(["paragraphs"])["paragraphs"]
     keys = pc.list_flatten(lists).to_numpy()
-    gone = np.repeat(removed[unit.numbers], pc.list_value_length(lists).to_numpy())
+    is_removed = np.repeat(removed[unit.numbers], pc.list_value_length(lists).to_numpy())
     numbers = np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
-    return np.where(gone, np.uint64(0), keys)[None], numbers
+    return np.where(is_removed, np.uint64(0), keys)[None], numbers
 
 
 def find_repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:

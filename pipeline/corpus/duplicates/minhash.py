@@ -226,15 +226,15 @@ MAXIMUM_COMPARED = 100
 @cached_njit
 def _count_shared(hashes: Hashes, one: int, one_end: int, other: int, other_end: int) -> int:
     """Return the number of common hashes of two sorted sets, `hashes[one:one_end]` and `hashes[other:other_end]`."""
-    found = 0
+    shared = 0
     while one < one_end and other < other_end:
         if hashes[one] == hashes[other]:
-            found, one, other = found + 1, one + 1, other + 1
+            shared, one, other = shared + 1, one + 1, other + 1
         elif hashes[one] < hashes[other]:
             one += 1
         else:
             other += 1
-    return found
+    return shared
 
 
 @cached_njit
@@ -294,7 +294,7 @@ def find_similar(
     """
     kept_D, similarity_D = np.arange(len(clusters_D)), np.ones(len(clusters_D))
     before, ends = np.empty(0, dtype=np.int64), np.cumsum(ngrams_D)
-    held: list[Hashes] = []
+    kept_sets: list[Hashes] = []
     first = 0
     while first < len(clusters_D):
         capacity = memory_bytes // HASH_BYTES // 2
@@ -308,17 +308,17 @@ def find_similar(
                 f"{needed_bytes}: raise it by {2 * needed_bytes}"
             )
         hashes = np.empty(needed_bytes // HASH_BYTES, dtype=np.uint64)
-        sizes = np.array([len(entry) for entry in held] + [0] * (last - first))
-        for start, entry in zip(starts, held, strict=False):
+        sizes = np.array([len(entry) for entry in kept_sets] + [0] * (last - first))
+        for start, entry in zip(starts, kept_sets, strict=False):
             hashes[start : start + len(entry)] = entry
-        sizes[len(held) :] = read(np.arange(first, last), hashes, starts[len(held) :])
+        sizes[len(kept_sets) :] = read(np.arange(first, last), hashes, starts[len(kept_sets) :])
         kept, similarity = assign_kept_texts(hashes, starts, sizes, clusters_D[texts], least)
-        kept_D[first:last], similarity_D[first:last] = texts[kept[len(held) :]], similarity[len(held) :]
+        kept_D[first:last], similarity_D[first:last] = texts[kept[len(kept_sets) :]], similarity[len(kept_sets) :]
         cut = last < len(clusters_D) and clusters_D[last] == clusters_D[last - 1]
-        own = (kept == np.arange(len(texts))) & (clusters_D[texts] == clusters_D[last - 1]) & cut
-        places = np.flatnonzero(own)[:MAXIMUM_COMPARED]
+        is_carried = (kept == np.arange(len(texts))) & (clusters_D[texts] == clusters_D[last - 1]) & cut
+        places = np.flatnonzero(is_carried)[:MAXIMUM_COMPARED]
         before = texts[places]
-        held = [hashes[starts[place] : starts[place] + sizes[place]].copy() for place in places]
+        kept_sets = [hashes[starts[place] : starts[place] + sizes[place]].copy() for place in places]
         first = last
     return kept_D, similarity_D
 
@@ -353,10 +353,10 @@ class NgramSetReader:
             inside = slice(*np.searchsorted(ordered, [unit.numbers.start, unit.numbers.stop]))
             rows = ordered[inside] - unit.first
             for place, text in zip(order[inside].tolist(), self._texts(unit, rows), strict=True):
-                found = self._shingles.hash_text(text)
-                if len(found) != ngrams_P[place]:
+                text_hashes = self._shingles.hash_text(text)
+                if len(text_hashes) != ngrams_P[place]:
                     raise InputError(f"{unit.path} does not sign {self._documents[unit.path]}: rerun corpus.signatures")
-                different = np.unique(found)
+                different = np.unique(text_hashes)
                 sizes_P[place] = len(different)
                 hashes[starts_P[place] : starts_P[place] + len(different)] = different
         return sizes_P

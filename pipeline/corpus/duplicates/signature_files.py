@@ -157,12 +157,12 @@ def open_units(
         with pq.ParquetFile(path) as file:
             if not file.schema_arrow.equals(signature_schema(settings)):
                 raise InputError(f"{path} has signatures of another kind: rerun corpus.signatures with these settings")
-            known = json.loads(file.metadata.metadata[b"polder"])
+            metadata = json.loads(file.metadata.metadata[b"polder"])
             groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
             id_bytes = sum(group.column(0).total_uncompressed_size for group in groups)
-            rank = prefer.index(known["source"]) if known["source"] in prefer else len(prefer)
-            described = (known["source"], known["unit"], rank, file.metadata.num_rows)
-            units.append(SignedUnit(path, *described, 0, known["paragraphs"], 0, id_bytes))
+            rank = prefer.index(metadata["source"]) if metadata["source"] in prefer else len(prefer)
+            described = (metadata["source"], metadata["unit"], rank, file.metadata.num_rows)
+            units.append(SignedUnit(path, *described, 0, metadata["paragraphs"], 0, id_bytes))
     units.sort(key=lambda unit: (unit.source, unit.unit))
     for one, other in pairwise(units):
         if (one.source, one.unit) == (other.source, other.unit):

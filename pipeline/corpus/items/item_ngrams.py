@@ -116,13 +116,13 @@ Numbers = npt.NDArray[np.int64]
 def _extract_ngrams(words: Hashes, bounds: Places, longest: int) -> tuple[Numbers, Hashes, Places]:
     """Return text, hash and position of all n-grams; a text of fewer than `longest` words is one n-gram."""
     lengths = np.diff(bounds)
-    found = []
+    parts_by_length = []
     for length in range(1, longest + 1):
         number = np.where(lengths == length, 1, 0) if length < longest else np.maximum(0, lengths - length + 1)
         text = np.repeat(np.arange(len(lengths)), number)
         places = bounds[text] + np.arange(len(text)) - np.repeat(np.cumsum(number) - number, number)
-        found.append((text, hash_ngrams(words, length)[places], places))
-    text, hashes, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        parts_by_length.append((text, hash_ngrams(words, length)[places], places))
+    text, hashes, places = (np.concatenate(parts) for parts in zip(*parts_by_length, strict=True))
     order = np.lexsort((text, hashes))
     new = np.ones(len(order), dtype=bool)
     new[1:] = (np.diff(hashes[order]) != 0) | (np.diff(text[order]) != 0)
@@ -145,8 +145,8 @@ def _is_task_wording(hashes: Hashes, items: Numbers, tasks: Numbers) -> npt.NDAr
         (value, task)
         for value, task in common[(times > 1) & (times * 2 > sizes[common[:, 1].astype(np.int64)])].tolist()
     }
-    own = zip(hashes.tolist(), tasks[items].tolist(), strict=True)
-    return np.fromiter((key in often for key in own), dtype=bool, count=len(hashes))
+    ngram_keys = zip(hashes.tolist(), tasks[items].tolist(), strict=True)
+    return np.fromiter((key in often for key in ngram_keys), dtype=bool, count=len(hashes))
 
 
 def _contexts(text: Numbers, hashes: Hashes, items: Numbers, short: set[int]) -> dict[int, list[int]]:
@@ -166,31 +166,31 @@ def hash_items(settings: NgramSelection, entries: Sequence[TaskItemsFile], files
     Raises:
         InputError: a file of items cannot be read, or lacks a searched field.
     """
-    read: list[EvaluationItem] = list(read_items(entries, files))
+    all_items: list[EvaluationItem] = list(read_items(entries, files))
     names = sorted({entry.task for entry in entries})
-    tasks = np.array([names.index(item.task) for item in read], dtype=np.int64)
-    items = np.repeat(np.arange(len(read)), np.array([len(item.texts) for item in read], dtype=np.int64))
-    words, bounds = hash_texts([text for item in read for text in item.texts])
+    tasks = np.array([names.index(item.task) for item in all_items], dtype=np.int64)
+    items = np.repeat(np.arange(len(all_items)), np.array([len(item.texts) for item in all_items], dtype=np.int64))
+    words, bounds = hash_texts([text for item in all_items for text in item.texts])
     lengths = np.diff(bounds)
     text, hashes, places = _extract_ngrams(words, bounds, settings.ngram)
-    own = ~_is_task_wording(hashes, items[text], tasks)
-    text, hashes, places = text[own], hashes[own], places[own]
-    whole = lengths[text] < settings.ngram
+    is_item_text = ~_is_task_wording(hashes, items[text], tasks)
+    text, hashes, places = text[is_item_text], hashes[is_item_text], places[is_item_text]
+    is_short_text = lengths[text] < settings.ngram
     alone = lengths >= min(settings.alone_words, settings.ngram)
-    contexts = _contexts(text[whole], hashes[whole], items, set(np.flatnonzero(~alone).tolist()))
+    contexts = _contexts(text[is_short_text], hashes[is_short_text], items, set(np.flatnonzero(~alone).tolist()))
     near = np.fromiter((bool(contexts.get(number)) for number in text.tolist()), dtype=bool, count=len(text))
     searched = (lengths[text] >= settings.minimum_words) & (alone[text] | near)
     text, hashes, places = text[searched], hashes[searched], places[searched]
     counts = {name: {"items": 0, "searched": 0, "not_searched": 0} for name in names}
-    found = set(items[text].tolist())
-    for number, item in enumerate(read):
+    searched_items = set(items[text].tolist())
+    for number, item in enumerate(all_items):
         counts[item.task]["items"] += 1
-        counts[item.task]["searched" if number in found else "not_searched"] += 1
+        counts[item.task]["searched" if number in searched_items else "not_searched"] += 1
     columns: dict[str, Any] = {
         "hash": hashes,
         "prefix": hash_ngrams(words, settings.minimum_words)[places],
-        "task": pa.array([item.task for item in read], pa.string()).take(pa.array(items[text])),
-        "item": pa.array([item.name for item in read], pa.string()).take(pa.array(items[text])),
+        "task": pa.array([item.task for item in all_items], pa.string()).take(pa.array(items[text])),
+        "item": pa.array([item.name for item in all_items], pa.string()).take(pa.array(items[text])),
         "text": text,
         "ngrams": np.bincount(text, minlength=len(lengths))[text],
         "words": np.minimum(lengths[text], settings.ngram),

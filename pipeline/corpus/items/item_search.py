@@ -83,11 +83,11 @@ class ItemSearch:
         if not len(self._hashes):
             return np.empty((0, 2), dtype=np.int64)
         words, bounds = hash_texts(texts)
-        found = np.concatenate(list(self._find_ngrams(words, bounds)))
-        open_to_doubt = np.flatnonzero(self._needs_context[found[:, 1]])
-        counts = np.ones(len(found), dtype=bool)
-        counts[open_to_doubt] = self._has_context(words, bounds, found[open_to_doubt])
-        return np.unique(found[counts][:, :2], axis=0)
+        ngram_hits = np.concatenate(list(self._find_ngrams(words, bounds)))
+        open_to_doubt = np.flatnonzero(self._needs_context[ngram_hits[:, 1]])
+        counts = np.ones(len(ngram_hits), dtype=bool)
+        counts[open_to_doubt] = self._has_context(words, bounds, ngram_hits[open_to_doubt])
+        return np.unique(ngram_hits[counts][:, :2], axis=0)
 
 
 ItemHit = tuple[int, str, str, int, int]
@@ -134,18 +134,18 @@ class ContaminationDecision:
 
     def _best_texts(self, matches: Numbers) -> dict[tuple[int, str, str], tuple[int, int]]:
         """Return (n-grams found, n-grams) by document, task and item, for the best matching text of the item."""
-        keys, first, found = np.unique(
+        keys, first, match_counts = np.unique(
             np.stack([matches[:, 0], self._texts[matches[:, 1]]], axis=1), axis=0, return_index=True, return_counts=True
         )
         row = matches[first, 1]
-        enough = found >= self._needed[row]
+        enough = match_counts >= self._needed[row]
         names = self._names.take(pa.array(row[enough]))
         best: dict[tuple[int, str, str], tuple[int, int]] = {}
         for document, task, item, number, size in zip(
             keys[enough, 0].tolist(),
             names["task"].to_pylist(),
             names["item"].to_pylist(),
-            found[enough].tolist(),
+            match_counts[enough].tolist(),
             self._ngrams[row[enough]].tolist(),
             strict=True,
         ):
@@ -189,15 +189,15 @@ class ContaminationDecision:
         """
         if not self._settings.cannot_hold_items:
             return None
-        known = {language: size for language, size in self._bytes[True].items() if size}
-        found = {language: len(self._by_chance[task, language]) for language in known}
+        chance_bytes = {language: size for language, size in self._bytes[True].items() if size}
+        found_items = {language: len(self._by_chance[task, language]) for language in chance_bytes}
         elsewhere = self._bytes[False]
-        expected = sum(found[language] * elsewhere[language] / size for language, size in known.items())
+        expected = sum(found_items[language] * elsewhere[language] / size for language, size in chance_bytes.items())
         return {
-            "found": sum(found.values()),
-            "bytes": sum(known.values()),
+            "found": sum(found_items.values()),
+            "bytes": sum(chance_bytes.values()),
             "expected": round(min(expected, searched), 2),
-            "bytes_told": sum(elsewhere[language] for language in known),
+            "bytes_told": sum(elsewhere[language] for language in chance_bytes),
         }
 
     def summary(self) -> dict[str, dict[str, Any]]:

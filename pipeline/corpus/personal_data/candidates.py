@@ -199,31 +199,31 @@ def _ends_plate_word(data: Bytes, place: int) -> bool:
 @cached_njit
 def _kinds_at_digit(data: Bytes, place: int) -> int:
     byte, last, two = data[place], data[place - 1], data[place - 2]
-    before, found = _CLASSES[last], 0
+    before, kinds = _CLASSES[last], 0
     if byte == _ZERO and (two if last in (_SPACE, _DOT) else last) & 0xDF == 0x42:  # B01, b 01, B.01
-        found |= 1 << _VAT
+        kinds |= 1 << _VAT
     if before & _LETTER:
         if _CLASSES[two] & _LETTER and not _CLASSES[data[place - 3]] & _WORD and _is_iban(data, place):
-            found |= 1 << _IBAN
-        return found
+            kinds |= 1 << _IBAN
+        return kinds
     if (
         last == _SPACE
         and _CLASSES[two] & _CLASSES[data[place - 3]] & _CAPITAL
         and not _CLASSES[data[place - 4]] & _WORD
         and _is_iban(data, place)
     ):
-        found |= 1 << _IBAN
+        kinds |= 1 << _IBAN
     if before & _UNDERSCORE:
-        return found
+        return kinds
     joined = last in (_DOT, _HYPHEN)
     in_number = joined or last in (_COMMA, _SLASH, _PLUS)
     if not joined and not (last == _COMMA and _CLASSES[two] & _DIGIT):
         is_bsn, is_kvk, is_card = _classify_number(data, place)
-        found |= is_bsn << _BSN
+        kinds |= is_bsn << _BSN
         if not in_number:
-            found |= is_kvk << _KVK | is_card << _CARD
+            kinds |= is_kvk << _KVK | is_card << _CARD
     if not joined and _is_ipv4(data, place):
-        found |= 1 << _IPV4
+        kinds |= 1 << _IPV4
     if (
         (byte in (_TWO, _THREE))
         and last != _DOT
@@ -231,32 +231,32 @@ def _kinds_at_digit(data: Bytes, place: int) -> int:
         and data[place + 4] == _COLON
         and _CLASSES[data[place + 1]] & _CLASSES[data[place + 2]] & _CLASSES[data[place + 3]] & _HEXADECIMAL
     ):
-        found |= 1 << _IPV6
+        kinds |= 1 << _IPV6
     if last not in (_DOT, _PLUS) and byte != _ZERO and _is_postcode(data, place):
-        found |= 1 << _POSTCODE
+        kinds |= 1 << _POSTCODE
     if last not in (_HYPHEN, _SLASH, _PLUS) and (
         _count_telephone_digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_north_american(data, place)
     ):
-        found |= 1 << _TELEPHONE
-    return found
+        kinds |= 1 << _TELEPHONE
+    return kinds
 
 
 @cached_njit
 def _kinds_at_sign(data: Bytes, place: int) -> int:
     byte, before, after = data[place], _CLASSES[data[place - 1]], data[place + 1]
     if byte in (_PLUS, _OPEN) and (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD:
-        found = int(_count_telephone_digits(data, place) >= 7) << _TELEPHONE
+        kinds = int(_count_telephone_digits(data, place) >= 7) << _TELEPHONE
     else:
-        found = 0
+        kinds = 0
     if byte == _SIGN:
-        found |= 1 << _AT
+        kinds |= 1 << _AT
     elif _CLASSES[byte] & _BRACKET and _is_bracketed_at(data, place):
-        found |= 1 << _SPELLED_AT
+        kinds |= 1 << _SPELLED_AT
     elif byte == _HYPHEN and before & _CODE and _CLASSES[after] & _CODE:
         for behind in range(2, 5):
             if data[place + behind] == _HYPHEN:
-                found |= 1 << _PLATE
-    return found
+                kinds |= 1 << _PLATE
+    return kinds
 
 
 @cached_njit
@@ -279,10 +279,10 @@ def _find_candidate_codes(data: Bytes) -> Codes:
             code += 1
             continue
         before = _CLASSES[data[place - 1]]
-        found = int(before & _LETTER and _ends_plate_word(data, place)) << _PLATE_WORD
+        kinds = int(before & _LETTER and _ends_plate_word(data, place)) << _PLATE_WORD
         if byte == _SPACE:
             code = 0
-            found |= int(_is_spelled_at(data, place)) << _AT_WORD
+            kinds |= int(_is_spelled_at(data, place)) << _AT_WORD
         elif kind & _DIGIT:
             code += 1
             if (
@@ -291,23 +291,23 @@ def _find_candidate_codes(data: Bytes) -> Codes:
                 and not _CLASSES[data[place - 9]] & _WORD
                 and not _CLASSES[data[place + 1]] & _WORD
             ):
-                found |= 1 << _PASSPORT
+                kinds |= 1 << _PASSPORT
             if not before & _DIGIT:
-                found |= _kinds_at_digit(data, place)
+                kinds |= _kinds_at_digit(data, place)
         else:
             code = 0
             if byte >= 0xD9 and _may_be_unicode_digit(data, place):
                 codes[0] = -1
                 return codes[:1]
-            found |= _kinds_at_sign(data, place)
-        if found == 0:
+            kinds |= _kinds_at_sign(data, place)
+        if kinds == 0:
             continue
         if number + _KINDS > len(codes):
             grown = np.empty(2 * len(codes), dtype=np.int64)
             grown[:number] = codes[:number]
             codes = grown
         for one in range(_KINDS):
-            if found >> one & 1:
+            if kinds >> one & 1:
                 codes[number] = character + one
                 number += 1
     return codes[:number]
@@ -316,10 +316,10 @@ def _find_candidate_codes(data: Bytes) -> Codes:
 def find_candidates(text: str) -> Candidates:
     """Return the positions in a text where personal data can begin, by kind."""
     padded = b"\n" * _PADDING + text.encode("utf-8", "surrogatepass") + b"\n" * 2 * _PADDING
-    found = Candidates(*([] for _ in range(_KINDS)))
+    candidates = Candidates(*([] for _ in range(_KINDS)))
     for code in _find_candidate_codes(np.frombuffer(padded, dtype=np.uint8)).tolist():
         if code < 0:
             return ALL_POSITIONS
         place, kind = divmod(code, _KINDS)
-        found[kind].append(place)  # type: ignore[union-attr]
-    return found
+        candidates[kind].append(place)  # type: ignore[union-attr]
+    return candidates

@@ -44,11 +44,11 @@ def _decode_path(written: str) -> str:
 
 def _find_in_lines(words: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data in lines of words; for names, hyphens, dots and plus signs also separate words."""
-    found = find_personal_data(words, kinds)
+    spans = find_personal_data(words, kinds)
     if kinds.names is not None:
         only_names = kinds.model_copy(update=dict.fromkeys(KINDS, False))
-        found += find_personal_data(words.translate(_BLANKS), only_names)
-    return found
+        spans += find_personal_data(words.translate(_BLANKS), only_names)
+    return spans
 
 
 def mask_value(value: str, kinds: PersonalData) -> str:
@@ -84,9 +84,9 @@ class MetadataMasker:
         segments = [parts.authority, *re.split("[?#]", parts.rest, maxsplit=1)[0].split("/")]
         words = [_decode_path(segment) for segment in segments]
         ends = list(accumulate(len(segment) + 1 for segment in words))
-        for found in reversed(_find_in_lines("\n".join(words), self._kinds)):
-            for number in range(bisect(ends, found.start), bisect(ends, found.end - 1) + 1):
-                segments[number] = f"<{found.kind.upper()}>"
+        for span in reversed(_find_in_lines("\n".join(words), self._kinds)):
+            for number in range(bisect(ends, span.start), bisect(ends, span.end - 1) + 1):
+                segments[number] = f"<{span.kind.upper()}>"
         return f"{parts.prefix}{segments[0]}{'/'.join(segments[1:])}"
 
     def mask_id(self, document: Document) -> str:
@@ -119,27 +119,27 @@ class MetadataMaskingStep(PipelineStep):  # type: ignore[misc]
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         for document in data:
             with self.track_time():
-                known = document.metadata
+                metadata = document.metadata
                 masked = {
                     "id": self.fields.mask_id(document),
-                    "url": self.fields.mask_address(known["url"]),
-                    "title": self.fields.mask_text(known["title"]),
+                    "url": self.fields.mask_address(metadata["url"]),
+                    "title": self.fields.mask_text(metadata["title"]),
                 }
                 self.counts["id"] += masked["id"] != document.id
-                self.counts["url"] += "<" in (masked["url"] or "") and "<" not in known["url"]
-                self.counts["title"] += masked["title"] != known["title"]
+                self.counts["url"] += "<" in (masked["url"] or "") and "<" not in metadata["url"]
+                self.counts["title"] += masked["title"] != metadata["title"]
                 document.id = masked.pop("id")
-                known |= masked
+                metadata |= masked
             yield document
 
 
 def main() -> None:
     """Read pairs of settings and names as JSON; write for each the first name that masking changes, masked, or null."""
-    found = []
+    masked_names = []
     for settings, names in json.load(sys.stdin):
         kinds = PersonalData.model_validate(settings)
-        found.append(next((shown for name in names if (shown := mask_value(name, kinds)) != name), None))
-    json.dump(found, sys.stdout)
+        masked_names.append(next((shown for name in names if (shown := mask_value(name, kinds)) != name), None))
+    json.dump(masked_names, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
 def find_person_names(text: str, model: Any) -> Iterator[PersonalDataSpan]:
     """Yield the names of persons in a text; a long text is processed in pieces of complete lines."""
     pieces = list(_PIECE.finditer(text))
-    for piece, read in zip(pieces, model.pipe(piece.group() for piece in pieces), strict=True):
-        for entity in read.ents:
+    for piece, parsed in zip(pieces, model.pipe(piece.group() for piece in pieces), strict=True):
+        for entity in parsed.ents:
             written = entity.text.strip()
             if entity.label_ in _LABELS and written:
                 start = piece.start() + entity.start_char + entity.text.index(written)

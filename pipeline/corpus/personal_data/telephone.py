@@ -104,7 +104,7 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
     """Return the longest number of the first region, or of another region after a word for a telephone number."""
     if regions[0] == "NL" and _SERVICE.match(written):
         return None
-    whole = written
+    complete = written
     while len(_NOT_DIGIT.sub("", written)) >= 9:
         number = _parse(written, regions[0])
         if number is not None and _starts_with_area_code(written, number):
@@ -114,14 +114,14 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
             break
     if not _CONTEXT.search(text_before(text, start, 30)):
         return None
-    old = _OLD_NUMBER.fullmatch(_NOT_DIGIT.sub("", whole)) and not _DATE.match(whole)
+    old = _OLD_NUMBER.fullmatch(_NOT_DIGIT.sub("", complete)) and not _DATE.match(complete)
     if regions[0] == "NL" and old:
         # Ten digits in a range that is no longer, or not yet, in the plan.
-        return whole, phonenumbers.parse(whole, "NL")
+        return complete, phonenumbers.parse(complete, "NL")
     for region in regions[1:]:
-        number = _parse(whole, region)
+        number = _parse(complete, region)
         if number is not None:
-            return whole, number
+            return complete, number
     return None
 
 
@@ -140,12 +140,12 @@ def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]
         if is_item_number(text, start) and not _CONTEXT.search(text_before(text, start, 12)):
             continue
         if match["international"]:
-            found = _parse_international(written)
+            written_number = _parse_international(written)
         elif match["national"]:
-            found = _parse_national(text, start, written, regions)
+            written_number = _parse_national(text, start, written, regions)
         else:
             american = _parse(written, "US") if "US" in regions else None
-            found = (written, american) if american else None
-        if found is not None:
-            value = phonenumbers.format_number(found[1], phonenumbers.PhoneNumberFormat.E164)
-            yield PersonalDataSpan(start, start + len(found[0]), "telephone", value)
+            written_number = (written, american) if american else None
+        if written_number is not None:
+            value = phonenumbers.format_number(written_number[1], phonenumbers.PhoneNumberFormat.E164)
+            yield PersonalDataSpan(start, start + len(written_number[0]), "telephone", value)

@@ -52,25 +52,25 @@ KINDS = tuple(searches_by_kind(PersonalData()))
 def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text, sorted by position, without overlaps and public contacts."""
     public = PublicContacts.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
-    taken: list[PersonalDataSpan] = []
+    spans: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
-        for found in candidates:
-            place = bisect(taken, found)
-            free_before = place == 0 or taken[place - 1].end <= found.start
-            if free_before and (place == len(taken) or found.end <= taken[place].start):
-                taken.insert(place, found)
+        for span in candidates:
+            place = bisect(spans, span)
+            free_before = place == 0 or spans[place - 1].end <= span.start
+            if free_before and (place == len(spans) or span.end <= spans[place].start):
+                spans.insert(place, span)
 
-    read = normalize_typography(text)
-    where = find_candidates(read)
+    normalized = normalize_typography(text)
+    where = find_candidates(normalized)
     for kind, search in searches_by_kind(kinds).items():
         if getattr(kinds, kind):
-            take(search(read, where))
+            take(search(normalized, where))
     if kinds.names is not None:  # spaCy is imported only if a model is configured
         from pipeline.corpus.personal_data import person_names
 
         take(person_names.find_person_names(text, person_names.load_spacy_pipeline(kinds.names, kinds.names_sha256)))
-    return [found for found in taken if not public.contains(found)]
+    return [span for span in spans if not public.contains(span)]
 
 
 def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
@@ -79,20 +79,20 @@ def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, i
     The replacement is a marker such as <EMAIL>, or a synthetic value. The seed of synthetic values is the text:
     duplicates stay duplicates, and without the text nobody can test guesses of the original value.
     """
-    everything = find_personal_data(text, kinds)
+    spans = find_personal_data(text, kinds)
     synthetic = kinds.replacement == "synthetic"
-    if synthetic and everything:
+    if synthetic and spans:
         from pipeline.corpus.personal_data.synthetic import is_synthetic, synthetic_value
 
-        everything = [found for found in everything if not is_synthetic(found)]
+        spans = [span for span in spans if not is_synthetic(span)]
     seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() if synthetic else b""
     pieces: list[str] = []
     last = 0
-    for found in everything:
-        put = synthetic_value(found, seed) if synthetic else f"<{found.kind.upper()}>"
-        pieces += [text[last : found.start], put]
-        last = found.end
-    return "".join([*pieces, text[last:]]), dict(Counter(found.kind for found in everything))
+    for span in spans:
+        put = synthetic_value(span, seed) if synthetic else f"<{span.kind.upper()}>"
+        pieces += [text[last : span.start], put]
+        last = span.end
+    return "".join([*pieces, text[last:]]), dict(Counter(span.kind for span in spans))
 
 
 class PersonalDataMaskingStep(PipelineStep):  # type: ignore[misc]

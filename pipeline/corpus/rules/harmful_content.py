@@ -57,8 +57,8 @@ def _load_classifier(path: Path, label: str) -> Any:
     except ValueError as error:
         raise InputError(f"the classifier {path} does not load ({error}): give a .bin or .ftz of fastText") from None
     if label not in model.labels:
-        known = ", ".join(sorted(model.labels)[:10])
-        raise InputError(f"the classifier {path} has no label {label!r}: choose one of {known}")
+        labels = ", ".join(sorted(model.labels)[:10])
+        raise InputError(f"the classifier {path} has no label {label!r}: choose one of {labels}")
     return model
 
 
@@ -81,23 +81,23 @@ class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
         self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.flags_in_order()}
 
     def _find_flags(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
-        found: list[tuple[WordList | HarmfulClassifier, str]] = []
+        flags: list[tuple[WordList | HarmfulClassifier, str]] = []
         lists = [pair for pair in self.lists if not pair[0].languages or language in pair[0].languages]
         words = _split_words(text) if lists else []
         for entry, phrases in lists:
             hits = phrases.count_hits(words)
             share = hits / max(1, len(words))
             if entry.minimum_hits is not None and hits >= entry.minimum_hits:
-                found.append((entry, f"{entry.name}: {hits} hits"))
+                flags.append((entry, f"{entry.name}: {hits} hits"))
             elif entry.minimum_share is not None and share >= entry.minimum_share:
-                found.append((entry, f"{entry.name}: {share:.4f} of the words"))
+                flags.append((entry, f"{entry.name}: {share:.4f} of the words"))
         for classifier, path in self.classifiers:
             if not classifier.languages or language in classifier.languages:
                 labels, shares = _load_classifier(path, classifier.label).predict(" ".join(text.split()), k=-1)
                 probability = float(dict(zip(labels, shares, strict=True)).get(classifier.label, 0.0))
                 if probability >= classifier.threshold:
-                    found.append((classifier, f"{classifier.name}: {probability:.4f}"))
-        return found
+                    flags.append((classifier, f"{classifier.name}: {probability:.4f}"))
+        return flags
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         found = self._find_flags(doc.text, doc.metadata["language"])

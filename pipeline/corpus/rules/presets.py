@@ -206,18 +206,18 @@ def complete_genres(languages: Any, genres: Any) -> Any:
     """
     if not isinstance(languages, Mapping) or not isinstance(genres, Mapping):
         return genres
-    known: dict[Any, Any] = {genre: genres.get(genre) or {} for genre in GENRES}
+    changes_by_genre: dict[Any, Any] = {genre: genres.get(genre) or {} for genre in GENRES}
     return {**genres} | {
         genre: complete_languages(merge_rules(languages, changes), genre) if isinstance(changes, Mapping) else changes
-        for genre, changes in known.items()
+        for genre, changes in changes_by_genre.items()
     }
 
 
 def add_known_scores(languages: Any, model: Any) -> Any:
     """Complete the given rules of languages with the known minimum scores of a language model."""
     name = model.get("known_scores") if isinstance(model, Mapping) else None
-    known = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
-    return _merge_defaults(languages, {code: {"minimum_score": score} for code, score in known.items()})
+    scores = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
+    return _merge_defaults(languages, {code: {"minimum_score": score} for code, score in scores.items()})
 
 
 def rules_for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:

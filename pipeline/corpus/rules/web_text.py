@@ -33,8 +33,10 @@ def _phrases_in_text(text: str, rules: C4) -> dict[str, list[str]]:
         CURLY_BRACKET: ["{"] * rules.curly_bracket,
         "policy": rules.policy_phrases * rules.policy,
     }
-    found = {reason: [phrase for phrase in phrases if phrase in lower] for reason, phrases in listed.items()}
-    return {reason: phrases for reason, phrases in found.items() if phrases}
+    phrases_by_reason = {
+        reason: [phrase for phrase in phrases if phrase in lower] for reason, phrases in listed.items()
+    }
+    return {reason: phrases for reason, phrases in phrases_by_reason.items() if phrases}
 
 
 def _line_failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:

@@ -264,16 +264,16 @@ class LanguageFilter(BaseFilter):  # type: ignore[misc]
         if self._identifier is None:
             self._identifier = load_identifier(self.minimum_scores, self.model)
         mixed = any(share is not None for share in self.mixed_language.values())
-        language, score, stretches = self._identifier.identify(doc.text, stretches=mixed)
+        language, score, segments = self._identifier.identify(doc.text, stretches=mixed)
         doc.metadata |= {"language": language, "language_score": score}
         if language not in self.minimum_scores or score < self.minimum_scores[language]:
             doc.metadata["filter_value"] = f"{language} {score:.2f}"
             return False, LANGUAGE
         largest = self.mixed_language.get(language)
         others: Counter[str] = Counter()
-        for found, size in stretches:
-            others[found] += size
-        share = 1 - others.pop(language, 0) / max(1, sum(size for _, size in stretches))
+        for segment_language, size in segments:
+            others[segment_language] += size
+        share = 1 - others.pop(language, 0) / max(1, sum(size for _, size in segments))
         if largest is not None and others and share > largest:
             doc.metadata["filter_value"] = f"{others.most_common(1)[0][0]} {share:.2f}"
             return False, MIXED_LANGUAGE

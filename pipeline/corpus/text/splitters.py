@@ -70,7 +70,7 @@ def spacy_tokenizer(language: str) -> Tokenize:
         """Return the parts of a pretoken without its prefixes and suffixes."""
         if core.isalpha() or ("." in core and tokenizer.url_match(core)):
             return [core]
-        bounds = [place for found in tokenizer.infix_finditer(core) if found.start() for place in found.span()]
+        bounds = [place for infix in tokenizer.infix_finditer(core) if infix.start() for place in infix.span()]
         return [core[start:end] for start, end in pairwise([0, *bounds, len(core)])]
 
     def affixed(pretoken: str) -> list[str]:
@@ -94,10 +94,10 @@ def spacy_tokenizer(language: str) -> Tokenize:
             return [] if pretoken in exceptions else [pretoken]
         if not is_quick or ".." in pretoken:
             return []
-        if found := _SPACY_PLAIN.fullmatch(pretoken):
-            before, word, stop, behind = found.groups("")
-            whole = {pretoken, word, before + word, word + stop, before + word + stop}
-            return [] if exceptions & whole else [part for part in (before, word, stop, behind) if part]
+        if match := _SPACY_PLAIN.fullmatch(pretoken):
+            before, word, stop, behind = match.groups("")
+            combinations = {pretoken, word, before + word, word + stop, before + word + stop}
+            return [] if exceptions & combinations else [part for part in (before, word, stop, behind) if part]
         parts = affixed(pretoken)
         if len(parts) > _MOST_PARTS:
             return []
@@ -122,9 +122,9 @@ def nltk_tokenizer() -> Tokenize:
     tokenizer = NLTKWordTokenizer()
 
     def plain(pretoken: str) -> list[str]:
-        found = _NLTK_PLAIN.fullmatch(pretoken)
-        if found is None or found["word"].lower() in _CONTRACTIONS:
+        match = _NLTK_PLAIN.fullmatch(pretoken)
+        if match is None or match["word"].lower() in _CONTRACTIONS:
             return list(tokenizer.tokenize(pretoken))
-        return [part for part in found.groups() if part]
+        return [part for part in match.groups() if part]
 
     return lambda pretokens: list(map(plain, pretokens))

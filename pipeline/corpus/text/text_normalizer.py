@@ -61,24 +61,24 @@ _TYPOGRAPHIC = re.compile(f"[{''.join(_ASCII)}]")
 @cached_njit
 def _bits(data: npt.NDArray[np.uint8]) -> int:
     """Return the pattern bits of a text in UTF-8; all bits if a character is beyond U+2FFF."""
-    found, place, before = 0, 0, False
+    bits, place, before = 0, 0, False
     while place < len(data):
         code = np.int64(data[place])
         if code < 0x80:
-            found |= _BITS[code]
+            bits |= _BITS[code]
             place, before = place + 1, False
             continue
         if code < 0xE0:
-            found |= _BITS[(code & 0x1F) << 6 | data[place + 1] & 0x3F]
+            bits |= _BITS[(code & 0x1F) << 6 | data[place + 1] & 0x3F]
             place += 2
         elif code < 0xE3:
-            found |= _BITS[(code & 0x0F) << 12 | (data[place + 1] & 0x3F) << 6 | data[place + 2] & 0x3F]
+            bits |= _BITS[(code & 0x0F) << 12 | (data[place + 1] & 0x3F) << 6 | data[place + 2] & 0x3F]
             place += 3
         else:
             return 0xFF
-        found |= _PAIR if before else 0
+        bits |= _PAIR if before else 0
         before = True
-    return found
+    return bits
 
 
 def _character_bits(text: str) -> int:
@@ -96,7 +96,7 @@ def _matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, 
 
 def _may_be_mojibake(line: str) -> bool:
     """Return whether a line may contain mojibake; ftfy's own check is slow on long lines."""
-    return any(is_bad(line[max(0, found.start() - _NEAR) : found.end() + _NEAR]) for found in _ODD.finditer(line))
+    return any(is_bad(line[max(0, match.start() - _NEAR) : match.end() + _NEAR]) for match in _ODD.finditer(line))
 
 
 def _repair_lines(text: str, seen: int) -> str:

@@ -91,8 +91,8 @@ def hash_words(data: npt.NDArray[np.uint8], bounds: Places) -> tuple[Hashes, Pla
             spaces = np.flatnonzero(data[start + 1 : stop] <= 0x20)
             stop = start + 1 + int(spaces[-1]) if len(spaces) else stop
         inner = bounds[np.searchsorted(bounds, start) : np.searchsorted(bounds, stop)]
-        found, values = _hash_slice(data[start:stop], inner - start)
-        places.append(found + start)
+        starts, values = _hash_slice(data[start:stop], inner - start)
+        places.append(starts + start)
         hashes.append(values)
         start = stop
     all_places = np.concatenate([np.empty(0, dtype=np.int64), *places])

@@ -53,8 +53,8 @@ def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
 
 def _count_words_of(tokenize: Tokenize) -> TokenizePretokens:
     def words(pretokens: str) -> tuple[list[str], Numbers]:
-        found = tokenize(pretokens.split("\n")[:-1])
-        return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
+        word_lists = tokenize(pretokens.split("\n")[:-1])
+        return list(chain.from_iterable(word_lists)), np.array(list(map(len, word_lists)), dtype=np.int64)
 
     return words
 
