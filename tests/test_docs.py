@@ -19,7 +19,6 @@ from pipeline.cli.application import app
 from pipeline.config.configuration import load
 from pipeline.config.sections import Sections
 from tests.architecture import ROOT
-from tests.conftest import new_project
 
 DOCS = ROOT / "docs"
 GENERATED = DOCS / "reference/generated"
@@ -246,26 +245,3 @@ def test_the_reference_is_generated_from_the_code(tmp_path: Path) -> None:
     assert "`tokenizer.train`" in row and "8192" in row
     (row,) = re.findall(r"^\| `nodes` .*$", pages["configuration/slurm.md"], flags=re.MULTILINE)
     assert "`pretrain.segment`" not in row
-
-
-@pytest.mark.thorough
-def test_the_first_tutorial_can_be_followed(tmp_path: Path) -> None:
-    """Run the configuration of the page on the text that it names, then forget a document as its tutorial says."""
-    project = new_project(tmp_path / "project")
-    page = (DOCS / "tutorials/own-text.md").read_text(encoding="utf-8")
-    (text, *_) = re.findall(r"```yaml\n(run:.*?)```", page, flags=re.DOTALL)
-    mine = project.path("data/mine")
-    mine.mkdir(parents=True)
-    for name in ("nl_encyclopedie.jsonl", "en_stories.jsonl"):
-        (mine / name).write_bytes(project.path(f"config/corpus/{name}").read_bytes())
-    project.path("config/mine.yaml").write_text(text, encoding="utf-8")
-    project.run(configuration="config/mine.yaml")
-    page = (DOCS / "tutorials/forget-a-document.md").read_text(encoding="utf-8")
-    (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)
-    (mine / "opt-out.txt").write_text(entries, encoding="utf-8")
-    line = "    path: data/mine/en_stories.jsonl\n"
-    project.edit("config/mine.yaml", line, f"{line}    opt_out: data/mine/opt-out.txt\n")
-    project.run(configuration="config/mine.yaml")
-    forgotten = yaml.safe_load(project.path("results/mine/corpus/main/forgotten.json").read_text(encoding="utf-8"))
-    assert forgotten["sources"]["stories_en"]["documents"] == 1 and forgotten["after"]["documents"] == 0
-    assert project.call("verify", "results/mine").returncode == 0
