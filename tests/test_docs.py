@@ -196,7 +196,8 @@ TRAINING = {"sequence_length": 4096, "batch_size": 512, "micro_batch_size": 2, "
 def complete(section: str, written: Any) -> Any:
     """Return a section of a page with what it leaves out, such as the required keys of a source."""
     if section == "sources":
-        found = [{**SOURCE, **source} for source in written]
+        left_out = {key: value for key, value in SOURCE.items() if key != "path"}
+        found = [{**(left_out if "dataset" in source else SOURCE), **source} for source in written]
         return [{key: value for key, value in one.items() if key != "x"} for one in found]
     if section != "models":
         return written
