@@ -1,11 +1,14 @@
 """A key under its old name works as under its new one, and the run says what to write."""
 
+import json
 from typing import Any
 
 import pytest
 
 from pipeline.config.keys import in_new_words
 from pipeline.core.errors import InputError
+from pipeline.corpus.settings import FilterSettings
+from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import Project
 
 OLD = {"deduplication": {"buckets": 7, "hashes_per_bucket": 4, "ngram": 3}}
@@ -49,6 +52,22 @@ def test_british_spellings_of_keys_and_values_become_american_ones() -> None:
         "version refuses licence",
     ]
     assert in_new_words(content) == (content, [])
+
+
+def test_renamed_keys_are_no_settings_of_a_training() -> None:
+    """So a finished training of the previous version is kept."""
+    schema = json.dumps(SegmentSettings.model_json_schema())
+    assert '"learning_rate"' in schema
+    assert not [name for name in ("normalization", "basis", "behavior") if f'"{name}"' in schema]
+
+
+def test_records_of_the_filter_are_read_under_the_old_key() -> None:
+    settings = {"source": "s", "broken_share": 0.1, "languages": {}, "personal_data": {}}
+    old, new = (
+        FilterSettings.model_validate({**settings, key: {"white_space": "keep"}})
+        for key in ("normalisation", "normalization")
+    )
+    assert old == new != FilterSettings.model_validate(settings)
 
 
 def test_both_names_at_once_are_refused() -> None:
