@@ -26,7 +26,7 @@ from pipeline.sources.byte_streams import DamagedFile
 from pipeline.sources.settings import SplitSettings
 from pipeline.sources.units import count_raw_bytes, read_part
 from pipeline.workflow.steps import step_settings
-from tests.sources.test_web import archive
+from tests.sources.test_web_pages import archive
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import FieldNames, read_records
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.units import PartWriter, part_name, read_part
-from tests.sources.test_web import PAGE, archive
+from tests.sources.test_web_pages import PAGE, archive
 
 FIELDS = st.fixed_dictionaries(
     {"text": st.just("tekst")},
