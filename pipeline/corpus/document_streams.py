@@ -227,7 +227,7 @@ def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
     for table in scores:
         places = pc.index_in(documents["id"], value_set=table["id"])
         if places.null_count:
-            raise InputError("the scores are of other documents: delete them, so that they are computed again")
+            raise InputError("the scores belong to other documents: delete them to compute them again")
         columns |= {name: table[name].take(places) for name in table.column_names if name != "id"}
     for name, values in columns.items():
         documents = documents.append_column(FINAL_SCHEMA.field(name), values)

@@ -31,7 +31,7 @@ class PerplexityModel:
             )
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the libraries raise many kinds, and a bare Exception for a broken tokenizer
-            raise InputError(f"{folder} is no whole model ({error}): export it again") from None
+            raise InputError(f"{folder} is no complete model ({error}): export it again") from None
         self._tokenizer.encode_special_tokens = True  # the name of a special token in a text is text
         self._tokens = tokens
         self._rows = max(1, MAXIMUM_LOGITS // self._model.config.vocab_size)

@@ -50,7 +50,9 @@ class QualitySeeds(Settings):
         if False not in good & bad:
             raise ValueError("good and bad each need a file without held_out for training")
         if good != bad:
-            raise ValueError("held_out needs good files and bad ones: add it to a file of the other class, or leave it")
+            raise ValueError(
+                "held_out needs good and bad files: set it for a file of the other class too, or remove it"
+            )
         return self
 
 

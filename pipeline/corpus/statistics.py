@@ -30,7 +30,7 @@ def _read_unit_files(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]
         metadata = read_metadata(path)
         key = (metadata["source"], metadata["unit"]), metadata["stage"]
         if key in described:
-            raise InputError(f"{path} and {described[key]['path']} are the same unit: leave out one of them")
+            raise InputError(f"{path} and {described[key]['path']} are the same unit: remove one of them")
         described[key] = {**metadata, "path": path}
     return described
 
@@ -157,7 +157,9 @@ def run(
     for unit in units:
         source, number = unit
         if source not in sources:
-            raise InputError(f"unit {source}.{number} is of no source of corpus {settings.corpus}: leave out its files")
+            raise InputError(
+                f"unit {source}.{number} belongs to no source of corpus {settings.corpus}: remove its files"
+            )
         for step in STEPS:
             if (unit, step) not in kept or (unit, step) not in removed_files:
                 raise InputError(f"unit {source}.{number} lacks a file of step {step}: run that step again")

@@ -152,8 +152,8 @@ def _raise_unsupported(path: Path, compression: str, error: Exception) -> None:
     if not is_cut and not head.startswith(_MAGICS[compression]):
         for ending, magics in _MAGICS.items():
             if head.startswith(magics):
-                raise InputError(f"{path} begins like a .{ending} file: correct its name, or compress it anew")
-        raise DamagedFile(f"{path} begins like no .{compression} file: fetch it again, or correct its name", "damaged")
+                raise InputError(f"{path} is a .{ending} file: correct its extension, or compress it again")
+        raise DamagedFile(f"{path} is no .{compression} file: fetch it again, or correct its extension", "damaged")
     if "frame descriptor" in str(error):
         raise _foreign_bytes_error(path)
 

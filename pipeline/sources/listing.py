@@ -28,7 +28,7 @@ def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any
         files = list_files(str(raw / str(settings.pattern)))
         units = divide_files(files, file_sizes(files), settings.units, settings.unit_bytes, PARTS)
     if listing_sha256(units) != settings.listing_sha256:
-        raise InputError(f"the files of {settings.source} changed while the job waited: start snakemake again")
+        raise InputError(f"the files of {settings.source} changed while the job waited: run snakemake again")
     listing.mkdir()
     for unit, members in units.items():
         files_of_unit = [

@@ -76,7 +76,7 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
         read_web = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
         records = read_web(iter(pieces), path, keys, limit)
     else:
-        raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
+        raise InputError(f"{path}: its extension is unknown: use one of {FORMATS}")
     number = 0
     for record in records:
         number = record.number

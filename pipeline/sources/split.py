@@ -28,7 +28,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
     if number != settings.parts:
         raise InputError(
             f"source {settings.source}: {settings.file_name} has {number} parts now and had {settings.parts} when "
-            "the run was planned: start snakemake again"
+            "the run was planned: run snakemake again"
         )
     parts.mkdir(mode=0o770)  # raw texts
     keys = settings.field_names()

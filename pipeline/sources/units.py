@@ -139,12 +139,12 @@ def read_part(path: Path) -> Iterator[RawDocument]:
     try:
         with pq.ParquetFile(path) as file:
             if damage := _read_part_metadata(file).get("damage"):
-                raise DamagedFile(f"{path} is a part of a file that cannot be read whole ({damage})", damage)
+                raise DamagedFile(f"{path} is a part of a truncated or damaged file ({damage})", damage)
             for group in range(file.num_row_groups):
                 for row in file.read_row_group(group).to_pylist():
                     yield RawDocument(**row)
     except (pa.ArrowException, OSError, TypeError):
-        raise InputError(f"{path} is damaged: delete its folder, so that the source is cut again") from None
+        raise InputError(f"{path} is damaged: delete its folder, so that the source is split again") from None
 
 
 def write_parts_in_order(
@@ -318,7 +318,7 @@ def list_files(pattern: str) -> dict[str, Path]:
         if not path.exists():
             raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
         if any(sign in match for sign in "{}\n"):
-            raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
+            raise InputError(f"{match!r}: a raw file's name must not contain braces or line breaks: rename the file")
         if problem := file_name_problem(match):
             raise InputError(problem)
         files[path.relative_to(base).as_posix()] = path
@@ -343,5 +343,5 @@ def check_unit_files(content: dict[str, Any], files: list[Path]) -> None:
         if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
             raise InputError(
                 f"source {content['source']}, unit {content['unit']}: {path} has other bytes than the manifest "
-                "describes: start snakemake again, which reads it anew"
+                "describes: run snakemake again to read it again"
             )

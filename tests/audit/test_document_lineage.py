@@ -152,7 +152,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
             "nl_water",
             [
                 "deduplicate: removed, exact_duplicate",
-                "    Its text is that of the copy that was kept: s/x.jsonl/copy.",
+                "    Its text equals that of the kept document s/x.jsonl/copy.",
             ],
         ),
         (
@@ -229,7 +229,7 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
     ]
     assert trace_document(run, "s/x/1")[3:] == [
         "  filter: removed, opt_out, value domain weg.nl",
-        "    Its holder reserved it: domain weg.nl.",
+        "    Its rights holder opted out: domain weg.nl.",
         listed,
     ]
 

@@ -184,7 +184,7 @@ def test_files_of_another_source_and_missing_ones_are_named(
         "final": [chain.folder / "s.final"],
     }
     settings = {"corpus": "main", "sources": [{"name": "t", "license": "CC0-1.0", "language": "nl"}]}
-    with pytest.raises(InputError, match=r"unit s\.0 is of no source of corpus main"):
+    with pytest.raises(InputError, match=r"unit s\.0 belongs to no source of corpus main"):
         statistics.run(StatisticsSettings.model_validate(settings), **files, statistics=chain.folder / "out")
     settings["sources"] = [{"name": "s", "license": "CC0-1.0", "language": "nl"}]
     with pytest.raises(InputError, match=r"unit s\.0 lacks a file of step decontaminate"):

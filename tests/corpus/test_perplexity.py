@@ -102,5 +102,5 @@ def test_both_scores_become_columns(model: Path, tmp_path: Path) -> None:
 def test_a_model_that_is_not_whole_is_named(model: Path, tmp_path: Path, broken: str) -> None:
     path, _ = documents(tmp_path, ["de boot"])
     (model / broken).write_text(json.dumps({"model_type": "llama"})[:9])
-    with pytest.raises(InputError, match="final is no whole model"):
+    with pytest.raises(InputError, match="final is no complete model"):
         perplexity.run(PerplexitySettings(tokens=9), documents=path, final=model, perplexity=tmp_path / "found")

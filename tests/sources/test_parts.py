@@ -136,7 +136,7 @@ def test_a_file_that_grew_since_the_run_was_planned_is_refused(tmp_path: Path) -
     settings = step_settings(config, "sources.split", {"source": "s", "file": number})
     (raw / "x.jsonl").write_text("\n".join(lines(200)))
     assert isinstance(settings, SplitSettings)
-    with pytest.raises(InputError, match="start snakemake again"):
+    with pytest.raises(InputError, match="run snakemake again"):
         split.run(settings, file=raw / "x.jsonl", parts=tmp_path / "parts")
 
 

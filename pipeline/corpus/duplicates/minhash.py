@@ -304,7 +304,7 @@ def find_similar(
         needed_bytes = int(ngrams_D[texts].sum()) * HASH_BYTES
         if needed_bytes > memory_bytes:
             raise InputError(
-                f"deduplication.memory_bytes leaves {memory_bytes} for the n-grams of copies, of which some need "
+                f"deduplication.memory_bytes leaves {memory_bytes} for the n-grams of duplicates, and some need "
                 f"{needed_bytes}: raise it by {2 * needed_bytes}"
             )
         hashes = np.empty(needed_bytes // HASH_BYTES, dtype=np.uint64)
@@ -355,7 +355,9 @@ class NgramSetReader:
             for place, text in zip(order[inside].tolist(), self._texts(unit, rows), strict=True):
                 text_hashes = self._shingles.hash_text(text)
                 if len(text_hashes) != ngrams_P[place]:
-                    raise InputError(f"{unit.path} does not sign {self._documents[unit.path]}: rerun corpus.signatures")
+                    raise InputError(
+                        f"{unit.path} does not match {self._documents[unit.path]}: rerun corpus.signatures"
+                    )
                 different = np.unique(text_hashes)
                 sizes_P[place] = len(different)
                 hashes[starts_P[place] : starts_P[place] + len(different)] = different

@@ -166,7 +166,7 @@ def open_units(
     units.sort(key=lambda unit: (unit.source, unit.unit))
     for one, other in pairwise(units):
         if (one.source, one.unit) == (other.source, other.unit):
-            raise InputError(f"{other.path} and {one.path} are the same unit: leave out one of them")
+            raise InputError(f"{other.path} and {one.path} are the same unit: remove one of them")
     numbers = accumulate((unit.rows for unit in units), initial=first)
     units = [replace(unit, first=number) for unit, number in zip(units, numbers, strict=False)]
     units.sort(key=lambda unit: unit.rank)

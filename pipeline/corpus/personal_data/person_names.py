@@ -31,7 +31,7 @@ def load_spacy_pipeline(folder: str, sha256: str | None) -> Any:
     if sha256 is not None and hash_folder(folder, "personal_data.names", "a spaCy pipeline") != sha256:
         raise InputError(
             f"personal_data.names: the files in {Path(folder).name} are not those of names_sha256: "
-            "start snakemake again, or correct the hash where it was written"
+            "run snakemake again, or correct the hash where it was written"
         )
     try:
         model = spacy.load(Path(folder))

@@ -31,13 +31,15 @@ class PhraseList:
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the word list {path} cannot be read ({error}): write a word or phrase a line") from None
+            raise InputError(
+                f"the word list {path} cannot be read ({error}): write one word or phrase per line"
+            ) from None
         self._by_first: dict[str, set[tuple[str, ...]]] = {}
         for line in lines:
             if words := _split_words(line.partition("#")[0]):
                 self._by_first.setdefault(words[0], set()).add(tuple(words))
         if not self._by_first:
-            raise InputError(f"the word list {path} is empty: write a word or phrase a line, or leave the list out")
+            raise InputError(f"the word list {path} is empty: write one word or phrase per line, or remove the list")
 
     def count_hits(self, words: list[str]) -> int:
         """Return the number of positions in a text at which a phrase begins."""

@@ -211,7 +211,7 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
         run(section.model_copy(update={"memory_bytes": 20}), "one")
     with pytest.raises(InputError, match=r"one has signatures of another kind: rerun corpus\.signatures"):
         run(Deduplication(), "one")
-    with pytest.raises(InputError, match=r"(one|other) and .*(one|other) are the same unit: leave out one of them"):
+    with pytest.raises(InputError, match=r"(one|other) and .*(one|other) are the same unit: remove one of them"):
         run(section, "one", "other")
 
 

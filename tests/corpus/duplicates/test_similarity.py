@@ -146,7 +146,7 @@ def test_a_text_that_is_not_the_signed_one_is_told(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "one/0.documents")
     changed = pa.array([f"{text} nog meer woorden" for text in table["text"].to_pylist()])
     pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", changed), tmp_path / "other")
-    with pytest.raises(InputError, match=r"0\.signatures does not sign .*other: rerun corpus\.signatures"):
+    with pytest.raises(InputError, match=r"0\.signatures does not match .*other: rerun corpus\.signatures"):
         find_duplicates.run(
             FindDuplicatesSettings(deduplication=Deduplication()),
             signatures=[tmp_path / "one/0.signatures"],
