@@ -41,6 +41,7 @@ from pipeline.core.records import Attempt, BatchRecord, Record  # noqa: E402
 from pipeline.layout import Place  # noqa: E402
 from pipeline.workflow.dag import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
+from pipeline.workflow.steps.declaration import Step  # noqa: E402
 
 Path_ = tuple[str, ...]
 ITEM = "[]"  # of a list
@@ -152,8 +153,13 @@ def sections_in(model: type[BaseModel]) -> frozenset[type[BaseModel]]:
     return frozenset({model}).union(*map(sections_in, inner))
 
 
+def input_files(step: Step, dag: Dag, instance: dict[str, str]) -> list[Any]:
+    """Return the names of the files that a job reads, as far as they are known before it runs."""
+    return [one.files(dag, instance) for one in step.inputs if callable(one.files) and one.is_read]
+
+
 class Reruns:
-    """Which steps read a key: those with other settings when its value is another one.
+    """Which steps read a key: those with other settings or input files when its value is another one.
 
     A small configuration has nearly every section. Each key gets another value in it, and the settings of all jobs are
     compared with what they were before.
@@ -168,7 +174,7 @@ class Reruns:
         self.known: dict[Path_, frozenset[str] | None] = {}
 
     def settings_of(self, raw: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the settings of every job by step, or None for a configuration that is refused."""
+        """Return settings and input files of every job by step, or None for a configuration that is refused."""
         try:
             config = load(raw)
             dag = Dag(config)
@@ -180,10 +186,10 @@ class Reruns:
                     label = ".".join(str(value) for key, value in instance.items() if key != "batch")
                     if label not in jobs:
                         settings = step.settings(config, instance)
-                        jobs[label] = settings.of_result()
+                        read = [] if jobs else input_files(step, dag, instance)  # of the first job, for speed
+                        jobs[label] = settings.of_result(), read
                         self.classes[name] = sections_in(type(settings))
                 found[name] = jobs
-            del dag
         except (InputError, ValueError, KeyError, OSError, TypeError, AttributeError) as error:
             self.refusal = error
             return None
@@ -310,7 +316,7 @@ def candidates(path: Path_, annotation: Any, current: Any) -> Iterator[Any]:
             "{data}/text.jsonl",
             "{data}/words.txt",
         )
-        yield from ("other", f"{current}-2", "nl", "en", *more)
+        yield from ("other", f"{current}-2", "nl", "en", "nl_gids", *more)
     elif origin is list and not models_in(annotation):
         for value in candidates(path, arguments[0], None):
             yield [value]
@@ -338,11 +344,13 @@ def anchor(path: Path_) -> str:
 PAGES_OF_THEIR_OWN: dict[str, Path_] = {"corpus-rules": ("corpus", NAME, "languages", NAME)}
 """Sections that are too long for the page of their section at the top."""
 
+MANY = 8
 REPORTING = frozenset({"report.page", "provenance.crate"})
 RERUN_NOTE = """The column *Read by* lists the steps that run again when the value changes. All steps that use their
 outputs follow, and so do the report and the crate. *report* means: the report and the crate alone.
-It is computed: each key gets another value in a small configuration, and the settings of all jobs are compared. *As its
-section* means that no other value was valid there: these steps have the section among their settings.
+It is computed: each key gets another value in a small configuration, and settings and input files of all
+jobs are compared. *As its section* means that no other value was valid there: these steps have the section among their
+settings.
 [Change a setting](../../../howto/change-a-setting.md) says how to ask before a run.
 """
 
@@ -358,6 +366,8 @@ def read_by(found: frozenset[str] | None, section: frozenset[str]) -> str:
     if found is None:
         return f"{read_by(section, section)} (as its section)" if section else "–"
     steps = [name for name in STEPS if name in found - REPORTING]
+    if len(steps) > MANY:
+        return f"`{steps[0]}` and {len(steps) - 1} other steps"
     return ", ".join(f"`{name}`" for name in steps) or ("report" if found else "nothing")
 
 
