@@ -65,10 +65,10 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
         if self.model is None:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-            from pipeline.corpus.text.language_identification import NEIGHBOR_LANGUAGES
+            from pipeline.corpus.text.language_identification import NEIGHBORS
 
             self.model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-            self.model.set_languages(sorted(NEIGHBOR_LANGUAGES | set(self.minimum_scores)))
+            self.model.set_languages(sorted(NEIGHBORS | set(self.minimum_scores)))
         language, score = self.model.classify(doc.text)
         doc.metadata["language"] = language
         return bool(score >= self.minimum_scores.get(language, 2.0))

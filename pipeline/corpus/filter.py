@@ -180,7 +180,7 @@ def run(
         texts = open_removed_texts(settings, private)
         return run_blocks([*filter_blocks(settings, chosen, content, language_model, harmful, texts), KeptDocuments()])
 
-    executed, quarantined = raw.run_without_damaged(judge, quarantine=settings.quarantine)
+    executed, quarantined = raw.run_undamaged(judge, quarantine=settings.quarantine)
     read_from = raw.report(quarantined)
     flagged = next(block.counts for block in executed if isinstance(block, HarmfulContentFilter))
     masked_fields = next(block.counts for block in executed if isinstance(block, MetadataMaskingStep))

@@ -40,9 +40,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
         texts = read_seed_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
         weights, gap = train(texts.shares.select(parts.training), texts.good_N[parts.training])
-        slope, constant = calibrate(
-            _mean_weights_of(texts, parts.calibration, weights), texts.good_N[parts.calibration]
-        )
+        slope, constant = calibrate(_mean_weights(texts, parts.calibration, weights), texts.good_N[parts.calibration])
         classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
             "seeds": [
@@ -64,7 +62,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     }
 
 
-def _mean_weights_of(texts: SeedTexts, places: Places, weights: Any) -> Floats:
+def _mean_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
     return mean_weights(*texts.shares.select(places), weights)
 
 
@@ -85,7 +83,7 @@ def _evaluate(
         return None
     good, trained = texts.good_N[places], texts.good_N[parts.training]
     scores = {
-        "classifier": classifier.probabilities(_mean_weights_of(texts, places, classifier.weights_B)),
+        "classifier": classifier.probabilities(_mean_weights(texts, places, classifier.weights_B)),
         "majority": np.full(len(places), float(2 * trained.sum() >= len(trained))),
     }
     trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}

@@ -64,9 +64,7 @@ class RawFiles:
         for document, _ in make_raw_documents(records, f"{self.source}/{name}", self.keys):
             yield document
 
-    def run_without_damaged(
-        self, work: Callable[[RawFiles], T], *, quarantine: bool
-    ) -> tuple[T, list[QuarantinedFile]]:
+    def run_undamaged(self, work: Callable[[RawFiles], T], *, quarantine: bool) -> tuple[T, list[QuarantinedFile]]:
         """Return the result of `work` on the undamaged files, and the damaged ones.
 
         If the work stops at a damaged file, all files are checked and the work restarts with the undamaged ones. So

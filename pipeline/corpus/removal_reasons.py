@@ -104,7 +104,7 @@ REASONS: dict[str, dict[str, Reason]] = {
 }
 
 
-def _get_nested(settings: Any, path: Sequence[str]) -> Any:
+def _get(settings: Any, path: Sequence[str]) -> Any:
     """Return the value at a path of nested settings, or None; list entries are found by their names."""
     for part in path:
         if isinstance(settings, list):
@@ -118,30 +118,26 @@ def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: s
     if configuration is None:
         return "from the settings of the job"
     section, source_section = (
-        _get_nested(configuration, ["corpus", corpus]) or {},
-        _get_nested(configuration, ["sources", source]) or {},
+        _get(configuration, ["corpus", corpus]) or {},
+        _get(configuration, ["sources", source]) or {},
     )
     if path[0] == "languages":
-        if _get_nested(source_section, ["filters", *path[1:]]) is not None:
+        if _get(source_section, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"
         preset = section.get("preset", "standard")
         preset = source_section.get("genre", preset) if preset == "genre" else preset
         preset_rules = PRESETS.get(preset, {}).get(path[1])
-        if preset_rules is not None and _get_nested(preset_rules.model_dump(mode="json"), path[2:]) == limit:
+        if preset_rules is not None and _get(preset_rules.model_dump(mode="json"), path[2:]) == limit:
             return f"from the preset {preset}"
-        model = _get_nested(section, ["language_model", "known_scores"])
+        model = _get(section, ["language_model", "known_scores"])
         if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
             return f"the score that is known for {model}"
-    of_genre = {"languages": _get_nested(section, ["genres", source_section.get("genre", "")])}
+    of_genre = {"languages": _get(section, ["genres", source_section.get("genre", "")])}
     written = (source_section, section, of_genre, section.get("decontamination"))
-    return (
-        "written in the configuration" if any(_get_nested(part, path) is not None for part in written) else "a default"
-    )
+    return "written in the configuration" if any(_get(part, path) is not None for part in written) else "a default"
 
 
-def _deciding_thresholds(
-    reason: Reason, row: dict[str, Any], settings: dict[str, Any]
-) -> Iterator[tuple[list[str], Any]]:
+def _thresholds(reason: Reason, row: dict[str, Any], settings: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
     """Yield paths and values of the thresholds that applied; for a language outside the corpus, those of all."""
     languages, language = settings.get("languages") or {}, row.get("language")
     number = re.search(r"\d+", row["reason"])
@@ -149,7 +145,7 @@ def _deciding_thresholds(
         for code in [language] if "{language}" not in key or language in languages else sorted(languages):
             flag = str(row["value"]).partition(":")[0]
             path = key.format(language=code, n=number and number[0], flag=flag).split(".")
-            limit = _get_nested(settings, path)
+            limit = _get(settings, path)
             if limit is not None:
                 yield path, limit
 
@@ -173,7 +169,7 @@ def explain_removal(
         return None
     limits = [
         f"{limit} ({'.'.join(path)}, {_threshold_origin(path, limit, configuration, corpus, source)})"
-        for path, limit in _deciding_thresholds(reason, row, settings)
+        for path, limit in _thresholds(reason, row, settings)
     ]
     said = reason.says.format(value=row["value"])
     ruled = f"; {reason.side} {', '.join(limits)}" if limits else ""

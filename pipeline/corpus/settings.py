@@ -50,9 +50,7 @@ class QualitySeeds(Settings):
         if False not in good & bad:
             raise ValueError("good and bad each need a file without held_out for training")
         if good != bad:
-            raise ValueError(
-                "held_out needs good and bad files: set it for a file of the other class too, or remove it"
-            )
+            raise ValueError("held_out needs good and bad files: set it for the other class too, or remove it")
         return self
 
 
@@ -115,9 +113,7 @@ class PublishSettings(Settings):
 class Normalization(Settings):
     """How characters are normalized. Mojibake is always repaired, and Unicode is always NFC."""
 
-    punctuation: bool = Field(
-        default=False, description="replace typographic quotation marks, dashes and ellipses by ASCII"
-    )
+    punctuation: bool = Field(default=False, description="write quotation marks, dashes and ellipses in ASCII")
     white_space: Literal["keep", "tidy", "collapse"] = Field(
         default="tidy",
         description="tidy: no invisible characters, one kind of blank, none at the end of a line, at most one empty "
@@ -129,9 +125,7 @@ class LanguageModel(Settings):
     """A fastText model for the identification of languages, such as lid.176.bin or GlotLID's model.bin."""
 
     path: str = Field(min_length=1, description="the model's file")
-    sha256: str = Field(
-        pattern=r"^[0-9a-f]{64}$", description="sha256 of that file, because another model gives another result"
-    )
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="sha256 of that file")
     known_scores: Literal["glotlid"] | None = Field(
         default=None, description="which model it is: languages without a minimum_score get the one known for it"
     )
@@ -163,9 +157,7 @@ class PersonalData(Settings):
     )
     known_public_bodies: bool = Field(default=True, description="keep also what the pipeline knows to be public")
     names: str | None = Field(default=None, description="the folder of a spaCy pipeline that recognises persons")
-    names_sha256: str | None = Field(
-        default=None, description="the hash of that folder; computed where it is not given"
-    )
+    names_sha256: str | None = Field(default=None, description="the hash of that folder; computed if missing")
 
     def markers(self) -> list[str]:
         """Return the markers that replace personal data in texts, one per kind; none with synthetic values."""
@@ -194,9 +186,7 @@ class SignatureSettings(Settings):
 class KeyComparison(SignatureSettings):
     """Settings for comparing keys: content hashes and MinHash bands."""
 
-    exact: bool = Field(
-        default=True, description="whether texts that are equal except for case and white space are copies"
-    )
+    exact: bool = Field(default=True, description="texts equal except for case and white space are copies")
     memory_bytes: int = Field(default=4_000_000_000, ge=1, description="memory for finding duplicates in a corpus")
 
 
@@ -230,9 +220,7 @@ class DuplicateSelection(KeyComparison):
 class Deduplication(DuplicateSelection):
     """The section `deduplication` of a corpus."""
 
-    jobs: int = Field(
-        default=1, ge=1, description="jobs that compare the keys; 1: find_duplicates compares them itself"
-    )
+    jobs: int = Field(default=1, ge=1, description="jobs that compare keys; 1: find_duplicates compares them")
 
 
 # Licenses that permit anyone to share an extract with attribution.

@@ -187,10 +187,8 @@ def run(
             named = described[source].license if license == SOURCE_LICENSE else license
             licenses[source][named].update(sizes)
         read_from[source].append(removed_files[unit, "filter"])
-        license_filter = [("reason", "in", LICENSE_REASONS)]
-        stated = pq.read_table(removed_files[unit, "filter"]["path"], columns=["value"], filters=license_filter)[
-            "value"
-        ]
+        refusals = [("reason", "in", LICENSE_REASONS)]
+        stated = pq.read_table(removed_files[unit, "filter"]["path"], columns=["value"], filters=refusals)["value"]
         refused[source].update(pc.fill_null(stated, "").to_pylist())
     totals = _empty_counts()
     for name, source_counts in sources.items():

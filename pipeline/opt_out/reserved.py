@@ -104,7 +104,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
                 sign(found.forms(), path, settings.signatures, known)
                 return found, pq.read_table(path)
 
-        (found, table), _ = raw.run_without_damaged(signed, quarantine=settings.quarantine)
+        (found, table), _ = raw.run_undamaged(signed, quarantine=settings.quarantine)
         if settings.signatures.paragraphs:
             nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
             table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)

@@ -236,7 +236,7 @@ def _decode_first_fitting(content: bytes, stated: Sequence[Stated]) -> DecodedTe
     for known_by, label in stated:
         if codec := find_codec(label):
             decoded = _decode_with(content, codec, known_by)
-            if _is_mostly_decoded(decoded):
+            if _is_decodable(decoded):
                 return decoded
     sample = content[:SAMPLE_BYTES]
     even, odd = sample[::2].count(0), sample[1::2].count(0)
@@ -245,12 +245,10 @@ def _decode_first_fitting(content: bytes, stated: Sequence[Stated]) -> DecodedTe
     decoded = _decode_with(content, "utf-8", "utf8")
     if not decoded.errors:
         return decoded
-    return (
-        decoded._replace(known_by="guess") if _is_mostly_decoded(decoded) else _decode_with(content, "cp1252", "guess")
-    )
+    return decoded._replace(known_by="guess") if _is_decodable(decoded) else _decode_with(content, "cp1252", "guess")
 
 
-def _is_mostly_decoded(decoded: DecodedText) -> bool:
+def _is_decodable(decoded: DecodedText) -> bool:
     """Return whether at least half of the characters outside ASCII could be decoded."""
     others = len(decoded.text) - len(decoded.text.encode("ascii", "ignore")) - decoded.errors
     return decoded.errors <= others

@@ -70,9 +70,7 @@ Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
 class Rights(Settings):
     """The legal basis for using a source, and whom to contact about it."""
 
-    basis: Literal["public-domain", "license", "opt-in-agreement", "statute"] = Field(
-        description="why the text may be used"
-    )
+    basis: Literal["public-domain", "license", "opt-in-agreement", "statute"] = Field(description="legal basis")
     holder: str = Field(min_length=1, description="who holds the rights")
     contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
     url: str | None = Field(default=None, description="URL of the text, the license, the agreement or the law")

@@ -82,19 +82,17 @@ def draw_sample(
         each_language: whether `sample_bytes` applies to each language.
         most_documents: about the number of documents to search.
     """
-    total_documents = sum(pq.read_metadata(path).num_rows for path in documents)
+    available = sum(pq.read_metadata(path).num_rows for path in documents)
     by_language = shares is not None or each_language
     total = sum(shares.values()) if shares is not None else 1.0
     limits = {language: sample_bytes * share / total for language, share in (shares or {}).items()}
     parts = [SAMPLE_SCHEMA.empty_table()]
     spent: Counter[str] = Counter()
     met: set[str] = set()
-    seen, until = 0, min(FIRST_DOCUMENTS, total_documents)
-    while seen < min(total_documents, most_documents):
+    seen, until = 0, min(FIRST_DOCUMENTS, available)
+    while seen < min(available, most_documents):
         # A range of hashes contains about its share of the documents; the last range ends at the last hash.
-        first, last = (
-            LAST_HASH if number == total_documents else (number << 64) // total_documents for number in (seen, until)
-        )
+        first, last = (LAST_HASH if number == available else (number << 64) // available for number in (seen, until))
         rows = _read_wanted(documents, (first + (seen > 0), last), is_wanted, met)
         full = {group for group, size in spent.items() if size > limits.get(group, sample_bytes)}
         if by_language:
@@ -105,7 +103,7 @@ def draw_sample(
         groups = limits or (met if each_language else {""})
         if all(spent[group] > limits.get(group, sample_bytes) for group in groups):
             break
-        seen, until = until, min(2 * until, total_documents)
+        seen, until = until, min(2 * until, available)
     rows = pa.concat_tables(parts)
     if shares is not None:
         scale = min(1.0, *(spent[language] / limit for language, limit in limits.items() if limit))

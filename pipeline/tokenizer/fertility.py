@@ -158,6 +158,4 @@ def _read_sentences(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8 text, a sentence a line"
-        ) from None
+        raise InputError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8, a sentence per line") from None

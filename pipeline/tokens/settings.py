@@ -65,9 +65,7 @@ class Tokens(Settings):
     corpus: str = Field(default="main", description="the corpus whose documents are encoded")
     tokenizer: str = Field(default="main", description="the tokenizer that encodes them")
     shards: Shards = Field(default=4, description="files of training tokens")
-    validation_fraction: Fraction = Field(
-        default=0.05, description="share of the documents that is held out, in whole clusters"
-    )
+    validation_fraction: Fraction = Field(default=0.05, description="share of documents held out, in whole clusters")
     strata: Strata = Strata()
     suffixes: bool = Field(
         default=True,

@@ -154,9 +154,7 @@ def _longest_prefix(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, i
 
 
 @cached_njit
-def _extend_through_tokens(
-    shard: SuffixArray, text: Bytes, start: int, least: int, minimum: int, ends: Integers
-) -> None:
+def _extend_over_tokens(shard: SuffixArray, text: Bytes, start: int, least: int, minimum: int, ends: Integers) -> None:
     """Raise `ends` by occurrences whose first token begins at `start`, after a token that ends with `least` bytes."""
     first, last = _tokens_ending_with(shard.vocabulary, text, start - least, start)
     for token in shard.vocabulary.backwards[first:last]:
@@ -195,7 +193,7 @@ def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minim
             if looks % (SEARCH_COST * SEARCH_COST) == 0:
                 first, last = _tokens_ending_with(shard.vocabulary, text, start - least, start)
                 if looks > SEARCH_COST * (last - first):
-                    _extend_through_tokens(shard, text, start, least, minimum, ends)
+                    _extend_over_tokens(shard, text, start, least, minimum, ends)
                     break
             suffix = above if common_above >= common_below else below
             for before in range(max(1, minimum - common), _preceding_bytes(shard, suffix, text, start)[0] + 1):

@@ -69,7 +69,7 @@ def _simplify_pretokens(pretokens: str) -> str:
 
 
 @cached_njit
-def _read_integer(data: Bytes, place: int, size: int) -> np.uint64:
+def _read_int(data: Bytes, place: int, size: int) -> np.uint64:
     number = np.uint64(0)
     for step in range(size):
         number |= np.uint64(data[place + step]) << np.uint64(8 * step)
@@ -95,12 +95,12 @@ def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
         one, two, three, four = _ONE + _TWO, _TWO, np.uint64(0), np.uint64(0) - _ONE
         while place + 32 <= end:
             one, two = (
-                _xxhash_round(one, _read_integer(data, place, 8)),
-                _xxhash_round(two, _read_integer(data, place + 8, 8)),
+                _xxhash_round(one, _read_int(data, place, 8)),
+                _xxhash_round(two, _read_int(data, place + 8, 8)),
             )
             three, four = (
-                _xxhash_round(three, _read_integer(data, place + 16, 8)),
-                _xxhash_round(four, _read_integer(data, place + 24, 8)),
+                _xxhash_round(three, _read_int(data, place + 16, 8)),
+                _xxhash_round(four, _read_int(data, place + 24, 8)),
             )
             place += 32
         value = _rotate_left(one, 1) + _rotate_left(two, 7) + _rotate_left(three, 12) + _rotate_left(four, 18)
@@ -108,10 +108,10 @@ def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
             value = (value ^ _xxhash_round(np.uint64(0), lane)) * _ONE + _FOUR
     value += size
     while place + 8 <= end:
-        value = _rotate_left(value ^ _xxhash_round(np.uint64(0), _read_integer(data, place, 8)), 27) * _ONE + _FOUR
+        value = _rotate_left(value ^ _xxhash_round(np.uint64(0), _read_int(data, place, 8)), 27) * _ONE + _FOUR
         place += 8
     if place + 4 <= end:
-        value = _rotate_left(value ^ (_read_integer(data, place, 4) * _ONE), 23) * _TWO + _THREE
+        value = _rotate_left(value ^ (_read_int(data, place, 4) * _ONE), 23) * _TWO + _THREE
         place += 4
     while place < end:
         value = _rotate_left(value ^ (np.uint64(data[place]) * _FIVE), 11) * _ONE

@@ -70,10 +70,8 @@ class SignatureWriter:
     def __init__(self, path: Path, settings: SignatureSettings, unit: Mapping[str, Any]) -> None:
         self.schema = signature_schema(settings)
         self.metadata = {"source": unit["source"], "unit": unit["unit"], "paragraphs": 0}
-        zstd_where_it_helps = {
-            name: "zstd" if name in ("id", "characters", "ngrams") else "none" for name in self.schema.names
-        }
-        self._writer = pq.ParquetWriter(path, self.schema, compression=zstd_where_it_helps, use_dictionary=False)
+        compression = {name: "zstd" if name in ("id", "characters", "ngrams") else "none" for name in self.schema.names}
+        self._writer = pq.ParquetWriter(path, self.schema, compression=compression, use_dictionary=False)
         self._rows: list[dict[str, Any]] = []
         self._batches: list[pa.RecordBatch] = []
 

@@ -11,9 +11,7 @@ class NgramSelection(Settings):
     """Which n-grams of an item are searched. Words are compared without case and punctuation."""
 
     ngram: int = Field(default=13, ge=1, description="words of an n-gram; a shorter text is one n-gram")
-    alone_words: int = Field(
-        default=8, ge=1, description="a text with fewer words counts only near another text of its item"
-    )
+    alone_words: int = Field(default=8, ge=1, description="a shorter text counts only near another text of its item")
     minimum_words: int = Field(default=4, ge=1, description="a text with fewer words only supports other texts")
 
     @model_validator(mode="after")

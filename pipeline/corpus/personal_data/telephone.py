@@ -59,9 +59,7 @@ def check_regions(regions: Sequence[str]) -> None:
     """Raise InputError if a region has no numbering plan."""
     for region in regions:
         if region not in phonenumbers.SUPPORTED_REGIONS:
-            raise InputError(
-                f"personal_data.telephone_regions: {region!r} is no region: write codes such as NL, BE, GB"
-            )
+            raise InputError(f"personal_data.telephone_regions: {region!r} is no region: write NL, BE, GB, …")
 
 
 def _parse(written: str, region: str | None) -> PhoneNumber | None:

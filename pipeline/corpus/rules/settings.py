@@ -20,9 +20,7 @@ class Repetition(Settings):
     duplicate_line_characters: float | None = Field(
         default=0.2, description="largest share of characters in duplicate lines"
     )
-    duplicate_paragraphs: float | None = Field(
-        default=0.3, description="largest share of paragraphs that are duplicates"
-    )
+    duplicate_paragraphs: float | None = Field(default=0.3, description="largest share of duplicate paragraphs")
     duplicate_paragraph_characters: float | None = Field(
         default=0.2, description="largest share of characters in duplicate paragraphs"
     )
@@ -126,9 +124,7 @@ class NordicPile(Settings):
     minimum_line_characters: float | None = Field(
         default=9.0, description="mean of mean and median characters of a line, at least"
     )
-    minimum_line_words: float | None = Field(
-        default=2.1, description="mean of mean and median words of a line, at least"
-    )
+    minimum_line_words: float | None = Field(default=2.1, description="mean of mean and median words per line")
 
 
 class LanguageRules(Settings):
@@ -177,9 +173,7 @@ class HarmfulClassifier(Settings):
     path: str = Field(description="a .bin or .ftz file; `{data}` is the run's data folder")
     label: str = Field(description="the label as the model has it, such as __label__toxic")
     languages: list[str] = Field(default=[], description="only documents in these languages; in any where empty")
-    threshold: float = Field(
-        default=0.5, ge=0, le=1, description="probability of the label from which a document is flagged"
-    )
+    threshold: float = Field(default=0.5, ge=0, le=1, description="least probability that flags a document")
     remove: bool = Field(default=False, description="remove the documents that it flags")
 
 

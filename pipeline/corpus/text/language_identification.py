@@ -59,9 +59,7 @@ def split_segments(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 # Languages that are similar to Dutch or English or often mixed with them, and zxx: no language, such as code.
-NEIGHBOR_LANGUAGES = frozenset(
-    {"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"}
-)
+NEIGHBORS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
 _MEMORY, _LANES = 6, 16  # bytes that determine a state, and lanes in which a text is read
 _LOGARITHMS = np.log1p(np.arange(1024))
 Bytes = npt.NDArray[np.uint8]
@@ -128,7 +126,7 @@ class BayesIdentifier:
                 f"corpus.languages: {', '.join(sorted(unknown))} cannot be identified: "
                 "use two-letter codes of ISO 639-1"
             )
-        model.set_languages(sorted(languages | NEIGHBOR_LANGUAGES))
+        model.set_languages(sorted(languages | NEIGHBORS))
         self.labels: list[str] = model.nb_classes
         self._table = np.array(model.nb_ptc, dtype=np.float32, order="C")
         self._counts = np.zeros(len(self._table), dtype=np.int32)

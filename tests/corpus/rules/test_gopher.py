@@ -15,7 +15,7 @@ from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repeated_ngrams
+from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repetition
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.words import _cached_splitter, word_tokenize
@@ -124,7 +124,7 @@ def test_same_decisions_on_any_words(text: str) -> None:
 def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]
     arrays = (np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64))
-    top, repeated = measure_repeated_ngrams(*arrays, largest, within)
+    top, repeated = measure_repetition(*arrays, largest, within)
     for n in range(2, largest + 1):
         n_grams = [tuple(numbers[place : place + n]) for place in range(len(numbers) - n + 1)]
         characters = {n_gram: sum(1 + number % 4 for number in n_gram) for n_gram in n_grams}

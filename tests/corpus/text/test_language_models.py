@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.filter import _check_language_model
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.corpus.text.language_identification import (
-    NEIGHBOR_LANGUAGES,
+    NEIGHBORS,
     BayesIdentifier,
     FastTextIdentifier,
     LanguageFilter,
@@ -49,7 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Pa
 def theirs() -> LanguageIdentifier:
     """Return py3langid itself with the same languages."""
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages(sorted({"nl", "en"} | NEIGHBOR_LANGUAGES))
+    identifier.set_languages(sorted({"nl", "en"} | NEIGHBORS))
     return identifier
 
 
