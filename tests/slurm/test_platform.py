@@ -159,8 +159,8 @@ def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
     [
         ({"slurm": {"account": "nobody"}}, {}, f"there is no account nobody for this user: .* one of {ACCOUNT}"),
         ({"slurm": {"nodes": 3}, "models": {}}, {}, "slurm.nodes is 3, but a job of the partition gpu gets 2 nodes at"),
-        ({"slurm": {"warning_seconds": 4000}}, {}, "warning_seconds is 4000, but a job of gpu has 120 minutes in all"),
-        ({"slurm": {"nodes": 2}}, {}, "slurm.nodes is 2, but platform loopback starts no training by srun"),
+        ({"slurm": {"warning_seconds": 4000}}, {}, "warning_seconds is 4000, but a job of gpu has 120 minutes"),
+        ({"slurm": {"nodes": 2}}, {}, "slurm.nodes is 2, but platform loopback starts trainings without srun"),
         ({}, changed("partitions.gpu.name", "nowhere"), "there is no partition nowhere .*workflow/platforms/loopback"),
         (
             {},

@@ -64,7 +64,7 @@ def test_an_energy_policy_needs_slurm() -> None:
     launched = preflight.launch_commands(config)
     assert [*preflight.find_problems(config, launched, slurm=True)] == []
     (sentence,) = preflight.find_problems(config, launched, slurm=False)
-    assert sentence.startswith("models.base.training.energy_policy slow: it is asked for with options of sbatch")
+    assert sentence.startswith("models.base.training.energy_policy slow needs options of sbatch")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_launch_for_other_devices_than_a_node_has_is_refused(changes: dict[str
 
 
 def test_more_nodes_than_a_launch_uses_are_refused() -> None:
-    assert "slurm.nodes is 2, but platform machine starts no training by srun" in said(run(CORES, nodes=2))[0]
+    assert "slurm.nodes is 2, but platform machine starts trainings without srun" in said(run(CORES, nodes=2))[0]
 
 
 def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
@@ -124,11 +124,11 @@ def test_an_estimate_is_said_and_not_refused() -> None:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ({}, "precision and compile at the defaults of a CPU: write training: {precision: bf16, compile: true}, with"),
-        ({"precision": "fp32"}, "leaves compile at the defaults of a CPU: write training: {compile: true}, with which"),
+        ({}, "precision and compile at the defaults for a CPU: write training: {precision: bf16, compile: true}, which"),
+        ({"precision": "fp32"}, "has compile at the defaults for a CPU: write training: {compile: true}, which"),
         (
             {"compile": False},
-            "leaves precision at the defaults of a CPU: write training: {precision: bf16}, with which",
+            "has precision at the defaults for a CPU: write training: {precision: bf16}, which",
         ),
         ({"precision": "bf16", "compile": True}, None),
         ({"precision": "bf16", "backend": "deepspeed", "strategy": "zero3"}, None),  # compiles nothing
@@ -161,7 +161,7 @@ def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     training = base.training.model_copy(update={"start": StartingMilestone(model="base", step=4000)})
     config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
     (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
-    assert hint.startswith("models.base") and "hours by plan on 8 processes: 2 jobs of h100 or more" in hint
+    assert hint.startswith("models.base") and "hours by the plan on 8 processes: 2 jobs of h100 or more" in hint
 
 
 def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:

@@ -116,5 +116,5 @@ def test_the_command_reads_a_run_and_refuses_what_is_none(run: Path, capsys: pyt
     assert main(["energy", str(run)]) == 0
     text = capsys.readouterr().out
     assert "1 of 4" in text and "Attempts without any reading" in text and "8 J" not in text
-    with pytest.raises(InputError, match="is no run that was started"):
+    with pytest.raises(InputError, match="is not a run that was started"):
         main(["energy", str(run.parent)])

@@ -94,7 +94,7 @@ def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: Rule
     assert batch.log == f"{dag.run}/logs/corpus.filter.{{corpus}}.{{source}}.{{batch}}.log"
     names = whole.params["matches"]({"corpus": "main"})
     assert f"{dag.run}/corpus/main/matches/nl_brieven.{{0..1}}.parquet" in names
-    assert batch.inputs["twin"].callable({**JOB, "corpus": "alike"}) == [
+    assert batch.inputs["reused"].callable({**JOB, "corpus": "alike"}) == [
         f"{dag.run}/provenance/batches/corpus.filter.main.nl_gids.0.json"
     ]
 

@@ -60,7 +60,7 @@ def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> Non
     sha256 = allocation.write_allocation(path, [task(tmp_path, "a")])
     path.write_text(path.read_text().replace("true", "rm -rf x"))
     done = run(path, sha256)
-    assert done.returncode == 2 and "is not what was submitted" in done.stderr and not (tmp_path / "a").exists()
+    assert done.returncode == 2 and "has changed since its submission" in done.stderr and not (tmp_path / "a").exists()
 
 
 def test_a_file_that_was_cut_off_has_no_outputs(tmp_path: Path) -> None:
