@@ -5,9 +5,7 @@ import atexit
 from pipeline.slurm import job_environment, platform_check
 from pipeline.slurm.job_environment import JobModules
 from pipeline.workflow import dry_run, preflight
-from pipeline.workflow.snakemake_internals import SnakemakeWorkflow
-
-snakemake_workflow = SnakemakeWorkflow(workflow)
+from pipeline.workflow.plan_summary import PlannedJob
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:
@@ -41,13 +39,14 @@ def refuse_what_is_missing():
         logger.warning(hint)
 
 
-def say_of_the_plan():
-    """Print what a dry run leaves out, behind Snakemake's table."""
-    if planned := snakemake_workflow.planned_rules():
-        for sentence in dry_run.report_plan(dag, *planned):
-            print(sentence, file=sys.stderr)
+def print_summary():
+    """Print the summary of a dry run."""
+    if counts := snakemake_workflow.planned_rules():
+        jobs = [PlannedJob(*job) for job in snakemake_workflow.reasons()]
+        for line in dry_run.report_plan(dag, jobs, counts[1]):
+            print(line)
 
 
 # Snakemake has no hook for the end of a dry run.
 if snakemake_workflow.is_dry_run:
-    atexit.register(say_of_the_plan)
+    atexit.register(print_summary)

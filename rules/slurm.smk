@@ -8,7 +8,12 @@ from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_host
 
 try:
-    executor_host.register_executor(run.slurm, run.directory, PREFIX)
+    executor_host.register_executor(
+        run.slurm,
+        run.directory,
+        PREFIX,
+        run_output.update_queue if run_output else lambda reasons: None,
+    )
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -29,5 +34,5 @@ onsuccess:
 onerror:
     accounting.finish_accounting(run.directory, logger.warning)
     logger.warning(
-        "what is done stays; the same command goes on from here, once what failed is mended"
+        "Finished jobs stay: fix the cause, then run the same command again."
     )

@@ -7,7 +7,8 @@ from snakemake.logging import logger
 
 from pipeline.core.errors import InputError
 from pipeline.slurm import job_environment, invocations
-from pipeline.workflow.snakemake_internals import MEMORY_FOLDER
+from pipeline.workflow import snakemake_output
+from pipeline.workflow.snakemake_internals import MEMORY_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup, load_run
 
@@ -19,12 +20,16 @@ def settle(dead):
         invocations.wait_for_remote_steps(run.directory, logger.warning)
 
 
+snakemake_workflow = SnakemakeWorkflow(workflow)
 startup = Startup(
     sys.argv[1:], is_main_process=workflow.is_main_process, warn=logger.warning
 )
 profiles = Path(workflow.basedir).glob("workflow/profiles/*/*.yaml")
+run_output = snakemake_output.attach_output(snakemake_workflow, executes=startup.executes)
 try:
     run = load_run(config, [*workflow.configfiles, *profiles])
+    if run_output and startup.executes:
+        run_output.show_progress(run, snakemake_workflow)
     dag = startup.build_dag(
         run,
         lambda run: job_environment.image_environments(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -38,12 +40,19 @@ def plan(configuration: ConfigurationFile, data: DataFolder = None, as_json: AsJ
 
 
 @command(commands, PANEL, "Show the progress", "polder follow results/demo --once")
-def follow(run: RunFolder, once: Annotated[bool, typer.Option("--once", help="Look once.")] = False) -> None:
-    """Show the progress of a run's trainings and its waiting jobs until you press Ctrl-C."""
-    from pipeline.pretrain.follow import follow_run
-    from pipeline.slurm.pending_jobs import list_waiting_jobs
+def follow(
+    run: RunFolder,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the progress of a run, its trainings and its waiting jobs until you press Ctrl-C."""
+    from pipeline.pretrain.follow import TrainingFollower
+    from pipeline.slurm.invocations import list_waiting_jobs
+    from pipeline.workflow import live_progress
 
-    follow_run(run, list_waiting_jobs, once=once)
+    announce = partial(print, file=sys.stderr) if as_json else print
+    follower = live_progress.Follower(run, list_waiting_jobs, TrainingFollower(run, announce).describe)
+    live_progress.follow(follower, once=once, as_json=as_json)
 
 
 @command(commands, PANEL, "Energy used and to come", "polder energy results/demo")

@@ -21,7 +21,6 @@ from pipeline.core.records import SEGMENT_STEP, Attempt, Record
 from pipeline.energy.readings import format_current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics
 
-SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come
 QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is told: a validation takes long, too
 NUMBER = "[0-9]*"
@@ -155,38 +154,30 @@ def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     return told(model, found, planned_steps(run_directory, model), starts, now, format_current_power(meters, now))
 
 
-def follow_run(run_directory: Path, list_waiting_jobs: Callable[[Path], list[str]], *, once: bool) -> None:
-    """Print the progress of a run's trainings and its waiting jobs, once or until it is interrupted.
+class TrainingFollower:
+    """Describes the trainings of a run, and keeps their files for TensorBoard up to date."""
 
-    Raises:
-        InputError: there is no such run, or its scratch folder cannot be written.
-    """
-    boards: dict[str, Board] = {}
-    waited: list[str] = []
-    next_question = 0.0
-    said: dict[str, str] = {}
-    with suppress(KeyboardInterrupt):
-        while True:
-            if time.monotonic() >= next_question:
-                next_question = time.monotonic() + QUEUE_SECONDS
-                if (wait := list_waiting_jobs(run_directory)) != waited:
-                    print(*(wait or ["no job waits in the queue"]), sep="\n", flush=True)
-                    waited = wait
-            for model in models(run_directory):
-                folder = layout.SCRATCH.path(run_directory) / f"live-{model}"
-                if model not in boards:
-                    try:
-                        boards[model] = Board(folder)
-                    except PermissionError:
-                        raise InputError(f"{folder} cannot be written: follow a run as the user who trains") from None
-                    print(f"tensorboard --logdir {folder}", flush=True)
-                with suppress(FileNotFoundError):  # a rule that runs again removes what is read
-                    found = lines(run_directory, model)
-                    boards[model].show(found)
-                    sentence = _sentence(run_directory, model, found)
-                    if sentence != said.get(model):
-                        said[model] = sentence
-                        print(sentence, flush=True)
-            if once:
-                break
-            time.sleep(SECONDS)
+    def __init__(self, run_directory: Path, announce: Callable[[str], None] = print) -> None:
+        self._run_directory, self._announce = run_directory, announce
+        self._boards: dict[str, Board] = {}
+        self._sentences: dict[str, str] = {}
+
+    def describe(self) -> list[str]:
+        """Return a line about each training of the run.
+
+        Raises:
+            InputError: there is no such run, or its scratch folder cannot be written.
+        """
+        for model in models(self._run_directory):
+            folder = layout.SCRATCH.path(self._run_directory) / f"live-{model}"
+            if model not in self._boards:
+                try:
+                    self._boards[model] = Board(folder)
+                except PermissionError:
+                    raise InputError(f"{folder} cannot be written: follow a run as the user who trains") from None
+                self._announce(f"tensorboard --logdir {folder}")
+            with suppress(FileNotFoundError):  # a rule that runs again removes what is read
+                found = lines(self._run_directory, model)
+                self._boards[model].show(found)
+                self._sentences[model] = _sentence(self._run_directory, model, found)
+        return [*self._sentences.values()]

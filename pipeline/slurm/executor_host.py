@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,16 @@ def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
     return {number: JobEnd(last.state, last.is_over, last.cause) for number, last in lasts.items()}
 
 
-def register_executor(settings: Slurm, run_directory: Path, prefix: str) -> None:
+def register_executor(
+    settings: Slurm, run_directory: Path, prefix: str, report_queue: Callable[[Mapping[int, str]], None]
+) -> None:
     """Register this project's executor as `slurm`; called while Snakemake reads the Snakefile.
 
     Args:
         settings: the section `slurm` of the configuration.
         run_directory: the results of the run.
         prefix: the first words of every command.
+        report_queue: called with the jobs that wait, and the reasons.
 
     Raises:
         InputError: the executor does not support this version of Snakemake.
@@ -44,6 +48,7 @@ def register_executor(settings: Slurm, run_directory: Path, prefix: str) -> None
         start_minutes=settings.start_minutes,
         image_advice="write container: IMAGE into the platform's file (docs/howto/use-a-container.md)",
         query_accounting=query_accounting,
+        report_queue=report_queue,
     )
     try:
         plugin.register(host)

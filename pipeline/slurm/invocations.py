@@ -96,6 +96,20 @@ def load_invocations(run_directory: Path) -> list[SlurmInvocation]:
     return sorted(invocations, key=lambda start: (start.started, start.name))
 
 
+def list_waiting_jobs(run_directory: Path) -> list[str]:
+    """Return a sentence about each job of a run that waits in Slurm's queue; none if Slurm does not answer."""
+    names = [start.name for start in load_invocations(run_directory) if start.ended is None]
+    try:
+        queue = slurm_commands.query_jobs(names) if names else None
+    except SlurmError:
+        queue = None
+    return [
+        f"job {number} ({job.comment}) waits in the queue: {slurm_commands.explain_wait(number, job)} ({job.reason})"
+        for number, job in sorted((queue or {}).items())
+        if job.state == "PENDING"
+    ]
+
+
 def find_local_steps(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
     """Return the steps of a killed snakemake of this run that still run on this machine, outside of Slurm.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from pipeline.core.errors import InputError
@@ -16,6 +16,7 @@ from pipeline.layout import SOURCE_UNITS
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.plan_summary import RULES, PlannedJob, plan_lines
 from pipeline.workflow.steps import STEPS
 
 STAGE_OF = {step.rule: step.stage for step in STEPS.values()}
@@ -28,15 +29,19 @@ LABEL_SETTINGS = {"language", "license", "rights"}  # settings of a source that 
 RULES_SHOWING_LABELS = {"corpus_statistics", "corpus_publish"}
 
 
-def report_plan(dag: Dag, planned: Counter[str], others: Counter[str]) -> Iterator[str]:
-    """Yield a sentence for each deferred job, hint and problem.
+def report_plan(dag: Dag, jobs: Iterable[PlannedJob], others: Counter[str]) -> Iterator[str]:
+    """Yield the summary of a dry run, then sentences about deferred jobs, hints and problems.
 
     Args:
         dag: the jobs.
-        planned: how many jobs of each rule are planned.
-        others: how many jobs of each rule have nothing to do so far.
+        jobs: the jobs that would run.
+        others: the number of jobs of each rule with valid results.
     """
     config = dag.config
+    shown = [job for job in jobs if job.rule in RULES]
+    planned = Counter(job.rule for job in shown)
+    if shown:
+        yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES))
     launches = preflight.launch_commands(config)
     uses_slurm = bool(config.platform.partitions) or config.slurm.nodes > 1
     problems = [*preflight.find_problems(config, launches, slurm=uses_slurm)]

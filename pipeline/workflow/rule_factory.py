@@ -112,7 +112,7 @@ def shell_command(step: Step, before: str = "") -> str:
     words += [f"--input {one.name} {_input_words(one)}" for one in step.inputs if one.is_read]
     words += [f"--output {one.name} {{{made}.{one.name}:q}}" for one in step.outputs]
     words += ["--private={params.private:q}"] if step.private else []
-    words += [f"--record {{{made}.record:q}} {'2>>' if before else '2>'} {{log:q}}"]
+    words += [f"--record {{{made}.record:q}} {'>>' if before else '>'} {{log:q}} 2>&1"]
     return " ".join(words)
 
 

@@ -5,10 +5,12 @@ The imported flags of files and the error are names that a Snakefile has and a m
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from logging import Handler
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +23,7 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 MEMORY_FOLDER = Path(".snakemake/metadata")
 LOCKS_FOLDER = ".snakemake/locks"
+STREAM_HANDLER = "DefaultStreamHandler"
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
 # Options with which snakemake makes no files, as attributes of its command line.
 OPTIONS_WITHOUT_JOBS = (
@@ -86,6 +89,34 @@ class SnakemakeWorkflow:
         """Whether jobs load environment modules."""
         return DeploymentMethod.ENV_MODULES in self._workflow.deployment_settings.deployment_method
 
+    @property
+    def shows_own_output(self) -> bool:
+        """Whether Snakemake prints its own output: on request, through a logger plugin, or without jobs to show."""
+        settings, manager = self._workflow.output_settings, self._workflow.logger_manager
+        requested = settings.verbose or settings.debug_dag or settings.printshellcmds
+        plugin = any(handler.writes_to_stream for handler in manager.plugin_handlers)
+        is_quiet = "all" in {str(quiet) for quiet in settings.quiet or ()}
+        return not self._workflow.is_main_process or requested or plugin or is_quiet
+
+    @property
+    def log_file(self) -> str | None:
+        """The log file of Snakemake; None in a dry run."""
+        return next(iter(self._workflow.logger_manager.get_logfile()), None)
+
+    def replace_output(self, make_handler: Callable[[Any], Handler]) -> None:
+        """Replace Snakemake's output on the terminal by a log handler, given Snakemake's output settings."""
+        manager = self._workflow.logger_manager
+        for handler in [*manager.logger.handlers]:
+            if handler.name == STREAM_HANDLER:
+                manager.logger.removeHandler(handler)
+        manager.logger.addHandler(make_handler(manager.settings))
+
+    def hide_messages(self, pattern: re.Pattern[str]) -> None:
+        """Hide messages in Snakemake's output on the terminal."""
+        for handler in self._workflow.logger_manager.logger.handlers:
+            if handler.name == STREAM_HANDLER:
+                handler.addFilter(lambda record: not pattern.search(str(record.msg)))
+
     def set_modules(self, modules: Any) -> None:
         """Set the environment modules of all rules, like the directive envmodules."""
         for rule in self._workflow.rules:
@@ -100,6 +131,12 @@ class SnakemakeWorkflow:
         for job in dag.jobs:
             (planned if dag.needrun(job) else others)[job.rule.name] += 1
         return planned, others
+
+    def reasons(self) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+        """Yield rule, wildcards and reasons of each job to run; nothing before there is a plan."""
+        dag = self._workflow.dag
+        for job in dag.needrun_jobs() if dag is not None else ():
+            yield job.rule.name, dict(job.wildcards_dict), [*dag.reason(job).get_names()]
 
     def jobs_to_run(self, rule: str) -> Iterator[tuple[Mapping[str, str], Mapping[str, Any]]]:
         """Yield wildcards and resources of the jobs of a rule to run."""

@@ -124,7 +124,10 @@ def test_an_estimate_is_said_and_not_refused() -> None:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ({}, "precision and compile at the defaults for a CPU: write training: {precision: bf16, compile: true}, which"),
+        (
+            {},
+            "precision and compile at the defaults for a CPU: write training: {precision: bf16, compile: true}, which",
+        ),
         ({"precision": "fp32"}, "has compile at the defaults for a CPU: write training: {compile: true}, which"),
         (
             {"compile": False},

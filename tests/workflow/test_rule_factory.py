@@ -73,12 +73,12 @@ def test_the_command_of_a_batch_and_of_a_whole_corpus(factory: RuleFactory) -> N
         "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q} --batch {output.batch:q} "
         "--input documents {params.documents:q} --input duplicates {params.duplicates:q} "
         "--output deduplicated {params.deduplicated:q} --output removed {params.removed:q} "
-        "--private={params.private:q} --record {params.record:q} 2> {log:q}"
+        "--private={params.private:q} --record {params.record:q} > {log:q} 2>&1"
     )
     assert factory.rule(STEPS["report.page"]).shell.startswith(
         f"python -m pipeline accounting {factory.dag.run} > {{log}} 2>&1 && python -m pipeline report page "
     )
-    assert factory.rule(STEPS["report.page"]).shell.endswith(" 2>> {log:q}")
+    assert factory.rule(STEPS["report.page"]).shell.endswith(" >> {log:q} 2>&1")
     assert factory.rule(STEPS["pretrain.segment"]).shell.startswith("{resources.supervisor} -m pipeline pretrain ")
 
 

@@ -54,6 +54,7 @@ class ExecutorHost:
         image_advice: what to do instead of `--sdm apptainer`, as the end of a sentence.
         query_accounting: returns the last allocations of the jobs of these names since a time, by number; raises
             `SlurmError` if the accounting does not answer.
+        report_queue: called with the jobs of Snakemake that wait, by their ids, and the reasons.
     """
 
     log_folder: Path
@@ -63,3 +64,4 @@ class ExecutorHost:
     start_minutes: float
     image_advice: str
     query_accounting: Callable[[list[str], datetime], Mapping[str, JobEnd]]
+    report_queue: Callable[[Mapping[int, str]], None] = lambda reasons: None

@@ -75,6 +75,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._ended = False
         self._live: set[str] = set()  # numbers of submitted allocations that are not over
         self._all: set[str] = set()
+        self._queue: dict[str, slurm_commands.QueuedJob] = {}
         self._over: dict[str, str] = {}  # states of allocations that squeue has forgotten
         self._asked_seconds = float("-inf")
         self._count = 0
@@ -223,6 +224,17 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         with self._changed:
             self._live -= over.keys()
             self._changed.notify_all()
+        self._report_queue(active_jobs)
+
+    def _report_queue(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Report the jobs that wait in Slurm's queue or for their submission, with the reasons."""
+        with self._changed:
+            reasons = {one.job.jobid: "not submitted yet" for group in self._groups for one in group}
+        for info in active_jobs:
+            queued = self._queue.get(str(info.external_jobid))
+            if queued is not None and queued.state == "PENDING":
+                reasons[info.job.jobid] = queued.reason
+        self.host.report_queue(reasons)
 
     def _ended_states(self, numbers: set[str]) -> dict[str, str]:
         """Return the states of the allocations that are over."""
@@ -230,6 +242,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         if known is None:
             return {}
         self._waiting.update(known)
+        self._queue = known
         forgotten = numbers - known.keys() - self._over.keys()
         if forgotten and time.monotonic() > self._asked_seconds + SECONDS_BETWEEN_SACCT:
             self._asked_seconds = time.monotonic()

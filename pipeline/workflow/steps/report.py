@@ -222,6 +222,6 @@ STEPS = (
         ),
         need=ResourceNeeds(minutes=60, memory_megabytes=4000),
         # The evidence is attested first, so that the crate names a line of the log that covers it.
-        first_command=lambda run: f"python -m pipeline provenance attest {run} 2> {{log}}",
+        first_command=lambda run: f"python -m pipeline provenance attest {run} > {{log}} 2>&1",
     ),
 )

@@ -1,0 +1,123 @@
+"""Summarize a dry run: which jobs would run, why, and how long they take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import aligned, counted
+from pipeline.core.records import BatchRecord, Record
+from pipeline.report.amounts import format_duration
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_times import JobTimes
+from pipeline.workflow.steps import STEPS
+
+STEP_OF = {step.rule: name for name, step in STEPS.items()}
+PARAMETERS_CHANGED = "params have changed since last execution"
+# Snakemake's reasons for a job, and ours. The first that applies is shown.
+REASONS = {
+    "forced": "forced on the command line",
+    PARAMETERS_CHANGED: "",  # explained by the record
+    "output files have to be generated": "no result yet",
+    "incomplete output files": "an earlier try did not finish",
+    "set of input files has changed since last execution": "other input files",
+    "updated input files": "newer input files",
+    "input files updated by another job": "after the jobs above",
+}
+SHOWN_KEYS = 3  # settings that a row names
+
+
+RULES = [*STEP_OF]
+RULES.insert(RULES.index("sources_manifest") + 1, "sources_complete")
+
+
+class PlannedJob(NamedTuple):
+    """A job that a dry run would run, with Snakemake's reasons."""
+
+    rule: str
+    wildcards: Mapping[str, str]
+    reasons: Collection[str]
+
+
+def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
+    """Return the summary of a dry run in lines.
+
+    Args:
+        dag: the jobs of the run.
+        jobs: the jobs that would run.
+        finished: the number of jobs with valid results.
+    """
+    steps = {rule: planned for rule in RULES if (planned := [job for job in jobs if job.rule == rule])}
+    times = JobTimes(dag.config)
+    rows = [["step", "jobs", "time", "why"]]
+    known, unknown = 0.0, []
+    for rule, planned in steps.items():
+        step = STEP_OF.get(rule)
+        mean = times.mean_seconds(step) if step else 0.0
+        if mean is None:
+            unknown.append(str(step))
+        else:
+            known += mean * len(planned)
+        duration = "not known" if mean is None else format_duration(mean * len(planned))
+        rows.append([step or rule, str(len(planned)), duration if step else "", ", ".join(_reasons(dag, planned))])
+    total = f"at least {format_duration(known)}" if unknown else format_duration(known)
+    rows.append(["total", str(len(jobs)), total if len(unknown) < len(steps) else "not known", ""])
+    head = f"{counted(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
+    note = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
+    return [head, "", *aligned(rows), "", note]
+
+
+def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:
+    """Yield the reasons of the jobs of a step, each once."""
+    seen = set()
+    for job in jobs:
+        reason = next((text for name, text in REASONS.items() if name in job.reasons), ", ".join(job.reasons))
+        if PARAMETERS_CHANGED in job.reasons:
+            if "changed" in seen:
+                continue
+            seen.add("changed")
+            reason = _changes(dag, job) if job.rule in STEP_OF else "other parameters"
+        if reason not in seen:
+            seen.add(reason)
+            yield reason
+
+
+def _changes(dag: Dag, job: PlannedJob) -> str:
+    """Return which parameters of a job differ from its record."""
+    step = STEP_OF[job.rule]
+    instance = {name: job.wildcards[name] for name in STEPS[step].instances.wildcards}
+    settings, code, environment = dag.versions(step, instance)
+    try:
+        record, before = _load(dag, step, instance)
+    except InputError:
+        return "other parameters"
+    found = []
+    if before is None or before != json.loads(settings):
+        found.append(f"settings changed{_changed_keys(before, json.loads(settings))}")
+    if record.code_version != code:
+        found.append("code changed")
+    if record.environment_version != environment:
+        found.append("environment changed")
+    return " and ".join(found) or "other input data"
+
+
+def _load(dag: Dag, step: str, instance: dict[str, str]) -> tuple[Record | BatchRecord, dict[str, object] | None]:
+    """Return the record of a job with its settings; of a batch, those of its first unit."""
+    if STEPS[step].instances.units is None:
+        record = Record.load(Path(dag.record_of(step, *instance.values())))
+        return record, record.settings
+    batch = BatchRecord.load(Path(dag.batch_of(step, *instance.values())))
+    *parents, number = instance.values()
+    unit = next(iter(dag.config.batches(parents[-1])[number]), None)
+    if unit is None:
+        return batch, batch.settings
+    return batch, Record.load(Path(dag.record_of(step, *parents, unit))).settings
+
+
+def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:
+    keys = sorted(key for key in {*(before or {}), *now} if (before or {}).get(key) != now.get(key))
+    shown = keys[:SHOWN_KEYS] + ([f"{len(keys) - SHOWN_KEYS} more"] if len(keys) > SHOWN_KEYS else [])
+    return f" ({', '.join(shown)})" if before is not None and shown else ""

@@ -1,0 +1,269 @@
+"""Turn the events of Snakemake's log into the progress of a run, and show it while Snakemake works.
+
+A terminal has a live view; other streams get a line at the end of each stage and every `LINE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from logging import LogRecord
+from pathlib import Path
+from typing import Any, TextIO
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from pipeline.config.configuration import Config
+from pipeline.core.formatting import counted
+from pipeline.report.amounts import format_duration
+from pipeline.workflow.job_times import JobTimes
+from pipeline.workflow.run_progress import (
+    FailedJob,
+    JobProgress,
+    RunProgress,
+    StageProgress,
+    TrainingProgress,
+    read_trainings,
+)
+from pipeline.workflow.steps import STAGES, STEPS
+
+LINE_SECONDS = 30.0  # between two lines in a log
+TICK_SECONDS = 5.0  # between two progress files
+TAIL_LINES, TAIL_BYTES = 20, 1 << 14  # of the log of a failed job
+STEP_OF = {step.rule: step for step in STEPS.values()}
+STAGE_OF = {rule: step.stage for rule, step in STEP_OF.items()} | {"sources_complete": "sources"}
+
+
+def job_name(rule: str, wildcards: Mapping[str, str]) -> str:
+    """Return the name of a job, such as `corpus.filter main laws 0`."""
+    return " ".join([STEP_OF[rule].name if rule in STEP_OF else rule, *wildcards.values()])
+
+
+def failure_cause(log: Path) -> list[str]:
+    """Return the last lines of a failed job's log: the error sentence alone, if the step wrote one."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - TAIL_BYTES, 0))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return errors[-1:] if errors and lines[-1] == errors[-1] else lines[-TAIL_LINES:]
+
+
+class ProgressDisplay:
+    """Collects Snakemake's events into the progress of a run, and prints it.
+
+    Args:
+        config: the configuration of the run.
+        count_jobs: returns the number of jobs of each rule to run and finished before; None before there is a plan.
+        stream: where lines are printed.
+        log: the log of Snakemake.
+        clock: returns the time in Unix seconds.
+        view: shows the progress on a terminal; None prints lines.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        count_jobs: Callable[[], tuple[Counter[str], Counter[str]] | None],
+        stream: TextIO,
+        log: str | None = None,
+        clock: Callable[[], float] = time.time,
+        view: Any = None,
+    ) -> None:
+        self.config, self.view = config, view
+        self._count_jobs, self._stream, self._clock = count_jobs, stream, clock
+        self._times = JobTimes(config)
+        self._lock = threading.RLock()
+        self._described: dict[int, tuple[str, str]] = {}  # rule and name of each job that was announced
+        self._running: dict[int, JobProgress] = {}
+        self._failed: dict[int, FailedJob] = {}
+        self._planned, self._before = Counter[str](), Counter[str]()
+        self._finished = Counter[str]()
+        self._busy_seconds = 0.0  # of finished jobs
+        self._total: int | None = None
+        self._line_time = 0.0
+        self._progress = RunProgress(
+            run=config.run.name,
+            host=platform.node(),
+            process=os.getpid(),
+            started=clock(),
+            updated=clock(),
+            training_steps={name: model.training.steps for name, model in config.models.items()},
+            log=log,
+        )
+
+    # Events of Snakemake
+
+    def handle(self, record: LogRecord) -> None:
+        """Take a log record of Snakemake."""
+        event, values = getattr(record, "event", None), record.__dict__
+        with self._lock:
+            if event == LogEvent.JOB_INFO:
+                name = job_name(values["rule_name"], dict(values["wildcards"] or {}))
+                self._described[values["jobid"]] = values["rule_name"], name
+            elif event == LogEvent.JOB_STARTED:
+                self._start(values["jobs"])
+            elif event == LogEvent.JOB_FINISHED:
+                self._finish(values["job_id"])
+            elif event == LogEvent.PROGRESS:
+                self._update_counts(values["total"])
+            elif event == LogEvent.JOB_ERROR:
+                self._fail(values)
+
+    def update_queue(self, reasons: Mapping[int, str]) -> None:
+        """Take the jobs that wait in the queue of Slurm, with the reasons; others that were submitted run."""
+        with self._lock:
+            for number, job in self._running.items():
+                if job.reason is not None and number not in reasons:
+                    job.started = self._clock()
+                job.reason = reasons.get(number)
+
+    def _start(self, numbers: list[int]) -> None:
+        if self._total is None:
+            self._update_counts(0)
+        now = self._clock()
+        for number in numbers:
+            rule, name = self._described.get(number, ("", f"job {number}"))
+            if rule in STAGE_OF:
+                self._running[number] = JobProgress(name=name, started=now)
+
+    def _finish(self, number: int) -> None:
+        rule, _ = self._described.get(number, ("", ""))
+        self._failed.pop(number, None)
+        if (job := self._running.pop(number, None)) is None:
+            return
+        seconds = self._clock() - job.started
+        self._finished[rule] += 1
+        self._busy_seconds += seconds
+        if rule in STEP_OF:
+            self._times.add(STEP_OF[rule].name, seconds)
+        stage = STAGE_OF[rule]
+        if self.view is None and self._stage_counts()[stage] == self._done_counts()[stage]:
+            self._print_line(f"stage {stage} is complete; ")
+
+    def _fail(self, values: dict[str, Any]) -> None:
+        number = values["jobid"]
+        _, name = self._described.get(number, ("", values["rule_name"]))
+        self._running.pop(number, None)
+        logs = [*map(str, values["log"])]
+        causes = [(log, lines) for log in logs if (lines := failure_cause(Path(log)))]
+        log, lines = causes[0] if causes else (logs[0] if logs else None, [])
+        message = " ".join(str(values["rule_msg"] or "").split())
+        self._failed[number] = FailedJob(name=name, cause=lines[-1] if lines else message, log=log)
+        shown = [f"FAILED {name}: {message}".rstrip(": "), *(f"    {line}" for line in lines)]
+        self.print("\n".join([*shown, *([f"    log: {log}"] if log else [])]), error=True)
+
+    # Counts and estimates
+
+    def _update_counts(self, total: int) -> None:
+        """Count the jobs again when the plan has changed, as it does after a checkpoint."""
+        if total == self._total:
+            return
+        self._total = total
+        if counts := self._count_jobs():
+            planned, before = counts
+            self._planned = Counter({rule: number for rule, number in planned.items() if rule in STAGE_OF})
+            self._before = Counter({rule: number for rule, number in before.items() if rule in STAGE_OF})
+
+    def _stage_counts(self) -> Counter[str]:
+        counts = Counter[str]()
+        for rule, number in (self._planned + self._before).items():
+            counts[STAGE_OF[rule]] += number
+        return counts
+
+    def _done_counts(self) -> Counter[str]:
+        counts = Counter[str]()
+        for rule, number in (self._finished + self._before).items():
+            counts[STAGE_OF[rule]] += number
+        return counts
+
+    def progress(self) -> tuple[RunProgress, list[TrainingProgress]]:
+        """Return the progress of the run now, and that of its trainings."""
+        with self._lock:
+            now, jobs = self._clock(), [*self._running.values()]
+            total, done = self._stage_counts(), self._done_counts()
+            stages = [StageProgress(stage=name, done=done[name], jobs=total[name]) for name in STAGES if total[name]]
+            changes = {"updated": now, "stages": stages, "jobs": jobs, "failed": [*self._failed.values()]}
+            progress = self._progress.model_copy(update=changes)
+            trainings = read_trainings(self.config.directory, progress)
+            progress.seconds_left, progress.unknown_steps = self._estimate(progress, trainings, now)
+            return progress, trainings
+
+    def _estimate(
+        self, progress: RunProgress, trainings: list[TrainingProgress], now: float
+    ) -> tuple[float | None, list[str]]:
+        """Return the seconds until the end, and the steps without an estimate.
+
+        The remaining job seconds are divided by the mean number of parallel jobs so far. A training takes at least the
+        time of its remaining steps.
+        """
+        remaining = {
+            STEP_OF[rule].name: number - self._finished[rule]
+            for rule, number in self._planned.items()
+            if rule in STEP_OF and number > self._finished[rule]
+        }
+        seconds, unknown = self._times.job_seconds(remaining)
+        if remaining and len(unknown) == len(remaining):
+            return None, unknown
+        elapsed = [now - job.started for job in progress.running]
+        for job, spent in zip(progress.running, elapsed, strict=True):
+            mean = self._times.mean_seconds(job.name.split()[0]) if job.name.split()[0] in STEPS else None
+            seconds -= min(spent, mean or 0.0)
+        busy, wall = self._busy_seconds + sum(elapsed), max(now - progress.started, 1.0)
+        trained = [training.seconds_left for training in trainings if training.seconds_left is not None]
+        return max([seconds / max(busy / wall, 1.0), *trained]), unknown
+
+    # Output
+
+    def tick(self) -> None:
+        """Write the progress file, and print a line if one is due."""
+        progress, trainings = self.progress()
+        with suppress(OSError):  # a full disk ends no run
+            progress.write(self.config.directory)
+        if self.view is not None:
+            self.view.update(progress, [training.text() for training in trainings])
+        elif progress.updated - self._line_time >= LINE_SECONDS:
+            self._print_line()
+
+    def _print_line(self, prefix: str = "") -> None:
+        progress, trainings = self.progress()
+        self._line_time = progress.updated
+        moment = time.strftime("%H:%M:%S", time.gmtime(progress.updated))
+        self.print(f"{moment} {prefix}{progress.line(trainings, progress.updated)}")
+
+    def print(self, text: str, *, error: bool = False) -> None:
+        """Print text, on a terminal above the live view."""
+        if self.view is not None:
+            self.view.print(text, error=error)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def end(self) -> None:
+        """Write the last progress file and print the result."""
+        if not self._planned and not self._failed:
+            return
+        progress, _ = self.progress()
+        progress = progress.model_copy(update={"ended": progress.updated, "jobs": [], "seconds_left": None})
+        with suppress(OSError):
+            progress.write(self.config.directory)
+        if self.view is not None:
+            self.view.update(progress, [])
+            self.view.stop()
+            self.view = None
+        took = format_duration(progress.updated - progress.started)
+        result = (
+            f"{progress.run}: {progress.done} of {counted(progress.total, 'job')} done, {sum(self._finished.values())}"
+        )
+        status = progress.status(progress.updated)
+        self.print(f"{result} of them in {took}" + ("" if status == "finished" else f"; {status}"))
+        if progress.failed and progress.log:
+            self.print(f"log of Snakemake: {progress.log}")
