@@ -245,11 +245,10 @@ class Project:
     def planned(self, *options: str) -> Counter[str]:
         """Return the jobs, by rule, that a dry run says would run."""
         printed = self.run("--dry-run", *options)
-        if "Job stats:" not in printed:
+        if " would run; " not in printed:
             return Counter()
-        table = printed.split("Job stats:")[1].split("total")[0].splitlines()
-        rows = [line.split() for line in table if line.strip() and line.split()[-1].isdigit()]
-        return Counter({name: int(number) for name, number in rows if name != "all"})
+        table = printed.split(" would run; ")[1].split("\ntotal")[0].splitlines()[3:]
+        return Counter({name.replace(".", "_"): int(number) for name, number, *_ in map(str.split, table)})
 
     @property
     def results(self) -> Path:

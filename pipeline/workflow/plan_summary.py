@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, counted
 from pipeline.core.records import BatchRecord, Record
+from pipeline.core.settings import leaves
 from pipeline.report.amounts import format_duration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.job_times import JobTimes
@@ -118,6 +119,7 @@ def _load(dag: Dag, step: str, instance: dict[str, str]) -> tuple[Record | Batch
 
 
 def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:
-    keys = sorted(key for key in {*(before or {}), *now} if (before or {}).get(key) != now.get(key))
+    old, new = dict(leaves(before or {})), dict(leaves(now))
+    keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     shown = keys[:SHOWN_KEYS] + ([f"{len(keys) - SHOWN_KEYS} more"] if len(keys) > SHOWN_KEYS else [])
     return f" ({', '.join(shown)})" if before is not None and shown else ""

@@ -108,10 +108,7 @@ class ProgressDisplay:
         event, values = getattr(record, "event", None), record.__dict__
         with self._lock:
             if event == LogEvent.JOB_INFO:
-                name = job_name(values["rule_name"], dict(values["wildcards"] or {}))
-                self._described[values["jobid"]] = values["rule_name"], name
-            elif event == LogEvent.JOB_STARTED:
-                self._start(values["jobs"])
+                self._start(values["jobid"], values["rule_name"], values["wildcards"] or {})
             elif event == LogEvent.JOB_FINISHED:
                 self._finish(values["job_id"])
             elif event == LogEvent.PROGRESS:
@@ -127,14 +124,12 @@ class ProgressDisplay:
                     job.started = self._clock()
                 job.reason = reasons.get(number)
 
-    def _start(self, numbers: list[int]) -> None:
+    def _start(self, number: int, rule: str, wildcards: Mapping[str, str]) -> None:
         if self._total is None:
             self._update_counts(0)
-        now = self._clock()
-        for number in numbers:
-            rule, name = self._described.get(number, ("", f"job {number}"))
-            if rule in STAGE_OF:
-                self._running[number] = JobProgress(name=name, started=now)
+        self._described[number] = rule, job_name(rule, wildcards)
+        if rule in STAGE_OF:
+            self._running[number] = JobProgress(name=job_name(rule, wildcards), started=self._clock())
 
     def _finish(self, number: int) -> None:
         rule, _ = self._described.get(number, ("", ""))
@@ -237,7 +232,7 @@ class ProgressDisplay:
     def _print_line(self, prefix: str = "") -> None:
         progress, trainings = self.progress()
         self._line_time = progress.updated
-        moment = time.strftime("%H:%M:%S", time.gmtime(progress.updated))
+        moment = time.strftime("%H:%M:%S", time.localtime(progress.updated))
         self.print(f"{moment} {prefix}{progress.line(trainings, progress.updated)}")
 
     def print(self, text: str, *, error: bool = False) -> None:

@@ -154,7 +154,7 @@ class RunProgress(BaseModel):
 
     def time_left(self) -> str:
         """Return the estimated time until the end in words; nothing if there is no estimate."""
-        if self.seconds_left is None or self.ended is not None:
+        if self.seconds_left is None or self.seconds_left < 1 or self.ended is not None:
             return ""
         return f"{'at least' if self.unknown_steps else 'about'} {format_duration(self.seconds_left)} left"
 

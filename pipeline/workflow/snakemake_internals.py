@@ -135,7 +135,7 @@ class SnakemakeWorkflow:
     def reasons(self) -> Iterator[tuple[str, dict[str, str], list[str]]]:
         """Yield rule, wildcards and reasons of each job to run; nothing before there is a plan."""
         dag = self._workflow.dag
-        for job in dag.needrun_jobs() if dag is not None else ():
+        for job in dag.needrun_jobs(exclude_finished=False) if dag is not None else ():
             yield job.rule.name, dict(job.wildcards_dict), [*dag.reason(job).get_names()]
 
     def jobs_to_run(self, rule: str) -> Iterator[tuple[Mapping[str, str], Mapping[str, Any]]]:

@@ -84,7 +84,7 @@ class OutputHandler(LogHandlerBase):
                     self._print(text, error=record.levelno >= ERROR)
             elif self.display is not None:
                 self.display.handle(record)
-                if event == LogEvent.JOB_STARTED and not self._thread.is_alive():
+                if event == LogEvent.JOB_INFO and not self._thread.is_alive():
                     self._thread.start()
         except Exception:
             self.handleError(record)

@@ -1,0 +1,61 @@
+"""The summary of a dry run says which jobs run, why, and how long they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.planning import load_configuration
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.plan_summary import PlannedJob, plan_lines
+from tests.conftest import Project
+
+CHANGED = "params have changed since last execution"
+AFTER = "input files updated by another job"
+
+
+@pytest.fixture(scope="module")
+def dag(finished: Project) -> Dag:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(finished.folder)
+        return Dag(load_configuration(Path("config/micro.yaml")))
+
+
+def rows(dag: Dag, jobs: list[PlannedJob]) -> list[str]:
+    """Return the rows of the table with single spaces."""
+    return [" ".join(line.split()) for line in plan_lines(dag, jobs, 40)[3:-2]]
+
+
+def test_changed_settings_are_named_and_times_are_those_of_earlier_jobs(
+    dag: Dag, finished: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished.folder)
+    segments = [PlannedJob("pretrain_segment", {"model": "base", "step": step}, [CHANGED]) for step in ("4", "8")]
+    training = dag.config.models["base"].training.model_copy(update={"learning_rate": 0.5})
+    other = dag.config.model_copy(
+        update={"models": {"base": dag.config.models["base"].model_copy(update={"training": training})}}
+    )
+    jobs = [PlannedJob("report_page", {}, [AFTER]), *segments]
+    first, second, total = rows(Dag(other), jobs)
+    assert first.startswith("pretrain.segment 2 ") and first.endswith("s settings changed (training.learning_rate)")
+    assert second.startswith("report.page 1 ") and second.endswith("s after the jobs above")
+    assert total.startswith("total 3 ") and "not known" not in total
+    assert plan_lines(dag, jobs, 40)[0] == "3 jobs of 43 would run; 40 have valid results."
+
+
+def test_unchanged_settings_mean_other_inputs_and_a_lost_record_says_nothing(
+    dag: Dag, finished: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished.folder)
+    batch = {"corpus": "main", "source": "nl_gids", "batch": "0"}
+    assert rows(dag, [PlannedJob("corpus_filter", batch, [CHANGED])])[0].endswith("other input data")
+    gone = PlannedJob("corpus_ngrams", {"corpus": "gone"}, ["output files have to be generated"])
+    assert rows(dag, [gone])[0].endswith("no result yet")
+
+
+def test_a_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> None:
+    run = dag.config.run.model_copy(update={"results": str(tmp_path)})
+    empty = Dag(dag.config.model_copy(update={"run": run}))
+    jobs = [PlannedJob("plan_estimate", {}, ["output files have to be generated"])]
+    assert rows(empty, jobs) == ["plan.estimate 1 not known no result yet", "total 1 not known"]

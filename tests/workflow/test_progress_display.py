@@ -1,0 +1,138 @@
+"""The progress of a run follows from Snakemake's events, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from pipeline.config.configuration import Config
+from pipeline.workflow.progress_display import ProgressDisplay
+from pipeline.workflow.run_progress import RunProgress
+
+COUNTS = Counter({"corpus_ngrams": 2, "all": 1}), Counter({"sources_listing": 3})
+
+
+def run_config(directory: Path) -> Config:
+    """Return as much of a configuration as the display reads."""
+    models = {"base": SimpleNamespace(training=SimpleNamespace(steps=100))}
+    return cast(Config, SimpleNamespace(directory=directory, run=SimpleNamespace(name="small"), models=models))
+
+
+class Shown:
+    """A display of two jobs whose clock is set by the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now, self.stream = 1000.0, io.StringIO()
+        self.display = ProgressDisplay(
+            run_config(directory), lambda: COUNTS, self.stream, log="snakemake.log", clock=lambda: self.now
+        )
+
+    def event(self, event: LogEvent, **values: Any) -> None:
+        """Send an event as Snakemake does."""
+        record = logging.LogRecord("snakemake", logging.INFO, "", 0, None, None, None)
+        record.__dict__.update(event=event, **values)
+        self.display.handle(record)
+
+    def start(self, number: int, corpus: str) -> None:
+        """Start a job."""
+        self.event(LogEvent.JOB_INFO, jobid=number, rule_name="corpus_ngrams", wildcards={"corpus": corpus})
+
+    def finish(self, number: int) -> None:
+        """Finish a job."""
+        self.event(LogEvent.JOB_FINISHED, job_id=number)
+
+    def lines(self) -> list[str]:
+        """Return what was printed, without the time of day."""
+        return [line[9:] if line[2:3] == ":" else line for line in self.stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Shown:
+    (tmp_path / "scratch").mkdir()
+    return Shown(tmp_path)
+
+
+def test_finished_jobs_estimate_the_others(shown: Shown) -> None:
+    shown.start(1, "main")
+    assert shown.display.progress()[0].time_left() == "", "no job of the step is done, and there is no plan"
+    shown.now += 60
+    shown.finish(1)
+    shown.start(2, "other")
+    shown.now += 20
+    progress, _ = shown.display.progress()
+    assert (progress.done, progress.total) == (4, 5)
+    assert [job.name for job in progress.running] == ["corpus.ngrams other"]
+    assert progress.time_left() == "about 40.0 s left"
+
+
+def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_path: Path) -> None:
+    shown.start(1, "main")
+    shown.display.tick()
+    shown.now += 10
+    shown.display.tick()
+    assert shown.lines() == ["small: 3 of 5 jobs done; 1 running (corpus.ngrams main)"]
+    shown.finish(1)
+    shown.start(2, "other")
+    shown.now += 30
+    shown.display.tick()
+    shown.finish(2)
+    assert shown.lines()[1:] == [
+        "small: 4 of 5 jobs done; 1 running (corpus.ngrams other)",
+        "stage corpus is complete; small: 5 of 5 jobs done",
+    ]
+    shown.display.end()
+    assert shown.lines()[-1] == "small: 5 of 5 jobs done, 2 of them in 40.0 s"
+    written = RunProgress.load(tmp_path)
+    assert written and written.status(1e9) == "finished" and written.training_steps == {"base": 100}
+
+
+@pytest.mark.parametrize(
+    ("log", "shows"),
+    [
+        ("Traceback\nerror: data/x.txt is empty: remove it\n", ["error: data/x.txt is empty: remove it"]),
+        ("loading\n\nTraceback:\nValueError: no\n", ["loading", "Traceback:", "ValueError: no"]),
+    ],
+)
+def test_a_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, shows: list[str]) -> None:
+    file = tmp_path / "job.log"
+    file.write_text(log)
+    shown.start(1, "main")
+    shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg="Slurm's job 7 ended.", log=[file])
+    assert shown.lines() == [
+        "FAILED corpus.ngrams main: Slurm's job 7 ended.",
+        *(f"    {line}" for line in shows),
+        f"    log: {file}",
+    ]
+    shown.display.end()
+    assert shown.lines()[-2:] == [
+        "small: 3 of 5 jobs done, 0 of them in 0.0 s; stopped: 1 job failed",
+        "log of Snakemake: snakemake.log",
+    ]
+
+
+def test_a_job_that_succeeds_when_it_is_tried_again_has_not_failed(shown: Shown) -> None:
+    shown.start(1, "main")
+    shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg=None, log=[])
+    assert [job.name for job in shown.display.progress()[0].failed] == ["corpus.ngrams main"]
+    shown.start(1, "main")
+    shown.finish(1)
+    assert shown.display.progress()[0].failed == []
+
+
+def test_a_job_in_slurm_s_queue_waits_and_its_time_counts_from_its_start(shown: Shown) -> None:
+    shown.start(1, "main")
+    shown.display.update_queue({1: "Priority"})
+    shown.now += 500
+    assert shown.display.progress()[0].line([], shown.now).endswith("1 waiting (Priority)")
+    shown.display.update_queue({})
+    shown.now += 7
+    shown.finish(1)
+    shown.start(2, "other")
+    assert shown.display.progress()[0].time_left() == "about 7.0 s left"
