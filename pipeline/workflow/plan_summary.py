@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import aligned, counted
+from pipeline.core.formatting import align_columns, format_count
 from pipeline.core.records import BatchRecord, Record
-from pipeline.core.settings import leaves
+from pipeline.core.settings import flatten_settings
 from pipeline.report.amounts import format_duration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.job_times import JobTimes
@@ -66,9 +66,9 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
         rows.append([step or rule, str(len(planned)), duration if step else "", ", ".join(_reasons(dag, planned))])
     total = f"at least {format_duration(known)}" if unknown else format_duration(known)
     rows.append(["total", str(len(jobs)), total if len(unknown) < len(steps) else "not known", ""])
-    head = f"{counted(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
+    head = f"{format_count(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
     note = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
-    return [head, "", *aligned(rows), "", note]
+    return [head, "", *align_columns(rows), "", note]
 
 
 def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _load(dag: Dag, step: str, instance: dict[str, str]) -> tuple[Record | Batch
 
 
 def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:
-    old, new = dict(leaves(before or {})), dict(leaves(now))
+    old, new = dict(flatten_settings(before or {})), dict(flatten_settings(now))
     keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     shown = keys[:SHOWN_KEYS] + ([f"{len(keys) - SHOWN_KEYS} more"] if len(keys) > SHOWN_KEYS else [])
     return f" ({', '.join(shown)})" if before is not None and shown else ""

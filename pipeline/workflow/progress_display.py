@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from pipeline.config.configuration import Config
-from pipeline.core.formatting import counted
+from pipeline.core.formatting import format_count
 from pipeline.report.amounts import format_duration
 from pipeline.workflow.job_times import JobTimes
 from pipeline.workflow.run_progress import (
@@ -255,9 +255,7 @@ class ProgressDisplay:
             self.view.stop()
             self.view = None
         took = format_duration(progress.updated - progress.started)
-        result = (
-            f"{progress.run}: {progress.done} of {counted(progress.total, 'job')} done, {sum(self._finished.values())}"
-        )
+        result = f"{progress.run}: {progress.done} of {format_count(progress.total, 'job')} done, {sum(self._finished.values())}"
         status = progress.status(progress.updated)
         self.print(f"{result} of them in {took}" + ("" if status == "finished" else f"; {status}"))
         if progress.failed and progress.log:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import counted
+from pipeline.core.formatting import format_count
 from pipeline.layout import METRICS_FILE, PROGRESS
 from pipeline.pretrain.follow import trains_in
 from pipeline.report.amounts import format_duration
@@ -124,7 +124,7 @@ class RunProgress(BaseModel):
 
     def write(self, run_directory: Path) -> None:
         """Replace the progress file of a run."""
-        atomic_files.write(PROGRESS.path(run_directory), self.model_dump_json().encode())
+        atomic_files.write_atomically(PROGRESS.path(run_directory), self.model_dump_json().encode())
 
     @classmethod
     def load(cls, run_directory: Path) -> RunProgress | None:
@@ -149,7 +149,7 @@ class RunProgress(BaseModel):
                 return f"silent for {silent}: check on {self.host} whether process {self.process} runs"
             return "running"
         if self.failed:
-            return f"stopped: {counted(len(self.failed), 'job')} failed"
+            return f"stopped: {format_count(len(self.failed), 'job')} failed"
         return "finished" if self.done == self.total else "stopped"
 
     def time_left(self) -> str:
