@@ -255,8 +255,10 @@ class ProgressDisplay:
             self.view.stop()
             self.view = None
         took = format_duration(progress.updated - progress.started)
-        result = f"{progress.run}: {progress.done} of {format_count(progress.total, 'job')} done, {sum(self._finished.values())}"
+        done = (
+            f"{progress.done} of {format_count(progress.total, 'job')} done, {self._finished.total()} of them in {took}"
+        )
         status = progress.status(progress.updated)
-        self.print(f"{result} of them in {took}" + ("" if status == "finished" else f"; {status}"))
+        self.print(f"{progress.run}: {done}" + ("" if status == "finished" else f"; {status}"))
         if progress.failed and progress.log:
             self.print(f"log of Snakemake: {progress.log}")
