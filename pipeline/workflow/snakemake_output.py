@@ -76,7 +76,7 @@ class OutputHandler(LogHandlerBase):
         """Show a record; the first started job starts the thread that updates the progress."""
         event = getattr(record, "event", None)
         try:
-            if event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR) and self.display is not None:
+            if event == LogEvent.JOB_ERROR and self.display is not None:
                 self.display.handle(record)
             elif record.levelno >= WARNING or NOTHING_TO_DO in str(record.msg):
                 text = LOCATION.sub("error: ", record.getMessage())
@@ -123,7 +123,8 @@ def attach_output(workflow: SnakemakeWorkflow, *, executes: bool) -> OutputHandl
     if not executes and not workflow.is_dry_run:
         return None
     if workflow.shows_own_output:
-        workflow.hide_messages(ADVICE)
+        if not executes:
+            workflow.hide_messages(ADVICE)
         return None
     handlers: list[OutputHandler] = []
 
