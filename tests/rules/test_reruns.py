@@ -109,7 +109,8 @@ def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(
     for grams in ("100", "200"):
         table.write_text(f"time,grams\n2020-01-01T00:00Z,{grams}\n2200-01-01T00:00Z,{grams}\n")
         assert dict(project.planned()) == REPORT
-        project.run()
+        printed = project.run()
+        assert "stage report is complete; micro: " in printed and " jobs done, 2 of them in " in printed
         assert f"at {grams}.0 g/kWh, the mean over time weighted by electricity: Utopia" in page.read_text()
         record = json.loads((project.results / "provenance/records/report.page.json").read_text())
         (read,) = [entry for entry in record["inputs"] if entry["name"] == "carbon_intensity"]
