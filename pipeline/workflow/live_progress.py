@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -46,7 +45,8 @@ def render(progress: RunProgress, trainings: list[str], now: float, waiting: lis
     rows.add_column(no_wrap=True)
     rows.add_column(no_wrap=True, overflow="ellipsis")
     for stage in progress.stages:
-        bar = ProgressBar(total=stage.jobs, completed=stage.done, width=BAR_WIDTH)
+        filled = BAR_WIDTH * stage.done // stage.jobs
+        bar = Text.assemble(("━" * filled, "green"), ("─" * (BAR_WIDTH - filled), "dim"))
         rows.add_row(stage.stage, bar, f"{stage.done} of {stage.jobs}")
     details = Table.grid(padding=(0, 2))
     details.add_column(style="cyan", no_wrap=True)
