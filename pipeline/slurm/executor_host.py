@@ -27,7 +27,10 @@ def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
 
 
 def register_executor(
-    settings: Slurm, run_directory: Path, prefix: str, report_queue: Callable[[Mapping[int, str]], None]
+    settings: Slurm,
+    run_directory: Path,
+    prefix: str,
+    report_queue: Callable[[Mapping[int, str]], None] = lambda reasons: None,
 ) -> None:
     """Register this project's executor as `slurm`; called while Snakemake reads the Snakefile.
 

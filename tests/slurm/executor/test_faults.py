@@ -32,10 +32,10 @@ from pipeline.slurm.executor import job_requests
 from pipeline.config.sections import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
-executor_host.register(Slurm(account="polder"), Path("results/storm"), ONCE)
+executor_host.register_executor(Slurm(account="polder"), Path("results/storm"), ONCE)
 
 onstart:
-    executor_host.record_start(workflow, Path("results/storm"))
+    executor_host.record_submissions(workflow, Path("results/storm"))
 
 FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
 

@@ -29,10 +29,10 @@ from pipeline.config.sections import Slurm
 
 slurm_executor.SlurmExecutor.pause_seconds = 2.0
 slurm_executor.SECONDS_BETWEEN_SACCT = 2.0
-executor_host.register(Slurm(account="polder"), Path("results"), "")
+executor_host.register_executor(Slurm(account="polder"), Path("results"), "")
 
 onstart:
-    executor_host.record_start(workflow, Path("results"))
+    executor_host.record_submissions(workflow, Path("results"))
 """
 # The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
 FROZEN = (
