@@ -21,11 +21,12 @@ def runs(
 ) -> None:
     """Print a column for each run: the settings that differ between runs, and the figures of its report."""
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.runs import UNCERTAIN, check_installed, keep_in_mlflow, runs_below, runs_table
+    from pipeline.experiment.mlflow_export import export_runs, prepare_mlflow
+    from pipeline.experiment.run_overview import INTERVAL_NOTE, find_runs, format_runs
 
     if mlflow:
-        check_installed()
-    summaries = runs_below(results)
+        prepare_mlflow()
+    summaries = find_runs(results)
     if as_json:
         figures = {
             name: {key: figure.model_dump(by_alias=True) for key, figure in summary.figures.items()}
@@ -33,9 +34,9 @@ def runs(
         }
         print_json({name: {**one._asdict(), "figures": figures[name]} for name, one in summaries.items()})
     else:
-        print("\n".join([*runs_table(summaries), "", UNCERTAIN]))
+        print("\n".join([*format_runs(summaries), "", INTERVAL_NOTE]))
     if mlflow:
-        print("\n".join(map(escape_to_one_line, ["", *keep_in_mlflow(mlflow, results, summaries)])))
+        print("\n".join(map(escape_to_one_line, ["", *export_runs(mlflow, results, summaries)])))
 
 
 @command(commands, PANEL, "Compare two runs", "polder compare results/a results/b")
@@ -46,11 +47,11 @@ def compare(
 ) -> None:
     """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""
     from pipeline.audit.code_differences import explain_code_changes
-    from pipeline.evaluate.answer_comparison import compare_runs
+    from pipeline.evaluate.answer_comparison import compare_answers
     from pipeline.provenance.compare_runs import compare_runs as compare_records
 
     comparison = compare_records(a, b)
-    notes = [*comparison.notes, *compare_runs(a, b)]
+    notes = [*comparison.notes, *compare_answers(a, b)]
     lines = comparison.differences
     if comparison.code:
         lines += ["code", *(f"  {line}" for line in explain_code_changes(comparison.code))]
@@ -72,11 +73,11 @@ def ladder(
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.errors import InputError
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.ladder import ladder_lines, rungs_below
+    from pipeline.experiment.ladder import find_rungs, format_ladder
 
-    rungs, left_out = rungs_below(results)
+    rungs, left_out = find_rungs(results)
     try:
-        lines = ladder_lines(rungs, hold_out=hold_out is not None)
+        lines = format_ladder(rungs, hold_out=hold_out is not None)
     except InputError as error:
         raise InputError("; ".join([str(error), *left_out])) from None
     print("\n".join(map(escape_to_one_line, [*lines, *left_out])))
@@ -86,9 +87,9 @@ def ladder(
 def scaling(results: ResultsFolder = Path("results")) -> None:
     """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.device_scaling import measure_below, scaling_lines
+    from pipeline.experiment.device_scaling import format_scaling, measure_models
 
-    print("\n".join(map(escape_to_one_line, scaling_lines(list(measure_below(results))))))
+    print("\n".join(map(escape_to_one_line, format_scaling(list(measure_models(results))))))
 
 
 @command(commands, PANEL, "Read a model's answers", "polder items results/demo base 200")

@@ -23,7 +23,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_files import ItemFile, list_item_files
-from pipeline.experiment.cells import CellContext, expand_experiment, experiment_page, replace_values, variant_name
+from pipeline.experiment.cells import CellContext, expand_experiment, make_experiment_page, replace_values, variant_name
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch import count_processes, count_processes_per_node
@@ -64,7 +64,7 @@ class Config(Sections):
             try:
                 cells = [*expand_experiment(name, experiment, base, self.model_seed(experiment.base), place)]
                 corpus = self.corpus[self.tokens[base.tokens].corpus]
-                self._experiments[name] = experiment_page(experiment, base, corpus, [cell for cell, _ in cells])
+                self._experiments[name] = make_experiment_page(experiment, base, corpus, [cell for cell, _ in cells])
             except ValidationError as error:
                 raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
             except ValueError as error:

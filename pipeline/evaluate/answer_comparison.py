@@ -46,7 +46,7 @@ def _format_difference(row: dict[str, Any]) -> str:
     )
 
 
-def compare_runs(a: Path, b: Path) -> list[str]:
+def compare_answers(a: Path, b: Path) -> list[str]:
     """Compare the models of two runs; return lines with the number of significant differences, and each of them.
 
     Raises:

@@ -1,7 +1,7 @@
 """Compare the cells of an experiment with the cells of one combination, on the same items and seeds.
 
-Of one seed a difference is that of two checkpoints (`pipeline.evaluate.differences`): what chance in training adds to
-it, nothing tells. Of several, two things move it: the seeds and the items, which are the same for all seeds.
+With one seed, two checkpoints are compared (`pipeline.evaluate.differences`), and the randomness of training is
+unknown. With several seeds, a difference varies by seeds and by items, which are the same for all seeds.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pipeline.evaluate.items import BITS, ItemKey, ScoreKey
 Floats = NDArray[np.float64]
 
 
-class CellDifference(NamedTuple):
-    """A mean difference over seeds and items, its standard error and the degrees of freedom that this has."""
+class SeedDifference(NamedTuple):
+    """A mean difference over seeds and items, its standard error and the degrees of freedom of the latter."""
 
     value: float
     error: float
     freedom: float
 
 
-def difference(lead_SC: Floats, units_C: Floats) -> CellDifference:
-    """Return the mean over seeds of what one side leads by, Σ lead / Σ units, and how far chance moves it.
+def mean_difference(lead_SC: Floats, units_C: Floats) -> SeedDifference:
+    """Return the mean lead of one side over seeds, Σ lead / Σ units, with its standard error.
 
-    Seeds and clusters of items both vary, crossed: V = V_seeds + V_items - V_both, the variance of the mean by seeds,
-    of the mean by clusters, and of what neither explains, which both count (Cameron, Gelbach and Miller, J. Bus. Econ.
-    Stat. 29, 2011, section 2.2); never less than the larger of the two. V_seeds and V_items are the variances of a
-    bootstrap over seeds and of one over items in the limit of many draws, times n / (n - 1), which is 2 of two seeds
-    and which a bootstrap lacks. The degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
+    Seeds and clusters of items are crossed: V = V_seeds + V_items - V_both, the variances by seeds, by clusters, and of
+    the residuals that both include (Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29, 2011, section 2.2); at least
+    the larger one of the first two. V_seeds and V_items are the limits of bootstrap variances over seeds and over
+    items, times n / (n - 1), which is 2 for two seeds. The degrees of freedom are Satterthwaite's (Biometrics Bulletin
+    2, 1946).
 
     Args:
-        lead_SC: (seeds, clusters), of two of each or more, summed over the items of a cluster.
-        units_C: what a score is divided by, such as items or bytes.
+        lead_SC: (seeds, clusters), two or more of each, summed over the items of a cluster.
+        units_C: the divisor of a score, such as items or bytes.
     """
     seeds, clusters = lead_SC.shape
     whole = float(units_C.sum())
@@ -55,13 +55,13 @@ def difference(lead_SC: Floats, units_C: Floats) -> CellDifference:
     of_both = again * float((neither_SC**2).sum()) / (seeds * (seeds - 1))
     variance = max(of_seeds + of_items - of_both, of_seeds, of_items)
     if not variance:
-        return CellDifference(value, 0.0, math.inf)
+        return SeedDifference(value, 0.0, math.inf)
     freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_items**2 / (clusters - 1))
-    return CellDifference(value, math.sqrt(variance), freedom)
+    return SeedDifference(value, math.sqrt(variance), freedom)
 
 
-def merits(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[ItemKey, tuple[float, float]]]:
-    """Return of each score what each item adds to it, and in how many units: items, or bytes of bits per byte."""
+def collect_item_scores(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[ItemKey, tuple[float, float]]]:
+    """Return the values and the units of each item for each score; units are items, or bytes for bits per byte."""
     found: dict[ScoreKey, dict[ItemKey, tuple[float, float]]] = {}
     answered: dict[str, Mapping[ItemKey, float]] = {**checkpoint.right, **checkpoint.graded}
     for metric, values in answered.items():
@@ -72,22 +72,24 @@ def merits(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[ItemKey, tupl
     return found
 
 
-def _summed(
+def _sum_clusters(
     of_items: Mapping[ItemKey, tuple[float, float]], keys: Sequence[ItemKey], cluster_I: Sequence[int]
 ) -> tuple[Floats, Floats]:
-    """Return what the items of each cluster add to a score, and in how many units."""
+    """Return the sums of values and of units of each cluster."""
     pairs_IP = np.array([of_items[key] for key in keys])
     values_C, units_C = (np.bincount(cluster_I, weights=each_I).astype(np.float64) for each_I in pairs_IP.T)
     return values_C, units_C
 
 
-def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each score of two sides that have the same seeds, in one order, two of them or more.
+def compare_over_seeds(
+    one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedCheckpoint]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each score of two sides with the same two or more seeds, in the same order.
 
-    Compared are the items that all of them answered; a score that is answered in fewer than two clusters has no row.
-    Where nothing varies, nothing says how much a difference means: it has no p-value below 1.
+    The items that all checkpoints answered are compared; a score with fewer than two clusters has no row. A difference
+    without any variance has the p-value 1.
     """
-    sides = [[merits(checkpoint) for checkpoint in side] for side in (one, other)]
+    sides = [[collect_item_scores(checkpoint) for checkpoint in side] for side in (one, other)]
     every = [found for side in sides for found in side]
     for score in sorted(set.intersection(*(set(found) for found in every))):
         keys = sorted(set.intersection(*(set(found[score]) for found in every)))
@@ -96,10 +98,10 @@ def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedChec
         if len(names) < 2:
             continue
         first_SC, second_SC = (
-            np.stack([_summed(found[score], keys, cluster_I)[0] for found in side]) for side in sides
+            np.stack([_sum_clusters(found[score], keys, cluster_I)[0] for found in side]) for side in sides
         )
-        _, units_C = _summed(every[0][score], keys, cluster_I)
-        found = difference(first_SC - second_SC, units_C)
+        _, units_C = _sum_clusters(every[0][score], keys, cluster_I)
+        found = mean_difference(first_SC - second_SC, units_C)
         reach, probability = 0.0, 1.0
         if found.error:
             reach = float(stdtrit(found.freedom, (1 + CONFIDENCE_LEVEL) / 2)) * found.error
@@ -128,16 +130,16 @@ def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedChec
 def compare_cells(
     one: Mapping[int, EvaluatedCheckpoint], other: Mapping[int, EvaluatedCheckpoint], metrics: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of two combinations, by the seeds that both have; a is the first of them.
+    """Return the rows of two combinations, over their common seeds; `a` is the first combination.
 
     Args:
         one: the last checkpoint by seed.
-        other: the same of the combination that it is compared with.
-        metrics: TASK/METRIC that are wanted; none: all.
+        other: the same for the combination to compare with.
+        metrics: TASK/METRIC of the rows; empty for all.
     """
     seeds = sorted(one.keys() & other.keys())
     if len(seeds) > 1:
-        rows = [*over_seeds([one[seed] for seed in seeds], [other[seed] for seed in seeds])]
+        rows = [*compare_over_seeds([one[seed] for seed in seeds], [other[seed] for seed in seeds])]
     else:
         rows = [
             {**row, "a": row["a"]["value"], "b": row["b"]["value"]}
@@ -148,10 +150,10 @@ def compare_cells(
     return [{**row, "seeds": seeds} for row in wanted]
 
 
-def judge(rows: list[dict[str, Any]], alpha: float) -> None:
-    """Add to all comparisons of an experiment the corrected p-value, what is detectable, and which side is better.
+def correct_cell_comparisons(rows: list[dict[str, Any]], alpha: float) -> None:
+    """Add the corrected p-value, the detectable difference and the better side to all comparisons of an experiment.
 
-    The smallest difference that is detected in 80 of 100 experiments is so by the strictest of Holm's levels.
+    The detectable difference has a power of 80 % at the strictest of Holm's levels.
     """
     differences.correct_comparisons(rows, alpha)
     for row in rows:
@@ -161,7 +163,7 @@ def judge(rows: list[dict[str, Any]], alpha: float) -> None:
             row["detectable_difference"] = min(row["most"], reach * row["error"])
 
 
-def pareto_front(merits_RM: Sequence[Sequence[float]]) -> list[bool]:
-    """Return of each row whether no other one is as good in all merits and better in one (Pareto); more are better."""
+def find_pareto_front(merits_RM: Sequence[Sequence[float]]) -> list[bool]:
+    """Return whether each row is Pareto-optimal: no other one is as good in all merits and better in one."""
     table = np.array(merits_RM, dtype=np.float64)
     return [not bool(((table >= row).all(axis=1) & (table > row).any(axis=1)).any()) for row in table]

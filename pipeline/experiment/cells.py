@@ -1,4 +1,4 @@
-"""Make the cells of an experiment: ordinary models of the run, named such that a later cell renames none."""
+"""Make the cells of an experiment: models of the run whose names do not change when cells are added."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
-from pipeline.experiment.settings import CORPUS, Cell, Experiment, ExperimentPage, Values
+from pipeline.experiment.settings import CORPUS_PREFIX, Cell, Experiment, ExperimentPage, Values
 from pipeline.model.size import training_flops
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.settings import Model
 
-PLAIN = re.compile(r"[a-z0-9_-]{1,24}")
-LONGEST = 100  # characters of a name: file names hold it, with a step and a time behind
-ROUNDED = 0.01  # share by which the steps of a cell may be others than those that would be equal
+PLAIN_WORD = re.compile(r"[a-z0-9_-]{1,24}")
+LONGEST_NAME = 100  # characters of a name: file names hold it, with a step and a time behind
+MOST_ROUNDING = 0.01  # share by which the steps of a cell may be others than those that would be equal
 
 
 @dataclass(frozen=True)
 class CellContext:
-    """Where cells are to be trained: the processes of a model, and what the plan knows of the platform.
+    """The platform that cells are trained on.
 
-    `vocabulary_size` tells that of a token set by its name; `tokens_with` which token set is like that one but for keys
-    of its corpus.
+    Attributes:
+        processes: of a model.
+        per_node: processes on a node.
+        platform: the figures of the plan.
+        vocabulary_size: returns the vocabulary size of a token set.
+        tokens_with: returns the token set that differs from another one in these keys of its corpus.
     """
 
     processes: int
@@ -40,69 +44,69 @@ class CellContext:
     tokens_with: Callable[[str, Values], str]
 
 
-def combinations(experiment: Experiment) -> list[Values]:
-    """Return the combinations of values that are not excluded, in the order in which they are written.
+def list_combinations(experiment: Experiment) -> list[Values]:
+    """Return the combinations of values that are not excluded, in their written order.
 
     Raises:
         ValueError: none is left, or with the seeds they are more than the limit.
     """
     every = math.prod(map(len, experiment.vary.values())) * max(len(experiment.seeds), 1)
-    told = f"{every:,} cells are more than limit {experiment.limit}: vary less, exclude some, or raise limit"
-    if every > 1000 * experiment.limit:  # which no list of exclusions is for
-        raise ValueError(told)
+    problem = f"{every:,} cells are more than limit {experiment.limit}: vary less, exclude some, or raise limit"
+    if every > 1000 * experiment.limit:  # too many for any list of exclusions
+        raise ValueError(problem)
     found = [
         values
         for each in product(*experiment.vary.values())
-        if not _excluded(values := dict(zip(experiment.vary, each, strict=True)), experiment)
+        if not _is_excluded(values := dict(zip(experiment.vary, each, strict=True)), experiment)
     ]
     cells = len(found) * max(len(experiment.seeds), 1)
     if cells > experiment.limit:
-        raise ValueError(told.replace(f"{every:,}", f"{cells:,}", 1))
+        raise ValueError(problem.replace(f"{every:,}", f"{cells:,}", 1))
     if not found:
         raise ValueError("exclude leaves no cell: leave one of its entries out")
     return found
 
 
-def _excluded(values: Values, experiment: Experiment) -> bool:
+def _is_excluded(values: Values, experiment: Experiment) -> bool:
     return any(all(values[key] == value for key, value in partial.items()) for partial in experiment.exclude)
 
 
 def cell_name(experiment: str, values: Values, seed: int) -> str:
-    """Return the name of a cell: the experiment's, that of its values, and the seed."""
+    """Return the name of a cell: that of its experiment and values, and the seed."""
     return f"{variant_name(experiment, values)}-seed-{seed}"
 
 
 def variant_name(of: str, values: Values) -> str:
-    """Return the name of what has these values: with the last word of each key and its value.
+    """Return a name from the last word of each key and its value.
 
-    A value that is long or has other characters than a name may have, and a name that is too long, become a hash.
+    A value that is long or has other characters than names, and a name that is too long, become a hash.
     """
-    words = [f"{key.rpartition('.')[2]}-{_word(value)}" for key, value in values.items()]
+    words = [f"{key.rpartition('.')[2]}-{_value_word(value)}" for key, value in values.items()]
     name = "-".join([of, *words])
-    return name if len(name) <= LONGEST else f"{of}-{_hash(values)}"
+    return name if len(name) <= LONGEST_NAME else f"{of}-{_hash_value(values)}"
 
 
-def _word(value: Any) -> str:
+def _value_word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     plain = text.replace(".", "_").replace("+", "")
-    return plain if PLAIN.fullmatch(plain) else _hash(value)
+    return plain if PLAIN_WORD.fullmatch(plain) else _hash_value(value)
 
 
-def _hash(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _varied(base: Model, values: Values, seed: int, place: CellContext) -> dict[str, Any]:
-    """Return the section of a cell's model as it would be written."""
-    own = {key: value for key, value in values.items() if not key.startswith(CORPUS)}
+def _vary_section(base: Model, values: Values, seed: int, place: CellContext) -> dict[str, Any]:
+    """Return the section of a cell's model in the configuration."""
+    own = {key: value for key, value in values.items() if not key.startswith(CORPUS_PREFIX)}
     section = replace_values(base.model_dump(exclude_unset=True) | {"seed": seed}, own)
-    if of_corpus := {key.removeprefix(CORPUS): values[key] for key in values.keys() - own.keys()}:
+    if of_corpus := {key.removeprefix(CORPUS_PREFIX): values[key] for key in values.keys() - own.keys()}:
         section["tokens"] = place.tokens_with(section.get("tokens", base.tokens), dict(sorted(of_corpus.items())))
     return section
 
 
 def replace_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
-    """Return a section in which each key, such as training.steps, has its value."""
+    """Set keys of a section, such as training.steps; return the section."""
     for key, value in values.items():
         *parents, last = key.split(".")
         node = section
@@ -117,23 +121,23 @@ def replace_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
 def expand_experiment(
     name: str, experiment: Experiment, base: Model, base_seed: int, place: CellContext
 ) -> Iterator[tuple[Cell, Model]]:
-    """Yield the cells of an experiment, each with its model; one that fits nowhere says so.
+    """Yield the cells of an experiment, each with its model; a cell may state why it does not fit the platform.
 
     Raises:
-        ValueError: there are too many, two have one name, or steps cannot be what is to be equal.
+        ValueError: there are too many, two have one name, or no number of steps gives the equal amount.
         ValidationError: a combination is no model.
     """
     names = dict[str, Values]()
-    for values in combinations(experiment):
+    for values in list_combinations(experiment):
         for seed in experiment.seeds or [base_seed]:
             own = cell_name(name, values, seed)
             if own in names:
                 raise ValueError(f"{names[own]} and {values} would both be called {own}: write one of them otherwise")
             names[own] = values
-            model = Model.model_validate(_varied(base, values, seed, place))
+            model = Model.model_validate(_vary_section(base, values, seed, place))
             rounded = 0.0
             if experiment.equal != "steps":
-                model, rounded = _equalled(model, base, experiment.equal, place)
+                model, rounded = _match_training_cost(model, base, experiment.equal, place)
             yield (
                 Cell(
                     name=own,
@@ -141,16 +145,16 @@ def expand_experiment(
                     seed=seed,
                     steps=model.training.steps,
                     rounded=rounded,
-                    refused=fits_nowhere(model, place),
+                    refused=explain_misfit(model, place),
                 ),
                 model,
             )
 
 
-def _equalled(model: Model, base: Model, equal: str, place: CellContext) -> tuple[Model, float]:
-    """Return the model with the steps that take as much as the base, and by which share they are rounded.
+def _match_training_cost(model: Model, base: Model, equal: str, place: CellContext) -> tuple[Model, float]:
+    """Return the model with as many steps as match the base in tokens or FLOPs, and the share of the rounding.
 
-    The plan's joules are its FLOPs by one utilization and one power, so equal joules are equal FLOPs there.
+    The plan computes joules from FLOPs by one utilization and one power, so that equal joules are equal FLOPs.
     """
     known = place.platform
     if equal == "joules" and None in (
@@ -162,7 +166,7 @@ def _equalled(model: Model, base: Model, equal: str, place: CellContext) -> tupl
         )
 
     def taken(one: Model, steps: int) -> int:
-        """What the first so many steps take: tokens, or FLOPs."""
+        """Return the tokens or FLOPs of the first steps."""
         batches = one.training.batches
         if equal == "tokens":
             return batches.tokens(0, steps)
@@ -173,7 +177,7 @@ def _equalled(model: Model, base: Model, equal: str, place: CellContext) -> tupl
     wanted = ramp + (taken(base, base.training.steps) - of_ramp) / (taken(model, ramp + 1) - of_ramp)
     steps = max(round(wanted), ramp + 1)
     rounded = steps / wanted - 1
-    if abs(rounded) > ROUNDED:
+    if abs(rounded) > MOST_ROUNDING:
         raise ValueError(
             f"equal {equal} asks for {wanted:.4g} steps, and {steps} are {abs(rounded):.1%} off: give the base more "
             "steps, or vary by values that divide"
@@ -183,11 +187,11 @@ def _equalled(model: Model, base: Model, equal: str, place: CellContext) -> tupl
     return Model.model_validate(section), rounded
 
 
-def fits_nowhere(model: Model, place: CellContext) -> str | None:
-    """Return why a model cannot be trained on the platform as it is planned, in one sentence; None where it can.
+def explain_misfit(model: Model, place: CellContext) -> str | None:
+    """Explain in one sentence why a model cannot be trained on the platform; None if it can.
 
-    The processes cannot be laid out, or the plan's state and activations, of which the truth is more, are more than
-    the memory that the platform states.
+    Either the layout of processes is impossible, or the plan's state and activations, which are less than the real
+    ones, exceed the platform's memory.
     """
     training, architecture = model.training, model.architecture
     vocabulary_size = place.vocabulary_size(model.tokens)
@@ -207,11 +211,13 @@ def fits_nowhere(model: Model, place: CellContext) -> str | None:
     )
 
 
-def reference(experiment: Experiment, base: Model, corpus: Settings) -> Values:
-    """Return the combination that the others are compared with: `to`, then what the base has, then the first value.
+def find_reference_values(experiment: Experiment, base: Model, corpus: Settings) -> Values:
+    """Return the combination to compare with: values of `to`, else of the base, else the first ones.
 
     Args:
-        corpus: the base's.
+        experiment: with its `compare.to`.
+        base: the model.
+        corpus: that of the base.
     """
     written = base.model_dump(mode="json") | {"corpus": corpus.model_dump(mode="json")}
     found: Values = {}
@@ -223,13 +229,13 @@ def reference(experiment: Experiment, base: Model, corpus: Settings) -> Values:
     return found
 
 
-def experiment_page(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
-    """Return what the page of an experiment is told.
+def make_experiment_page(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
+    """Return the input of an experiment's page.
 
     Raises:
-        ValueError: the combination that the others are compared with is excluded.
+        ValueError: the combination to compare with is excluded.
     """
-    to = reference(experiment, base, corpus)
+    to = find_reference_values(experiment, base, corpus)
     if all(cell.values != to for cell in cells):
         raise ValueError(f"compare.to: no cell has {to}: name another combination")
     return ExperimentPage(

@@ -17,14 +17,28 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
 from pipeline.core.records import Record
 from pipeline.core.training_steps import BatchSchedule, median_step_seconds
-from pipeline.experiment.runs import RunSummary, folder_of, last_segments, runs_below
+from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs, run_folder
 
-FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
-FREE |= {"schedule", "decay_fraction", "validation_every", "validation_tokens", "checkpoint_every", "keep_checkpoints"}
-FREE |= {"keep_every", "stability", "sampling", "weight_decay", "decay_embedding", "beta1", "beta2", "epsilon"}
-FREE |= {"gradient_clip"}
-"""Keys of a training that change no step's work on a device, or are what scaling varies."""
-NONE = (
+VARIED_KEYS = {
+    "batch_size",
+    "steps",
+    "milestone_every",
+    "learning_rate",
+    "minimum_learning_rate_fraction",
+    "warmup_steps",
+}
+VARIED_KEYS |= {
+    "schedule",
+    "decay_fraction",
+    "validation_every",
+    "validation_tokens",
+    "checkpoint_every",
+    "keep_checkpoints",
+}
+VARIED_KEYS |= {"keep_every", "stability", "sampling", "weight_decay", "decay_embedding", "beta1", "beta2", "epsilon"}
+VARIED_KEYS |= {"gradient_clip"}
+"""Keys of a training that do not change a step's work on a device, or that scaling varies."""
+NO_SCALING = (
     "no two models of {number} are the same training on different numbers of devices, with one batch or with one that "
     "grows with them: run one with slurm.nodes 1, 2 and 4, say, each with a run.name of its own, then name the folder "
     "of their results"
@@ -32,7 +46,7 @@ NONE = (
 
 
 class ScalingMeasurement(NamedTuple):
-    """A finished model: what it is but for devices and batch, and how fast it was."""
+    """A finished model and its speed; `kind` is equal for models that differ only in devices and batch."""
 
     model: str
     kind: str
@@ -45,26 +59,26 @@ class ScalingMeasurement(NamedTuple):
 
     @property
     def of_a_device(self) -> float:
-        """Return tokens per second of a device."""
+        """The tokens per second of a device."""
         return self.tokens_per_second / self.devices
 
 
-def measure_below(results: Path) -> Iterator[ScalingMeasurement]:
-    """Yield the models of the runs below a folder whose steps were timed.
+def measure_models(results: Path) -> Iterator[ScalingMeasurement]:
+    """Yield the models with timed steps of the runs below a folder.
 
     Raises:
         InputError: there is no run.
     """
-    for name, run in runs_below(results).items():
-        folder = folder_of(results, name)
-        for model, record in last_segments(folder).items():
+    for name, run in find_runs(results).items():
+        folder = run_folder(results, name)
+        for model, record in find_last_segments(folder).items():
             metrics = layout.METRICS.path(folder, model=model)
-            if found := _measured(f"{name}/{model}", metrics, model, record, run):
+            if found := _measure_model(f"{name}/{model}", metrics, model, record, run):
                 yield found
 
 
-def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSummary) -> ScalingMeasurement | None:
-    """Return a model; None of one whose steps or processes nothing tells."""
+def _measure_model(name: str, metrics: Path, model: str, record: Record, run: RunSummary) -> ScalingMeasurement | None:
+    """Return a model; None if its step times or its number of processes are unknown."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     training = record.settings["training"]
     batches = BatchSchedule.of(training)
@@ -72,7 +86,7 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSumm
     seconds, processes = median_step_seconds(after), record.counts.get("world_size")
     if seconds is None or processes is None:
         return None
-    same = {key: value for key, value in training.items() if key not in FREE}
+    same = {key: value for key, value in training.items() if key not in VARIED_KEYS}
     masked = training.get("sampling", {}).get("mask_documents", False)
     machine = [run.settings.get("platform"), record.counts.get("device")]
     kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
@@ -90,11 +104,11 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSumm
     )
 
 
-def scaling_lines(found: Sequence[ScalingMeasurement]) -> list[str]:
-    """Return a table for each training and way of scaling.
+def format_scaling(found: Sequence[ScalingMeasurement]) -> list[str]:
+    """Format a table for each training, of strong and of weak scaling.
 
     Raises:
-        InputError: no training was done on different numbers of devices.
+        InputError: no training ran on different numbers of devices.
     """
     lines: list[str] = []
     for way in ("strong", "weak"):
@@ -104,13 +118,13 @@ def scaling_lines(found: Sequence[ScalingMeasurement]) -> list[str]:
             groups.setdefault((one.kind, batch), []).append(one)
         for (_, batch), group in groups.items():
             if len({one.devices for one in group}) > 1:
-                lines += [*_table(way, batch, sorted(group, key=lambda one: (one.devices, one.model))), ""]
+                lines += [*_format_table(way, batch, sorted(group, key=lambda one: (one.devices, one.model))), ""]
     if not lines:
-        raise InputError(NONE.format(number=f"the {len(found)} that were timed"))
+        raise InputError(NO_SCALING.format(number=f"the {len(found)} that were timed"))
     return lines[:-1]
 
 
-def _table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[str]:
+def _format_table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[str]:
     fewest = [one.of_a_device for one in group if one.devices == group[0].devices]
     of = "of all devices" if way == "strong" else "of a device"
     rows = [[f"{way} scaling, {batch:g} sequences {of}", "devices", "nodes", "tokens per second", "of a device"]]

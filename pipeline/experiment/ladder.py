@@ -13,20 +13,20 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
 from pipeline.core.records import Record
-from pipeline.experiment.runs import folder_of, last_segments, runs_below
-from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, ScalingPoint, fit
+from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
+from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 from pipeline.provenance.trace import ReportFigure
 
 UNIT: LossUnit = "bits per byte"
-EPOCHS = 4
-"""Up to as many readings a repeated text is about as good as a fresh one (Muennighoff et al. 2023, section 6)."""
+MOST_EPOCHS = 4
+"""Up to this many epochs, repeated text is about as good as fresh text (Muennighoff et al. 2023, section 6)."""
 
 
 class Rung(NamedTuple):
-    """A finished model: its point, its readings of the training text, its joules, and what it was validated on."""
+    """A finished model: its point, epochs of its training text, energy, and the index of its validation tokens."""
 
     model: str
     point: ScalingPoint
@@ -36,21 +36,21 @@ class Rung(NamedTuple):
 
     @property
     def compute(self) -> float:
-        """Return the floating-point operations of training, 6 N D."""
+        """The floating-point operations of training, 6 N D."""
         return 6 * self.point.parameters * self.point.tokens
 
 
-def rungs_below(results: Path) -> tuple[list[Rung], list[str]]:
-    """The finished models of the runs below a folder, from the least compute to the most, and what is left out, why.
+def find_rungs(results: Path) -> tuple[list[Rung], list[str]]:
+    """Find the finished models of the runs below a folder, by compute, and the reasons for those left out.
 
     Raises:
         InputError: there is no run, or the models were validated on different texts.
     """
     rungs, left_out = [], []
-    for name, run in runs_below(results).items():
-        for model, record in last_segments(folder_of(results, name)).items():
+    for name, run in find_runs(results).items():
+        for model, record in find_last_segments(run_folder(results, name)).items():
             try:
-                rungs.append(_rung(f"{name}/{model}", model, record, run.figures))
+                rungs.append(_read_rung(f"{name}/{model}", model, record, run.figures))
             except InputError as error:
                 left_out.append(f"left out: {error}")
     rungs.sort(key=lambda rung: (rung.compute, rung.model))
@@ -63,11 +63,11 @@ def rungs_below(results: Path) -> tuple[list[Rung], list[str]]:
     return rungs, left_out
 
 
-def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFigure]) -> Rung:
-    """Return a model's point, from the report of its run and the record of its last segment.
+def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFigure]) -> Rung:
+    """Read a model from the report of its run and the record of its last segment.
 
     Raises:
-        InputError: the report does not tell its loss, it has experts, or it is not trained to its end.
+        InputError: its report has no loss, it has experts, or it is not trained to its end.
     """
     steps, planned = int(record.instance["step"]), record.settings["training"]["steps"]
     if steps < planned:
@@ -82,32 +82,32 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
         raise InputError(f"{name} has no {error.args[0]} in the report of its run") from None
     architecture = Architecture.model_validate(record.settings["architecture"])
     if architecture.experts:
-        raise InputError(f"{name} has experts, and the law is one of models without")
+        raise InputError(f"{name} has experts, and the law applies to models without")
     parameters = parameter_count(architecture, 0)
     point = ScalingPoint(parameters, tokens, loss)
     return Rung(name, point, tokens / train, figures.get(f"energy.model.{model}"), index.sha256)
 
 
-def ladder_lines(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
-    """Return the law in lines of text: its models, its parameters, the best split of compute, and the prediction.
+def format_ladder(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
+    """Format the law: its models, its parameters, the best split of compute, and the prediction.
 
     Raises:
         InputError: there are too few models for a law.
     """
-    fitted = fit([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
-    lines = [*_table(rungs, fitted, hold_out=hold_out), "", *_law(fitted)]
+    fitted = fit_scaling_law([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
+    lines = [*_format_table(rungs, fitted, hold_out=hold_out), "", *_format_law(fitted)]
     largest = rungs[-1]
-    lines.append(_best_split(fitted.law, largest))
+    lines.append(_format_best_split(fitted.law, largest))
     if hold_out:
-        lines.append(_held_out(largest, fitted.predict(largest.point.parameters, largest.point.tokens)))
-    if repeated := [rung.model for rung in rungs if rung.epochs > EPOCHS]:
+        lines.append(_format_held_out(largest, fitted.predict(largest.point.parameters, largest.point.tokens)))
+    if repeated := [rung.model for rung in rungs if rung.epochs > MOST_EPOCHS]:
         lines.append(
-            f"the law knows fresh text: {', '.join(repeated)} read their text more than {EPOCHS} times and learn less"
+            f"the law assumes fresh text: {', '.join(repeated)} read theirs over {MOST_EPOCHS} times and learn less"
         )
     return lines
 
 
-def _table(rungs: Sequence[Rung], fitted: Fit, *, hold_out: bool) -> list[str]:
+def _format_table(rungs: Sequence[Rung], fitted: ScalingFit, *, hold_out: bool) -> list[str]:
     rows = [["model", "parameters N", "tokens D", "readings", f"{UNIT}, validation", "by the law", "off", "energy"]]
     for rung in rungs:
         parameters, tokens, loss = rung.point
@@ -119,37 +119,37 @@ def _table(rungs: Sequence[Rung], fitted: Fit, *, hold_out: bool) -> list[str]:
     return align_columns(rows)
 
 
-def _law(fitted: Fit) -> Iterator[str]:
-    """The law and the 95 % intervals of its parameters."""
+def _format_law(fitted: ScalingFit) -> Iterator[str]:
+
     law = fitted.law
     yield f"L = E + A / N^alpha + B / D^beta, {law.unit}, N without embedding and output; with 95 % intervals"
     rows = []
-    for letter in LETTERS:
+    for letter in PARAMETERS:
         low, high = fitted.interval(letter)
         rows.append([letter, f"{getattr(law, letter):.4g}", f"{low:.4g} to {high:.4g}"])
     yield from align_columns(rows)
 
 
-def _best_split(law: ScalingLaw, rung: Rung) -> str:
-    """How the compute of a model would be spent best."""
+def _format_best_split(law: ScalingLaw, rung: Rung) -> str:
+
     try:
         parameters, tokens = law.compute_optimal(rung.compute)
     except InputError as error:
         return str(error)
     return (
         f"compute of {rung.model} (6 N D = {rung.compute:.3g} FLOP) spent best: {parameters:.3g} parameters, "
-        f"{tokens:.3g} tokens{_outside(law.extrapolation(parameters, tokens))}"
+        f"{tokens:.3g} tokens{_format_outside(law.extrapolation(parameters, tokens))}"
     )
 
 
-def _held_out(rung: Rung, predicted: LossPrediction) -> str:
-    """How well a model was predicted that the law did not see."""
+def _format_held_out(rung: Rung, predicted: LossPrediction) -> str:
+
     loss = rung.point.loss
     return (
         f"{rung.model}, held out: predicted {predicted.loss:.4f} ({predicted.low:.4f} to {predicted.high:.4f}), "
-        f"measured {loss:.4f}: {100 * (predicted.loss / loss - 1):+.2f} %{_outside(predicted.outside)}"
+        f"measured {loss:.4f}: {100 * (predicted.loss / loss - 1):+.2f} %{_format_outside(predicted.outside)}"
     )
 
 
-def _outside(outside: Sequence[str]) -> str:
+def _format_outside(outside: Sequence[str]) -> str:
     return f"; outside of the fitted range: {', '.join(outside)}" if outside else ""

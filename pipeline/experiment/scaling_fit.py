@@ -1,4 +1,4 @@
-"""Fit a scaling law to finished runs, with intervals by the bootstrap, and predict what another run would measure."""
+"""Fit a scaling law to finished runs, with bootstrap intervals, and predict the loss of another run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 
 Floats = NDArray[np.float64]
 
-DELTA = 1e-3
-"""Of Huber's loss: a residual of the log loss up to here counts by its square, a larger one by its size."""
-LETTERS = ("E", "A", "B", "alpha", "beta")
-FREE = len(LETTERS)
-DRAWS = 400
-FARTHEST = 20.0  # nats that a term's logarithm may lie below that of the least loss: it is then nothing
-STEEPEST = 3.0  # exponent
-# Where the search starts: the shares of the loss that parameters and tokens are to blame for, and both exponents.
+HUBER_DELTA = 1e-3
+"""Of Huber's loss: it is quadratic in residuals of the log loss up to here, and linear beyond."""
+PARAMETERS = ("E", "A", "B", "alpha", "beta")
+PARAMETER_COUNT = len(PARAMETERS)
+BOOTSTRAP_DRAWS = 400
+LARGEST_LOG_GAP = 20.0  # nats that a term's logarithm may lie below that of the least loss: it is then nothing
+LARGEST_EXPONENT = 3.0  # exponent
+# The starts of the search: the shares of the loss from parameters and from tokens, and both exponents.
 SHARES = ((0.1, 0.1), (0.4, 0.1), (0.1, 0.4))
 EXPONENTS = (0.2, 0.8)
 
 
 class ScalingPoint(NamedTuple):
-    """A finished run: its parameters, the tokens that it read, and the loss that it ended with."""
+    """A finished run: its parameters, training tokens, and final loss."""
 
     parameters: float
     tokens: float
@@ -39,7 +39,7 @@ class ScalingPoint(NamedTuple):
 
 
 class LossPrediction(NamedTuple):
-    """The loss that a run would measure, its 95 % interval, and what of the run lies outside of the fitted range."""
+    """The predicted loss of a run, its 95 % interval, and the quantities outside of the fitted range."""
 
     loss: float
     low: float
@@ -48,8 +48,8 @@ class LossPrediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A law, and what the bootstrap makes of it: a row for each draw, in the order of `LETTERS`, and its residual."""
+class ScalingFit:
+    """A law with its bootstrap: a row for each draw, in the order of `PARAMETERS`, and its residual."""
 
     law: ScalingLaw
     residuals_N: Floats
@@ -58,17 +58,19 @@ class Fit:
 
     def interval(self, letter: str) -> tuple[float, float]:
         """Return the 95 % interval of a parameter of the law."""
-        return _interval(self.draws_RP[:, LETTERS.index(letter)])
+        return _interval(self.draws_RP[:, PARAMETERS.index(letter)])
 
     def predict(self, parameters: float, tokens: float) -> LossPrediction:
-        """Return what a run would measure: the interval holds the law's error and the scatter of single runs."""
+        """Predict the loss of a run; the interval includes the law's error and the scatter of single runs."""
         E, A, B, alpha, beta = self.draws_RP.T
         losses_R = (E + A * parameters**-alpha + B * tokens**-beta) * np.exp(self.drawn_residuals_R)
         law = self.law
         return LossPrediction(law.loss(parameters, tokens), *_interval(losses_R), law.extrapolation(parameters, tokens))
 
 
-def fit(points: Sequence[ScalingPoint], unit: LossUnit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
+def fit_scaling_law(
+    points: Sequence[ScalingPoint], unit: LossUnit, *, seed: int = 0, draws: int = BOOTSTRAP_DRAWS
+) -> ScalingFit:
     """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
 
     The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix D.2),
@@ -79,35 +81,38 @@ def fit(points: Sequence[ScalingPoint], unit: LossUnit, *, seed: int = 0, draws:
     exactly, so that residuals drawn again would be too small. The same points and seed give the same numbers.
 
     Raises:
-        InputError: the runs do not tell the five parameters apart.
+        InputError: the runs cannot determine the five parameters.
     """
-    _check(points)
+    _check_points(points)
     parameters_N, tokens_N, losses_N = np.array(points, dtype=np.float64).T
     centres = np.log(parameters_N).mean(), np.log(tokens_N).mean()
     x_N, y_N, log_N = np.log(parameters_N) - centres[0], np.log(tokens_N) - centres[1], np.log(losses_N)
     generator = np.random.default_rng(seed)
     with threadpool_limits(limits=1):  # sums of a few numbers: threads would wait for one another
-        found = min((_search(start, x_N, y_N, log_N) for start in _starts(log_N)), key=lambda result: result[0])[1]
+        found = min((_search(start, x_N, y_N, log_N) for start in _search_starts(log_N)), key=lambda result: result[0])[
+            1
+        ]
         fitted_N = _log_loss(found, x_N, y_N)[0]
         residuals_N = log_N - fitted_N
-        freedom = len(points) - FREE
+        freedom = len(points) - PARAMETER_COUNT
         scatter_R = np.sqrt((residuals_N**2).sum() / generator.chisquare(freedom, draws))
         drawn_RN = scatter_R[:, None] * generator.standard_normal((draws, len(points)))
         drawn_RP = np.array([_search(found, x_N, y_N, fitted_N + drawn_N)[1] for drawn_N in drawn_RN])
-    E, A, B, alpha, beta = map(float, _uncentred(found[None], centres)[0])
+    E, A, B, alpha, beta = map(float, _uncenter(found[None], centres)[0])
     law = ScalingLaw(
         *(E, A, B, alpha, beta, unit),
         parameters=(float(parameters_N.min()), float(parameters_N.max())),
         tokens=(float(tokens_N.min()), float(tokens_N.max())),
     )
-    return Fit(law, residuals_N, _uncentred(drawn_RP, centres), scatter_R * generator.standard_normal(draws))
+    return ScalingFit(law, residuals_N, _uncenter(drawn_RP, centres), scatter_R * generator.standard_normal(draws))
 
 
-def _check(points: Sequence[ScalingPoint]) -> None:
-    """Refuse points that five parameters cannot be told from."""
-    if len(points) <= FREE:
+def _check_points(points: Sequence[ScalingPoint]) -> None:
+    """Refuse points that cannot determine five parameters."""
+    if len(points) <= PARAMETER_COUNT:
         raise InputError(
-            f"a scaling law has {FREE} parameters and needs {FREE + 1} runs at least: here are {len(points)}"
+            f"a scaling law has {PARAMETER_COUNT} parameters and needs {PARAMETER_COUNT + 1} runs at least: "
+            f"here are {len(points)}"
         )
     if not (np.isfinite(points).all() and (np.array(points) > 0).all()):
         raise InputError("a scaling law needs parameters, tokens and losses above 0: leave out runs that diverged")
@@ -118,8 +123,8 @@ def _check(points: Sequence[ScalingPoint]) -> None:
             )
 
 
-def _starts(log_N: Floats) -> list[Floats]:
-    """Return where the search starts: log E, the logs of both terms at the centre, and the exponents."""
+def _search_starts(log_N: Floats) -> list[Floats]:
+    """Return the starts of the search: log E, the logs of both terms at the center, and the exponents."""
     logs = [np.log([1 - of_N - of_D, of_N, of_D]) + log_N.mean() for of_N, of_D in SHARES]
     return [np.array([*log, *exponents]) for log in logs for exponents in product(EXPONENTS, EXPONENTS)]
 
@@ -137,10 +142,10 @@ def _log_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats
 def _objective(found_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
     """Return the sum of Huber's loss, in units of DELTA squared so that its falls are no roundings, and its slope."""
     fitted_N, shares_3N = _log_loss(found_P, x_N, y_N)
-    residuals_N = (log_N - fitted_N) / DELTA
+    residuals_N = (log_N - fitted_N) / HUBER_DELTA
     sizes_N = np.abs(residuals_N)
     huber_N = np.where(sizes_N <= 1, residuals_N**2 / 2, sizes_N - 0.5)
-    slopes_3N = shares_3N * -np.clip(residuals_N, -1, 1) / DELTA
+    slopes_3N = shares_3N * -np.clip(residuals_N, -1, 1) / HUBER_DELTA
     of_exponents = [-(slopes_3N[1] * x_N).sum(), -(slopes_3N[2] * y_N).sum()]
     return float(huber_N.sum()), np.array([*slopes_3N.sum(axis=1), *of_exponents])
 
@@ -148,21 +153,21 @@ def _objective(found_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tupl
 def _search(start_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
     """Return the least sum of Huber's loss that L-BFGS finds from a start, and the parameters of the search there."""
     least, most = float(log_N.min()), float(log_N.max())
-    logs = [(least - FARTHEST, least), *[(least - FARTHEST, most)] * 2]
+    logs = [(least - LARGEST_LOG_GAP, least), *[(least - LARGEST_LOG_GAP, most)] * 2]
     result = minimize(
         _objective,
         start_P,
         args=(x_N, y_N, log_N),
         jac=True,
         method="L-BFGS-B",
-        bounds=[*logs, *[(0.0, STEEPEST)] * 2],
+        bounds=[*logs, *[(0.0, LARGEST_EXPONENT)] * 2],
         options={"maxiter": 2000, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-6},
     )
     return float(result.fun), np.asarray(result.x)
 
 
-def _uncentred(found_RP: Floats, centres: tuple[float, float]) -> Floats:
-    """Return E, A, B, alpha, beta of rows of the search, which has the logs of E and of both terms at the centre."""
+def _uncenter(found_RP: Floats, centres: tuple[float, float]) -> Floats:
+    """Return E, A, B, alpha, beta from rows of the search, with the logs of E and of both terms at the center."""
     logs_R3 = found_RP[:, :3].copy()
     logs_R3[:, 1] += found_RP[:, 3] * centres[0]
     logs_R3[:, 2] += found_RP[:, 4] * centres[1]

@@ -1,4 +1,4 @@
-"""Settings of the section `experiments`: what is varied of a model, and how the cells are compared."""
+"""Settings of the section `experiments`: the varied keys of a model, and the comparison of the cells."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipeline.core.settings import Settings
 
 Values = dict[str, Any]
 """By key of a model's section, such as `training.learning_rate`, its value."""
-CORPUS = "corpus."
-"""What a varied key begins with that is one of the base's corpus."""
+CORPUS_PREFIX = "corpus."
+"""The prefix of varied keys of the base's corpus."""
 POWER_OF_TEN = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
-def _numbers(values: Any) -> Any:
-    """Return what was written with numbers such as 3e-4 as such: YAML 1.1 reads them as text without a point."""
+def _parse_numbers(values: Any) -> Any:
+    """Parse numbers such as 3e-4, which YAML 1.1 reads as text without a point."""
     if isinstance(values, list):
-        return [_numbers(value) for value in values]
+        return [_parse_numbers(value) for value in values]
     return float(values) if isinstance(values, str) and POWER_OF_TEN.fullmatch(values) else values
 
 
@@ -39,7 +39,7 @@ class Compare(Settings):
     @field_validator("to", mode="before")
     @classmethod
     def _as_numbers(cls, to: Any) -> Any:
-        return {key: _numbers(value) for key, value in to.items()} if isinstance(to, dict) else to
+        return {key: _parse_numbers(value) for key, value in to.items()} if isinstance(to, dict) else to
 
 
 class Experiment(Settings):
@@ -64,7 +64,7 @@ class Experiment(Settings):
     def _as_numbers(cls, written: Any) -> Any:
         if isinstance(written, list):
             return [cls._as_numbers(one) for one in written]
-        return {key: _numbers(value) for key, value in written.items()} if isinstance(written, dict) else written
+        return {key: _parse_numbers(value) for key, value in written.items()} if isinstance(written, dict) else written
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -97,12 +97,12 @@ class Experiment(Settings):
 
 
 class Cell(Settings):
-    """A cell as its experiment's page is told of it.
+    """A cell of an experiment, for its page.
 
     Attributes:
         name: of its model in the run.
-        rounded: the share by which its whole number of steps is more than what `equal` asks for.
-        refused: why it fits nowhere on the platform, in one sentence: it is then no model of the run.
+        rounded: the share by which its whole number of steps exceeds the amount of `equal`.
+        refused: why it does not fit the platform, in one sentence: it is then no model of the run.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Cell(Settings):
 
 
 class ExperimentPage(Settings):
-    """What the page of an experiment is told: the experiment, its cells, and what the others are compared with."""
+    """The input of an experiment's page: the experiment, its cells, and the combination to compare with."""
 
     base: str
     equal: str
@@ -126,5 +126,5 @@ class ExperimentPage(Settings):
 
     @property
     def texts_differ(self) -> bool:
-        """Whether cells are trained on other texts: their losses then are of other texts, and are not compared."""
-        return any(key == "tokens" or key.startswith(CORPUS) for key in self.keys)
+        """Whether cells are trained on different texts, so that their losses are not comparable."""
+        return any(key == "tokens" or key.startswith(CORPUS_PREFIX) for key in self.keys)

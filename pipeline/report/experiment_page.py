@@ -13,7 +13,7 @@ from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
 from pipeline.evaluate.baseline_answers import read_checkpoint
-from pipeline.experiment.cell_comparison import compare_cells, judge, pareto_front
+from pipeline.experiment.cell_comparison import compare_cells, correct_cell_comparisons, find_pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
@@ -171,7 +171,7 @@ def _rank_combinations(combinations: list[Json], key: str, alpha: float) -> None
             one["best"] += [axis] * _is_tied(merits[one["label"], axis], best, alpha / max(len(done) - 1, 1))
     most_of = {axis: max((one[axis] for one in done), default=0.0) for axis in axes}
     rows = [[most_of[axis] if axis in one["best"] else one[axis] for axis in axes] for one in done]
-    for one, is_undominated in zip(done, pareto_front(rows), strict=True):
+    for one, is_undominated in zip(done, find_pareto_front(rows), strict=True):
         one["undominated"] = is_undominated and len(axes) > 1
 
 
@@ -193,7 +193,7 @@ def _compare_combinations(reader: RunReader, combinations: list[Json], page: Exp
         if label != to
         for row in compare_cells(checkpoints, answered[to], page.metrics)
     ]
-    judge(rows, page.alpha)
+    correct_cell_comparisons(rows, page.alpha)
     return rows
 
 

@@ -15,7 +15,7 @@ from scipy.stats import binomtest, hypergeom
 
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answer_comparison import compare_contaminated, compare_runs
+from pipeline.evaluate.answer_comparison import compare_answers, compare_contaminated
 from pipeline.evaluate.items import ItemAnswers, ItemKey, MeasuredTask, TaskItem, read_item_answers, write_items
 from tests.conftest import Project
 
@@ -40,7 +40,7 @@ def first_right(count: int, of: int = 200) -> list[TaskItem]:
 
 def test_a_run_compared_with_itself_says_no_difference(tmp_path: Path) -> None:
     answered(tmp_path, first_right(120))
-    (line,) = compare_runs(tmp_path, tmp_path)
+    (line,) = compare_answers(tmp_path, tmp_path)
     assert line.startswith("answers: 0 of 2 comparisons show a significant difference (")
 
 
@@ -48,13 +48,14 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, first_right(100))
     answered(b, first_right(130))
-    head, line = compare_runs(a, b)
+    head, line = compare_answers(a, b)
     assert head.startswith("answers: 1 of 2 comparisons show a significant difference (on items that both runs ")
     # Agresti and Min by hand: 30.5 and 0.5 of 202 items, so 0.1485 ± 1.96 * sqrt(31 / 202 - 0.1485**2) / sqrt(202).
     between = "difference +0.1500 (+0.0985 to +0.1985)"
     assert line == f"  base, step 8: s/t acc: 0.5000 → 0.6500, {between} on 200 items: the second run is better"
     assert (
-        "0.6500 → 0.5000, difference -0.1500 (-0.1985 to -0.0985) on 200 items: the first run" in compare_runs(b, a)[1]
+        "0.6500 → 0.5000, difference -0.1500 (-0.1985 to -0.0985) on 200 items: the first run"
+        in compare_answers(b, a)[1]
     )
 
 
@@ -69,11 +70,11 @@ def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path
     a, b = tmp_path / "a", tmp_path / "b"
     for run, right in ((a, 10), (b, 17)):
         answered(run, [item(n, n < right) for n in range(40)])
-    assert compare_runs(a, b)[0].startswith("answers: 1 of 2 ")
+    assert compare_answers(a, b)[0].startswith("answers: 1 of 2 ")
     for number in range(4):
         for run in (a, b):
             answered(run, first_right(20, 40), f"other{number}")
-    assert compare_runs(a, b)[0].startswith("answers: 0 of 10 ")
+    assert compare_answers(a, b)[0].startswith("answers: 0 of 10 ")
 
 
 def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_compared(tmp_path: Path) -> None:
@@ -86,23 +87,23 @@ def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_c
     answered(a, first_right(1), "elsewhere", 1)
     answered(b, first_right(1), "elsewhere", 2)
     answered(b, first_right(1), "alone")
-    head, line, missing = compare_runs(a, b)
+    head, line, missing = compare_answers(a, b)
     assert head.startswith("answers: 1 of 2 ") and line.startswith("  base, step 10: ")
     assert missing == "  elsewhere: not compared, as no checkpoint of it was evaluated in both runs"
     shutil.rmtree(a / "evaluation/base")
     shutil.rmtree(a / "evaluation/elsewhere")
     answered(a, first_right(1), "mine")
-    assert compare_runs(a, b) == ["answers: not compared, as no model was evaluated in both runs"]
+    assert compare_answers(a, b) == ["answers: not compared, as no model was evaluated in both runs"]
     shutil.rmtree(a)
     shutil.rmtree(b)
-    assert compare_runs(a, b) == []
+    assert compare_answers(a, b) == []
 
 
 def test_only_what_both_answered_is_compared_and_the_rest_is_counted(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, [*first_right(150, 150), *(item(n, True, asked="x") for n in range(150, 170))])
     answered(b, first_right(110))
-    head, line, alone = compare_runs(a, b)
+    head, line, alone = compare_answers(a, b)
     assert head.startswith("answers: 1 of 2 ") and "on 150 items: the first run is better" in line
     assert "1.0000 → 0.7333" in line
     assert alone.startswith("  base, step 8: 20 items were answered by the first run alone, 50 by the second alone")
@@ -112,14 +113,14 @@ def test_grades_are_compared_and_readability_is_not(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, [item(n, True, float(n % 7)) for n in range(50)])
     answered(b, [item(n, True, float(n % 7) + 1 + n % 3) for n in range(50)])
-    head, line = compare_runs(a, b)
+    head, line = compare_answers(a, b)
     assert head.startswith("answers: 1 of 3 ") and "s/t sari: 2.9" in line and line.endswith("the second run is better")
 
 
 def test_a_broken_table_is_named(tmp_path: Path) -> None:
     answered(tmp_path, first_right(3)).write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"items\.parquet is no item table"):
-        compare_runs(tmp_path, tmp_path)
+        compare_answers(tmp_path, tmp_path)
 
 
 @pytest.mark.slow

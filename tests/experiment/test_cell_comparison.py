@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.differences import compare_checkpoints
-from pipeline.experiment.cell_comparison import compare_cells, difference, judge, pareto_front
+from pipeline.experiment.cell_comparison import (
+    compare_cells,
+    correct_cell_comparisons,
+    find_pareto_front,
+    mean_difference,
+)
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +32,7 @@ def cells(grades_SI: Floats, model: str = "x", clusters: int | None = None) -> d
 def test_two_seeds_and_two_items_by_hand() -> None:
     lead_SC = np.array([[0.5, 0.1], [0.3, 0.1]])
     # By seed 0.3 and 0.2, so 0.005 / 2 of seeds; by item 0.4 and 0.1, so 2 x 0.045 / 4 of items; of both 0.0025.
-    found = difference(lead_SC, np.ones(2))
+    found = mean_difference(lead_SC, np.ones(2))
     assert found.value == pytest.approx(0.25)
     assert found.error == pytest.approx(0.15)  # of 0.0025 + 0.0225 - 0.0025
     assert found.freedom == pytest.approx(0.0225**2 / (0.0025**2 + 0.0225**2))
@@ -45,7 +50,7 @@ def test_the_variance_is_that_of_drawing_seeds_and_then_items() -> None:
     by_items = mean_C[of_items].sum(axis=1) / units_C[of_items].sum(axis=1)
     drawn = by_seed[of_seeds].mean(axis=1).var() * seeds / (seeds - 1) + by_items.var() * items / (items - 1)
     # Nothing of the lead is of a seed with an item alone, so that both draws together are the whole variance.
-    assert difference(lead_SC, units_C).error ** 2 == pytest.approx(drawn, rel=0.06)
+    assert mean_difference(lead_SC, units_C).error ** 2 == pytest.approx(drawn, rel=0.06)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -75,7 +80,7 @@ def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most
 
         to = made()
         rows = [row for _ in range(6) for row in compare_cells(made(), to)]
-        judge(rows, 0.05)
+        correct_cell_comparisons(rows, 0.05)
         wrong += any(row["better"] for row in rows)
     assert wrong / times <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
 
@@ -88,10 +93,10 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
     lead_SC = noise[0] * random.normal(size=(seeds, 1)) + noise[2] * random.normal(size=(seeds, items))
     (row,) = compare_cells(cells(lead_SC), cells(np.zeros((seeds, items))))
     rows = [row, dict(row), dict(row)]
-    judge(rows, 0.05)
+    correct_cell_comparisons(rows, 0.05)
     assert 2 * row["error"] < row["detectable_difference"] < 6 * row["error"]
     single = [dict(row)]
-    judge(single, 0.05)
+    correct_cell_comparisons(single, 0.05)
     assert single[0]["detectable_difference"] < row["detectable_difference"], "among fewer, less is found"
     truth = 3.4 * error  # Student's reach and power at about 8 degrees of freedom, of one comparison
     for _ in range(times):
@@ -99,7 +104,7 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
         (row,) = compare_cells(
             cells(lead_SC + noise[2] * random.normal(size=(seeds, items))), cells(np.zeros((seeds, items)))
         )
-        judge([row], 0.05)
+        correct_cell_comparisons([row], 0.05)
         found += row["better"] == "a"
     assert 0.7 < found / times < 0.92
 
@@ -138,7 +143,7 @@ def test_items_that_are_alike_count_as_one_and_metrics_can_be_named() -> None:
 
 def test_where_nothing_varies_nothing_is_found() -> None:
     (row,) = compare_cells(cells(np.ones((2, 4))), cells(np.zeros((2, 4))))
-    judge([row], 0.05)
+    correct_cell_comparisons([row], 0.05)
     assert (row["difference"], row["p_value"], row["better"], row["detectable_difference"]) == (1.0, 1.0, None, None)
     assert compare_cells(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
 
@@ -148,7 +153,7 @@ def test_the_level_is_the_one_that_is_asked_for() -> None:
     found = []
     for alpha in (0.01, 0.05, 0.07):
         rows = [dict(row), {**row, "p_value": 0.9}]
-        judge(rows, alpha)
+        correct_cell_comparisons(rows, alpha)
         found.append([one["better"] for one in rows])
     assert found == [[None, None], [None, None], ["a", None]], "0.03 of two is 0.06"
 
@@ -164,7 +169,7 @@ def test_shares_differ_by_one_at_most() -> None:
     one = {0: answers(1, 1, 1, 1, 1, 1), 1: answers(1, 0, 0, 0, 0, 0)}
     other = {0: answers(0, 0, 0, 0, 1, 0), 1: answers(1, 1, 0, 0, 0, 0)}
     (row,) = compare_cells(one, other)
-    judge([row], 0.05)
+    correct_cell_comparisons([row], 0.05)
     assert row["difference"] == pytest.approx(1 / 3)
     assert (row["low"], row["high"], row["detectable_difference"]) == (-1.0, 1.0, 1.0)
 
@@ -181,10 +186,10 @@ def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
     other = {0: reader([3, 6, 9, 12]), 1: reader([3, 6, 9, 13])}
     (row,) = compare_cells(one, other)
     assert row["a"] == pytest.approx(22 / 2 / 10 / np.log(2)) and row["b"] == pytest.approx(61 / 2 / 10 / np.log(2))
-    judge([row], 0.05)
+    correct_cell_comparisons([row], 0.05)
     assert row["better"] == "a" and not row["higher_is_better"] and row["difference"] < 0
 
 
 def test_undominated_rows_are_those_of_the_front() -> None:
-    assert pareto_front([(1, 5), (2, 4), (2, 3), (0, 6), (2, 4)]) == [True, True, False, True, True]
-    assert pareto_front([]) == []
+    assert find_pareto_front([(1, 5), (2, 4), (2, 3), (0, 6), (2, 4)]) == [True, True, False, True, True]
+    assert find_pareto_front([]) == []

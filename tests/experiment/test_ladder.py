@@ -14,7 +14,7 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.ladder import ladder_lines, rungs_below
+from pipeline.experiment.ladder import find_rungs, format_ladder
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 
@@ -77,7 +77,7 @@ def record(folder: Path, model: str, step: int, architecture: dict[str, int], st
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling_fit.fit, "__kwdefaults__", {"seed": 0, "draws": 20})
+    monkeypatch.setattr(scaling_fit.fit_scaling_law, "__kwdefaults__", {"seed": 0, "draws": 20})
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results: Path) -> None:
-    rungs, left_out = rungs_below(results)
+    rungs, left_out = find_rungs(results)
     assert left_out == []
     assert [rung.model for rung in rungs] == [f"one/{n}" for n in "ab"] + [
         "deeper/two/d", "one/c", "deeper/two/f", "deeper/two/e", "deeper/two/g"
@@ -98,7 +98,7 @@ def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results:
         width, layers, steps = MODELS[rung.model[-1]]
         assert rung.point[:2] == (parameters(width, layers), 1000 * steps)
         assert rung.epochs == steps / 1000 and rung.compute == 6 * parameters(width, layers) * 1000 * steps
-    alone, _ = rungs_below(results / "one")
+    alone, _ = find_rungs(results / "one")
     assert [rung.model for rung in alone] == ["one/a", "one/b", "one/c"]
 
 
@@ -125,18 +125,18 @@ def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_j
 
 
 def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:
-    rungs, _ = rungs_below(results)
+    rungs, _ = find_rungs(results)
     worse = [*rungs[:-1], rungs[-1]._replace(point=rungs[-1].point._replace(loss=9.0))]
     laws = [
-        [line for line in ladder_lines(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
+        [line for line in format_ladder(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
         for some in (rungs, worse)
     ]
     assert laws[0] == laws[1] and len(laws[0]) == 3
-    assert "measured 9.0000" in ladder_lines(worse, hold_out=True)[-2]
+    assert "measured 9.0000" in format_ladder(worse, hold_out=True)[-2]
 
 
 def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(results: Path) -> None:
-    lines = ladder_lines(rungs_below(results)[0], hold_out=False)
+    lines = format_ladder(find_rungs(results)[0], hold_out=False)
     assert not any("held out" in line for line in lines)
     (split,) = [line for line in lines if "spent best" in line]
     flops, best_parameters, best_tokens = (float(n) for n in re.findall(r"([\d.]+e[+-]\d+)", split)[:3])
@@ -146,7 +146,7 @@ def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(resul
 def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(results: Path) -> None:
     (results / "one/provenance/records/pretrain.segment.a.300.json").unlink()
     (results / "deeper/two/report/figures.json").unlink()
-    rungs, left_out = rungs_below(results)
+    rungs, left_out = find_rungs(results)
     assert [rung.model for rung in rungs] == ["one/b", "one/c"]
     assert left_out[-1] == "left out: one/a has done 150 of 300 training steps"
     assert "deeper/two/d has no model.d.validation_bits_per_byte in the report of its run" in left_out[0]
@@ -159,7 +159,7 @@ def test_models_without_their_tokens_are_left_out_and_named(results: Path) -> No
     figures.write_text(figures.read_text().replace('"tokens.', '"other.'))
     record = results / "one/provenance/records/pretrain.segment.a.300.json"
     record.write_text(record.read_text().replace('"index"', '"other"'))
-    _, left_out = rungs_below(results)
+    _, left_out = find_rungs(results)
     assert any(re.search(r"deeper/two/d has no tokens\..*\.train in the report of its run", one) for one in left_out)
     assert "left out: one/a has no index of tokens in the record of its last segment" in left_out
 
@@ -170,29 +170,30 @@ def test_models_with_experts_are_left_out(results: Path) -> None:
     content["settings"]["architecture"] |= {"preset": "qwen3-moe", "experts": 4, "experts_per_token": 2}
     for path in results.rglob("pretrain.segment.g.*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "settings": content["settings"]}))
-    rungs, left_out = rungs_below(results)
+    rungs, left_out = find_rungs(results)
     assert not any(rung.model.endswith("/g") for rung in rungs) and any("has experts" in line for line in left_out)
 
 
 def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
-    rungs, _ = rungs_below(results)
+    rungs, _ = find_rungs(results)
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
-    assert "the law does not fall with parameters, so that no split of compute is best: vary them more" in ladder_lines(
-        flat, hold_out=False
+    assert (
+        "the law does not fall with parameters, so that no split of compute is best: vary them more"
+        in format_ladder(flat, hold_out=False)
     )
 
 
 def test_energy_that_is_not_known_is_said(results: Path) -> None:
     file = results / "one/report/figures.json"
     file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
-    lines = ladder_lines(rungs_below(results)[0], hold_out=False)
+    lines = format_ladder(find_rungs(results)[0], hold_out=False)
     assert [line.endswith("not known") for line in lines[1:8]].count(True) == 3
 
 
 def test_losses_of_different_texts_are_of_no_one_law(results: Path) -> None:
     write(results / "three", {"h": (32, 1, 900)}, index="2" * 64)
     with pytest.raises(InputError, match=r"one/a and three/h were validated on different tokens.*share a token set"):
-        rungs_below(results)
+        find_rungs(results)
 
 
 def test_the_ladder_that_is_shipped_has_twelve_models_a_law_can_be_told_from() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from pipeline.experiment.scaling_fit import Fit, ScalingPoint, fit
+from pipeline.experiment.scaling_fit import ScalingFit, ScalingPoint, fit_scaling_law
 
 # Parameters without the input embedding, tokens, and the losses of `MEASURES`: each the mean of the last five
 # evaluations of a run, as its authors take it; of the 7B model one is published. MMLU is the mean of its four parts,
@@ -62,8 +62,10 @@ def points(rows: tuple[tuple[float, ...], ...], measure: str) -> list[ScalingPoi
 
 
 @cache
-def fitted(measure: str, draws: int = 1) -> Fit:
-    return fit(points(SMALL, measure), "nats per token" if measure == "C4" else "bits per byte", draws=draws)
+def fitted(measure: str, draws: int = 1) -> ScalingFit:
+    return fit_scaling_law(
+        points(SMALL, measure), "nats per token" if measure == "C4" else "bits per byte", draws=draws
+    )
 
 
 def by_law(measure: str, parameters: float, tokens: float) -> float:

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import least_squares
 
 from pipeline.core.errors import InputError
-from pipeline.experiment.scaling_fit import DELTA, Fit, ScalingPoint, fit
+from pipeline.experiment.scaling_fit import HUBER_DELTA, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.plan.scaling_laws import ScalingLaw
 
 # The parameters that Besiroglu et al. 2024 found for the runs of Hoffmann et al. 2022; the points here are made.
@@ -30,11 +30,11 @@ def made(count: int, *, noise: float, seed: int, largest: float = 1.6e10) -> lis
 
 
 @pytest.fixture(scope="module")
-def large() -> Fit:
-    return fit(made(240, noise=0.004, seed=1), "nats per token", draws=60)
+def large() -> ScalingFit:
+    return fit_scaling_law(made(240, noise=0.004, seed=1), "nats per token", draws=60)
 
 
-def test_the_law_of_a_made_set_as_large_as_chinchillas_is_found_again(large: Fit) -> None:
+def test_the_law_of_a_made_set_as_large_as_chinchillas_is_found_again(large: ScalingFit) -> None:
     law = dataclasses.asdict(large.law)
     for letter, share in {"E": 0.01, "alpha": 0.03, "beta": 0.03, "A": 0.2, "B": 0.2}.items():
         assert law[letter] == pytest.approx(TRUE[letter], rel=share), letter
@@ -45,12 +45,12 @@ def test_the_law_of_a_made_set_as_large_as_chinchillas_is_found_again(large: Fit
 
 
 def test_points_without_noise_give_the_law_itself() -> None:
-    found = fit(made(12, noise=0, seed=2), "bits per byte", draws=2).law
+    found = fit_scaling_law(made(12, noise=0, seed=2), "bits per byte", draws=2).law
     assert {letter: getattr(found, letter) for letter in TRUE} == pytest.approx(TRUE, rel=1e-3)
     assert found.unit == "bits per byte"
 
 
-def test_another_search_finds_the_same_least_sum(large: Fit) -> None:
+def test_another_search_finds_the_same_least_sum(large: ScalingFit) -> None:
     points = made(240, noise=0.004, seed=1)
     N, D, losses = np.array(points).T
 
@@ -60,7 +60,7 @@ def test_another_search_finds_the_same_least_sum(large: Fit) -> None:
 
     # A trust region on the uncentred parameters; its cost is Huber's loss with the border DELTA.
     start = [math.log(300), math.log(1000), 0.0, 0.3, 0.3]
-    other = least_squares(residuals, start, loss="huber", f_scale=DELTA, x_scale="jac", max_nfev=2000, xtol=1e-14)
+    other = least_squares(residuals, start, loss="huber", f_scale=HUBER_DELTA, x_scale="jac", max_nfev=2000, xtol=1e-14)
     A, B, E = np.exp(other.x[:3])
     expected = {"E": E, "A": A, "B": B, "alpha": other.x[3], "beta": other.x[4]}
     assert {letter: getattr(large.law, letter) for letter in TRUE} == pytest.approx(expected, rel=1e-4)
@@ -70,13 +70,13 @@ def test_another_search_finds_the_same_least_sum(large: Fit) -> None:
 def test_a_run_that_failed_moves_the_law_little() -> None:
     points = made(40, noise=0.001, seed=3)
     broken = [*points[:-1], points[-1]._replace(loss=points[-1].loss * 2)]
-    one, other = (fit(some, "nats per token", draws=2).law for some in (points, broken))
+    one, other = (fit_scaling_law(some, "nats per token", draws=2).law for some in (points, broken))
     assert other.loss(3e9, 6e10) == pytest.approx(one.loss(3e9, 6e10), rel=2e-3)
 
 
 def test_the_largest_run_is_predicted_without_it_and_the_range_is_told() -> None:
     *points, largest = made(13, noise=0.003, seed=4)
-    found = fit(points, "nats per token", draws=60)
+    found = fit_scaling_law(points, "nats per token", draws=60)
     predicted = found.predict(largest.parameters, largest.tokens)
     assert predicted.loss == pytest.approx(largest.loss, rel=0.01)
     assert predicted.low < largest.loss < predicted.high and predicted.high - predicted.low < 0.1 * predicted.loss
@@ -85,7 +85,7 @@ def test_the_largest_run_is_predicted_without_it_and_the_range_is_told() -> None
 
 
 def test_a_prediction_holds_the_scatter_of_single_runs_too() -> None:
-    found = fit(made(60, noise=0.01, seed=5), "nats per token", draws=100)
+    found = fit_scaling_law(made(60, noise=0.01, seed=5), "nats per token", draws=100)
     predicted = found.predict(1e9, 2e10)
     reach = math.log(predicted.high / predicted.low) / 2
     assert 0.015 < reach < 0.03, "1.96 standard deviations of 0.01, and a little for the law"
@@ -93,7 +93,7 @@ def test_a_prediction_holds_the_scatter_of_single_runs_too() -> None:
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_other_draws() -> None:
     points = made(12, noise=0.003, seed=6)
-    one, again, other = (fit(points, "nats per token", draws=10, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (fit_scaling_law(points, "nats per token", draws=10, seed=seed) for seed in (1, 1, 2))
     assert one.law == again.law == other.law
     assert (one.draws_RP == again.draws_RP).all() and one.predict(1e9, 1e10) == again.predict(1e9, 1e10)
     assert (one.draws_RP != other.draws_RP).any()
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_other_draws() -> N
 )
 def test_points_that_tell_no_law_are_one_sentence(points: list[ScalingPoint], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        fit(points, "nats per token", draws=2)
+        fit_scaling_law(points, "nats per token", draws=2)
 
 
 @pytest.mark.slow
@@ -126,6 +126,6 @@ def test_of_many_ladders_the_interval_holds_what_the_largest_run_measures(ladder
     held = 0
     for seed in range(ladders):
         *points, largest = made(16, noise=0.004, seed=100 + seed)
-        predicted = fit(points, "nats per token", draws=60).predict(largest.parameters, largest.tokens)
+        predicted = fit_scaling_law(points, "nats per token", draws=60).predict(largest.parameters, largest.tokens)
         held += predicted.low <= largest.loss <= predicted.high
     assert held >= least, "of 95 %, fewer than 8 of 10 happen once in 90 times, fewer than 33 of 40 in 2,000"

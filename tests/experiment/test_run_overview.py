@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.experiment.runs import VARIABLES, runs_below, runs_table
+from pipeline.experiment.mlflow_export import MLFLOW_VARIABLES
+from pipeline.experiment.run_overview import find_runs, format_runs
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
@@ -60,7 +61,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
 
 
 def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(results: Path) -> None:
-    lines = runs_table(runs_below(results))
+    lines = format_runs(find_runs(results))
     assert lines[0].split() == ["a", "c", "deeper/b"]
     assert cells(lines) == {
         "jobs": ["2 jobs, with a report", "2 jobs, no report", "1 job, with a report"],
@@ -77,7 +78,7 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
     (results / "a/report/figures.json").write_text('[{"figure": 1}]')
     (results / "c/provenance/frozen/10.json").write_text("{")
     (results / "c").rename(results / "c\x1b[31m")
-    told = cells(lines := runs_table(runs_below(results)))
+    told = cells(lines := format_runs(find_runs(results)))
     assert lines[0].split()[1] == "c\\x1b[31m"
     assert told["jobs"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "1 job, with a report"]
     assert told["run.seed"] == ["7", "", "8"] and told["energy.total, J"] == ["", "", "123.5 estimated"]
@@ -86,8 +87,8 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
 def test_a_long_text_makes_no_column_wide(results: Path) -> None:
     for name, letter in (("d", "x"), ("e", "y")):
         write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
-    assert max(map(len, runs_table(runs_below(results)))) < 300
-    told = cells(runs_table(runs_below(results)))["use"]
+    assert max(map(len, format_runs(find_runs(results)))) < 300
+    told = cells(format_runs(find_runs(results)))["use"]
     assert [cell for cell in told if cell] == [f'"{letter * 58}…' for letter in "xy"]
 
 
@@ -100,9 +101,9 @@ def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: py
 
 def test_no_run_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run in"):
-        runs_below(tmp_path)
+        find_runs(tmp_path)
     with pytest.raises(InputError, match="missing cannot be read: No such file"):
-        runs_below(tmp_path / "missing")
+        find_runs(tmp_path / "missing")
 
 
 def test_without_mlflow_one_sentence_says_how_to_install_it(
@@ -110,7 +111,7 @@ def test_without_mlflow_one_sentence_says_how_to_install_it(
 ) -> None:
     """What it writes with MLflow, `tests/auditors/test_mlflow.py` reads with MLflow."""
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    for name in VARIABLES:
+    for name in MLFLOW_VARIABLES:
         monkeypatch.setenv(name, "")  # and not what the command sets, after the test
     with pytest.raises(InputError, match="nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic`"):
         main(["runs", str(results), "--mlflow", str(tmp_path / "store")])

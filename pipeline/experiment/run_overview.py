@@ -1,0 +1,122 @@
+"""List all runs below a folder of results, with what is set otherwise and measured, and write them to MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline import layout
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import align_columns, escape_to_one_line, format_count, truncate_text
+from pipeline.core.records import SEGMENT_STEP, Record, load_records
+from pipeline.job.run_snapshot import read_newest_snapshot
+from pipeline.provenance.content_differences import flatten_json
+from pipeline.provenance.trace import ReportFigure, read_figures
+
+NOTHING = ""
+SHOWN_CHARACTERS = 60
+"""Of a setting: a longer one would widen its column in every row."""
+LABELED = ("estimated", "stated")
+"""Labels that are shown with a figure; all others are measured, counted or computed."""
+INTERVAL_NOTE = (
+    "Figures stand here without their intervals, which each run's report has; `polder compare A B` tells "
+    "whether one of two models really answers better."
+)
+
+
+class RunSummary(NamedTuple):
+    """A run: its last configuration by dotted keys, its figures, and its state."""
+
+    settings: Mapping[str, str]
+    figures: Mapping[str, ReportFigure]
+    state: str
+
+
+def find_runs(results: Path) -> dict[str, RunSummary]:
+    """Find the runs below a folder, or the run that it is, by their path within it.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        folders = list(_find_run_folders(results))
+    except OSError as error:
+        raise InputError(f"{error.filename or results} cannot be read: {error.strerror}") from None
+    if not folders:
+        raise InputError(f"there is no run in {results}: give the folder that holds the results of runs")
+    return {path.relative_to(results).as_posix() if path != results else path.name: _read_run(path) for path in folders}
+
+
+def run_folder(results: Path, name: str) -> Path:
+    """Return the folder of a run that `find_runs` names."""
+    return results if layout.RECORDS.path(results).is_dir() else results / name
+
+
+def find_last_segments(folder: Path) -> dict[str, Record]:
+    """Return the record of the last segment of each model of a run, by the model's name, in order."""
+    last: dict[str, Record] = {}
+    for record in load_records(folder):
+        if record.step == SEGMENT_STEP:
+            model = str(record.instance["model"])
+            last[model] = max(last.get(model, record), record, key=lambda one: int(one.instance["step"]))
+    return dict(sorted(last.items()))
+
+
+def _find_run_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders of runs, in order; no run is within another one."""
+    if layout.RECORDS.path(folder).is_dir():
+        yield folder
+        return
+    for below in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        yield from _find_run_folders(below)
+
+
+def _read_run(folder: Path) -> RunSummary:
+    """Read a run, without figures if its report cannot be read."""
+    jobs = format_count(len(layout.RECORD.glob(folder)), "job")
+    start = read_newest_snapshot(folder) or {}
+    settings = dict(flatten_json(_name_sections(start["configuration"]))) if "configuration" in start else {}
+    try:
+        return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
+    except InputError:
+        broken = layout.KEY_FIGURES.path(folder).exists()
+        return RunSummary(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
+
+
+def _name_sections(value: Any) -> Any:
+    """Turn lists of named sections into mappings, so that an added source changes no other one's keys."""
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        value = {str(item["name"]): item for item in value}
+    return {key: _name_sections(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def format_runs(runs: Mapping[str, RunSummary]) -> list[str]:
+    """Format a table with a column for each run: its state, the settings that differ, and all figures."""
+    every = [run.settings for run in runs.values()]
+    keys = sorted({key for settings in every for key in settings})
+    differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1 and key != "run.name"]
+    figures = {name: figure for run in runs.values() for name, figure in run.figures.items()}
+    rows = [["", *runs], ["jobs", *(run.state for run in runs.values())]]
+    rows += [
+        [key, *(truncate_text(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
+        for key in differing
+    ]
+    rows += [
+        [_figure_label(figure), *(_format_cell(run.figures.get(name)) for run in runs.values())]
+        for name, figure in figures.items()
+    ]
+    return align_columns([[escape_to_one_line(cell) for cell in row] for row in rows])
+
+
+def _figure_label(figure: ReportFigure) -> str:
+    has_unit = figure.unit is None or figure.figure.endswith(f".{figure.unit}")  # a score's metric is its unit
+    return figure.figure if has_unit else f"{figure.figure}, {figure.unit}"
+
+
+def _format_cell(figure: ReportFigure | None) -> str:
+
+    if figure is None:
+        return NOTHING
+    value = f"{figure.value:.6g}" if isinstance(figure.value, float) else str(figure.value)
+    return f"{value} {figure.how}" if figure.how in LABELED else value
