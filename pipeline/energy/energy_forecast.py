@@ -74,12 +74,13 @@ def relative_interval(joules: float, low: float, high: float) -> tuple[float, fl
     return math.log(min(max(low / joules, 1e-3), 1.0)), math.log(max(high / joules, 1.0))
 
 
-def widen_interval(told: CostRange, ends: tuple[float, float]) -> CostRange:
-    """Return a forecast whose joules, from which it was made, have such ends: the two err independently."""
-    if told.value == 0:
-        return told
-    down, up = (math.hypot(math.log(told[side] / told.value), ends[side - 1]) for side in (1, 2))
-    return CostRange(told.value, told.value * math.exp(-down), told.value * math.exp(up))
+def widen_interval(forecast: CostRange, ends: tuple[float, float]) -> CostRange:
+    """Add the independent error of the joules that a forecast is based on, given by its relative ends."""
+    value = forecast.value
+    if value == 0:
+        return forecast
+    down, up = (math.hypot(math.log(forecast[side] / value), ends[side - 1]) for side in (1, 2))
+    return CostRange(value, value * math.exp(-down), value * math.exp(up))
 
 
 def student_quantile(freedom: float) -> float:

@@ -24,7 +24,7 @@ LEVEL = 0.05
 SLOR = "acc_slor"  # the right sentence has the higher SLOR
 PERMUTATIONS = 20_000
 FEW_EXTREMES, MORE_FACTOR = 10, 9  # drawings that lead as much, and how many times as many follow where there are fewer
-TIE_TOLERANCE = 1e-9  # nats: two choices that differ by less are alike
+TIE_TOLERANCE = 1e-9  # nats: two choices that differ by less are equal
 Floats = NDArray[np.float64]
 ChoiceScorer = Callable[[TaskItem], Sequence[float]]
 

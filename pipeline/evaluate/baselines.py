@@ -70,9 +70,11 @@ def run(
             folder = Path(temporary) / "untrained"
             _write_untrained(model[0] / layout.CHECKPOINT_MODEL, settings.untrained_seed, folder)
         scorer = load_model(folder, settings.batch_size)
-        asked = answer_suites(settings, scorer, tasks, open_finished_tasks(settings, scorer, folder, scratch, versions))
-    write_items(answers, asked.measured)
-    return {**write_results(results, settings.name, None, asked), "deterministic": is_deterministic()}
+        collected = answer_suites(
+            settings, scorer, tasks, open_finished_tasks(settings, scorer, folder, scratch, versions)
+        )
+    write_items(answers, collected.measured)
+    return {**write_results(results, settings.name, None, collected), "deterministic": is_deterministic()}
 
 
 def _write_untrained(trained: Path, seed: int, folder: Path) -> None:

@@ -36,7 +36,7 @@ from pipeline.evaluate.settings import DifferencesSettings
 
 POWER = 0.8
 NORMAL_REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
-POWER_REACH = float(stats.norm.ppf(POWER))  # how far above what is just found lies what is found with that power
+POWER_REACH = float(stats.norm.ppf(POWER))  # standard errors from a just significant to a detectable difference
 DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 
 
@@ -161,7 +161,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
             if {side[key].aggregation for side in (first_of, second_of) for key in keys} != {
                 first_of[keys[0]].aggregation
             }:
-                continue  # a task whose metric is another function now
+                continue  # the metric of the task is another function now
             cluster_I = cluster_indices(one.clusters.get(key, key) for key in keys)
             first_KS, second_KS = (
                 sum_clusters([side[key] for key in keys], cluster_I) for side in (first_of, second_of)

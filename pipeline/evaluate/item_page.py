@@ -106,7 +106,7 @@ def _requests_by_item(task: Task, numbers: list[int], seed: int) -> Iterator[lis
 def _collect_shown_items(task: Task, rows: list[dict[str, Any]], seed: int) -> ShownTask:
     rows = sorted((row for row in rows if row["item"] < len(task.eval_docs)), key=lambda row: row["item"])
     metrics = [name for name in rows[0] if name not in SCHEMA.names and rows[0][name] is not None]
-    told = [name for name in metrics if isinstance(rows[0][name], bool)]
+    binary = [name for name in metrics if isinstance(rows[0][name], bool)]
     items, altered = [], []
     for row, asked in zip(rows, _requests_by_item(task, [row["item"] for row in rows], seed), strict=True):
         if hash_prompts(asked) != row["prompt_sha256"]:
@@ -122,11 +122,11 @@ def _collect_shown_items(task: Task, rows: list[dict[str, Any]], seed: int) -> S
                 "choices": choices,
                 "is_common": is_common,
                 "target": None if row["log_probabilities"] else str(task.doc_to_target(doc)),
-                "is_right": row[told[0]] if told else None,
+                "is_right": row[binary[0]] if binary else None,
                 "metrics": {name: row[name] for name in metrics},
             }
         )
-    return ShownTask(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
+    return ShownTask(rows[0]["suite"], rows[0]["task"], binary[0] if binary else None, items, altered)
 
 
 def _list_choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:

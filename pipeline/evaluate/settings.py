@@ -20,10 +20,10 @@ TEXTS = "texts"  # the suite of evaluation.texts
 
 
 class Text(Settings):
-    """Texts whose bits per byte are measured: a ruler for models of any tokenizer and corpus."""
+    """Texts whose bits per byte are measured, which compares models with any tokenizer and corpus."""
 
     language: str = Field(description="the language of the texts")
-    path: str = Field(description="JSON lines, each with `text`, and where parts are told apart with `genre`")
+    path: str = Field(description="JSON lines, each with `text`, and with `genre` for scores by genre")
 
 
 class Suite(Settings):
@@ -115,7 +115,7 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
 
 
 class Samples(Settings):
-    """What of a model's own text is looked for in its training documents."""
+    """The search for a model's own text in its training documents."""
 
     tokens: int = Field(default=100, ge=1, description="that the model writes after each prompt, at most")
     minimum_characters: int = Field(
@@ -125,7 +125,7 @@ class Samples(Settings):
 
 
 class Memorization(Settings):
-    """How much text a model continues that is compared with its training documents."""
+    """The amount of text that a model continues, for comparison with its training documents."""
 
     prompts: int = Field(
         default=200, ge=1, description="beginnings of training documents, and as many of held-out ones"
@@ -135,7 +135,7 @@ class Memorization(Settings):
 
     @property
     def tokens(self) -> int:
-        """How many tokens a document, and the model's sequence, must have at least: begin-of-text counts too."""
+        """The least number of tokens of a document and of the model's sequence, with begin-of-text."""
         return 1 + self.prompt_tokens + self.continuation_tokens
 
 
@@ -166,7 +166,7 @@ class Evaluation(Settings):
     seed: int = Field(
         default=42,
         ge=0,
-        description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
+        description="draws the examples; it is not the run's seed, so that models of other seeds get the same items",
     )
     deterministic: bool = Field(
         default=True,
@@ -179,7 +179,7 @@ class Evaluation(Settings):
     )
     samples: Samples = Samples()
     memorization: Memorization | None = Field(
-        default=None, description="count what models write that is memorised, harmful or personal data"
+        default=None, description="count what models write that is memorized, harmful or personal data"
     )
 
     @model_validator(mode="after")
@@ -188,7 +188,7 @@ class Evaluation(Settings):
         if TEXTS in names:
             raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
         if len(set(names)) < len(names):
-            raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
+            raise ValueError(f"suites: {max(names, key=names.count)!r} occurs twice; give each suite its own name")
         if taken := [name for name in self.baselines if name.partition("-")[0] in (UNTRAINED, ADOPTED)]:
             raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
@@ -250,7 +250,7 @@ class TextSettings(Settings):
 
 
 class SuiteSettings(Settings):
-    """The part of a suite that decides its results; where its data lie is told by the step's inputs."""
+    """The part of a suite that decides its results; the location of its data is in the step's inputs."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
@@ -263,7 +263,7 @@ class SuiteSettings(Settings):
 
 
 class RequestSettings(Settings):
-    """What a model is asked."""
+    """The requests to a model."""
 
     suites: list[SuiteSettings]
     batch_size: int = Field(default=16, ge=1)

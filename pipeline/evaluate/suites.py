@@ -99,9 +99,9 @@ def run(
     if owner and scratch:
         owner.afterwards = partial(remove_path, scratch)
     if launch and count_processes(launch) > 1:
-        told = {"settings": settings.model_dump(mode="json"), "platform": platform}
+        shared = {"settings": settings.model_dump(mode="json"), "platform": platform}
         paths = {name: _absolute(path) for name, path in given.items() if path is not None}
-        return run_processes(launch, told | paths | {"versions": versions}, results)
+        return run_processes(launch, shared | paths | {"versions": versions}, results)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     return evaluate_checkpoint(settings, versions=versions, **given)
 
@@ -129,7 +129,7 @@ def evaluate_checkpoint(
 
     others = read_baselines(baselines)
     model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
-    asked = answer_suites(
+    collected = answer_suites(
         settings,
         model,
         tasks,
@@ -137,13 +137,13 @@ def evaluate_checkpoint(
     )
     if model.place > 0:
         return {}
-    failed = add_baselines(model, index, asked.measured, others)
-    asked.not_asked.extend(failed)
+    failed = add_baselines(model, index, collected.measured, others)
+    collected.not_asked.extend(failed)
     for entry in failed:
         print_skipped_task(entry)
-    require_answers(asked)
-    write_items(answers, asked.measured)
-    counts = write_results(results, settings.model, settings.step, asked)
+    require_answers(collected)
+    write_items(answers, collected.measured)
+    counts = write_results(results, settings.model, settings.step, collected)
     return {**counts, "deterministic": is_deterministic()}
 
 
@@ -188,7 +188,7 @@ def answer_suites(
     import datasets
     import torch.distributed as dist
 
-    asked, finished = SuiteAnswers([], [], {}), finished or FinishedTasks()
+    collected, finished = SuiteAnswers([], [], {}), finished or FinishedTasks()
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     with tempfile.TemporaryDirectory() as temporary:
         datasets.config.HF_DATASETS_CACHE = Path(temporary) / "cache"
@@ -198,19 +198,19 @@ def answer_suites(
         for suite, of_suite in sources:
             found = [_answer_source(settings.seed, suite, source, model, mirrors, finished) for source in of_suite]
             measured = {one.task: one for each in found for one in each.measured}
-            asked.measured.extend(measured[name] for name in sorted(measured))
+            collected.measured.extend(measured[name] for name in sorted(measured))
             for each in found:
-                asked.data_sets.update(each.data_sets)
+                collected.data_sets.update(each.data_sets)
             failed = _merge_group_failures(of_suite, found)
-            asked.not_asked.extend(failed)
+            collected.not_asked.extend(failed)
             examples = sum(len(one.items) for one in measured.values())
             if is_first:
                 for entry in failed:
                     print_skipped_task(entry)
                 print(f"{suite.name}: {len(measured)} tasks, {examples} examples", flush=True)
     if is_first:
-        require_answers(asked)
-    return asked
+        require_answers(collected)
+    return collected
 
 
 def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAnswers]) -> list[dict[str, Any]]:
@@ -226,9 +226,9 @@ def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAn
     return entries
 
 
-def require_answers(asked: SuiteAnswers) -> None:
+def require_answers(collected: SuiteAnswers) -> None:
     """Raise InputError with the first reason if all tasks failed."""
-    if not asked.measured and (reasons := [one["reason"] for one in asked.not_asked if "reason" in one]):
+    if not collected.measured and (reasons := [one["reason"] for one in collected.not_asked if "reason" in one]):
         raise InputError(reasons[0])
 
 
@@ -236,14 +236,14 @@ def _answer_source(
     seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: MirrorFolders, finished: FinishedTasks
 ) -> SuiteAnswers:
     """Return a model's answers to the tasks of a source, from an earlier attempt if they were kept."""
-    asked = SuiteAnswers([], [], {})
+    collected = SuiteAnswers([], [], {})
 
     def read() -> str | None:
-        asked.data_sets.update(mirrors.revisions(source.name) if suite.tasks else {})
+        collected.data_sets.update(mirrors.revisions(source.name) if suite.tasks else {})
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
             source.name,
-            asked.data_sets,
+            collected.data_sets,
         ]
         return finished.key(conditions, source.files()) if finished.folder else None
 
@@ -258,8 +258,8 @@ def _answer_source(
         kept = finished.read(key) if key else None
         if gather_from_processes(kept is not None)[0]:
             if kept:
-                print(f"{suite.name}: {source.name} was asked in an earlier attempt", flush=True)
-            return kept or asked
+                print(f"{suite.name}: {source.name} was finished in an earlier attempt", flush=True)
+            return kept or collected
         tasks = _run_in_all_processes(source.name, "loading it", load)
     except InputError as error:
         return SuiteAnswers([], [failed_task_entry(suite.name, source.name, error)], {})
@@ -269,13 +269,13 @@ def _answer_source(
                 name, "asking or scoring it", partial(_answer_task, seed, suite, name, task, model)
             )
         except InputError as error:
-            asked.not_asked.append(failed_task_entry(suite.name, name, error))
+            collected.not_asked.append(failed_task_entry(suite.name, name, error))
             continue
-        asked.measured.extend(found.measured)
-        asked.not_asked.extend(found.not_asked)
-    if key and not asked.not_asked:
-        finished.write(key, encode_answers(asked))
-    return asked
+        collected.measured.extend(found.measured)
+        collected.not_asked.extend(found.not_asked)
+    if key and not collected.not_asked:
+        finished.write(key, encode_answers(collected))
+    return collected
 
 
 def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> Result:
@@ -329,26 +329,26 @@ def write_empty_results(
     return write_results(results, model, step, SuiteAnswers([], [{"task": "all", "reason": ended.reason}], {}))
 
 
-def write_results(path: Path, model: str, step: int | None, asked: SuiteAnswers) -> dict[str, int]:
+def write_results(path: Path, model: str, step: int | None, collected: SuiteAnswers) -> dict[str, int]:
     """Write the scores of a model; return the number of tasks and of examples."""
     import lm_eval
 
     content = {
         "model": model,
         "step": step,
-        "tasks": [row for found in asked.measured for row in found.rows],
-        "not_asked": asked.not_asked,
+        "tasks": [row for found in collected.measured for row in found.rows],
+        "not_asked": collected.not_asked,
         "lm_eval_version": lm_eval.__version__,
-        "data_sets": asked.data_sets,
+        "data_sets": collected.data_sets,
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
+    return {"tasks": len(collected.measured), "examples": sum(len(found.items) for found in collected.measured)}
 
 
 WORKER = "pipeline.evaluate.evaluation_worker"
 
 
-def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:
+def run_processes(launch: str, given: dict[str, Any], results: Path) -> dict[str, Any]:
     """Evaluate in the processes that a launch command starts; return the counts of the first one.
 
     Each process answers a share of the batches and gets the answers of the others. Batches do not depend on the number
@@ -357,15 +357,15 @@ def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str,
     Args:
         launch: the command.
         given: the keyword arguments of `evaluate_checkpoint`, in the types of JSON.
-        beside: a file in a folder that all nodes see.
+        results: a file in a folder that all nodes see.
 
     Raises:
         InputError: the command cannot be started, or a process refused its input.
         RuntimeError: the processes ended otherwise before they were done.
     """
     # The next start removes files with this name after a kill.
-    prefix, suffix = f".partial-{os.getpid()}.", f"-{beside.name.rpartition('-')[2]}"
-    with tempfile.TemporaryDirectory(dir=beside.parent, prefix=prefix, suffix=suffix) as folder:
+    prefix, suffix = f".partial-{os.getpid()}.", f"-{results.name.rpartition('-')[2]}"
+    with tempfile.TemporaryDirectory(dir=results.parent, prefix=prefix, suffix=suffix) as folder:
         file, outcome = Path(folder, "arguments.json"), Path(folder, "outcome.json")
         arguments = {"given": given, "outcome": str(outcome.absolute()), "launcher": launcher_name(launch)}
         file.write_text(json.dumps(arguments), encoding="utf-8")
@@ -373,8 +373,8 @@ def run_processes(launch: str, given: dict[str, Any], beside: Path) -> dict[str,
         try:
             ended = subprocess.run(words, preexec_fn=die_with_parent, check=False)
         except OSError as error:
-            told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
-            raise InputError(told) from None
+            problem = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
+            raise InputError(problem) from None
         if not outcome.exists():
             raise RuntimeError(f"the evaluation ended with exit code {ended.returncode} before it was done")
         found: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Task files (lm-eval's YAML), the data that they read, and the files of a suite: without lm-eval.
+"""Read task files (lm-eval's YAML) and their data, and list the files of a suite.
 
-Light enough to be imported where the rules are planned: it needs no lm-eval.
+It does not import lm-eval, so that planning the rules stays fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _parse_cached(text: str, path: Path) -> Any:
 
 
 def _load_keys(path: Path) -> dict[str, Any]:
-    """Return the keys of a task file, which a start asks for dozens of times."""
+    """Return the keys of a task file; parsing is cached, as an invocation needs them dozens of times."""
     try:
         content = deepcopy(_parse_cached(path.read_text(encoding="utf-8"), path))
     except (OSError, ValueError) as error:
@@ -50,7 +50,7 @@ def find_includes(path: Path) -> list[Path]:
 
 
 def read_task(path: Path) -> dict[str, Any]:
-    """Return a task's configuration, with the keys of the files that it includes below its own.
+    """Return a task's configuration, with defaults from the files that it includes.
 
     Raises:
         InputError: when the file is no YAML or has no `task`.
@@ -77,16 +77,16 @@ def read_data_file_name(path: Path, configuration: dict[str, Any]) -> str:
     if configuration.get("dataset_path") != "json" or not isinstance(name, str) or others:
         raise InputError(
             f"task file {path}: write `dataset_path: json` and `dataset_kwargs: {{data_files: {{test: NAME.jsonl}}}}`"
-            ", and `fewshot: NAME.jsonl` beside `test` for examples"
+            ", and also `fewshot: NAME.jsonl` for examples"
         )
     return name
 
 
 def read_fewshot_file_name(path: Path, configuration: dict[str, Any]) -> str | None:
-    """Return the name of the file of the examples that stand before a question; None of a task without one.
+    """Return the name of the file of few-shot examples; None for a task without one.
 
     Raises:
-        InputError: when what is named is no file.
+        InputError: the name is no text.
     """
     name = configuration["dataset_kwargs"]["data_files"].get("fewshot")
     if name is not None and not isinstance(name, str):
@@ -95,10 +95,10 @@ def read_fewshot_file_name(path: Path, configuration: dict[str, Any]) -> str | N
 
 
 def find_searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tuple[str, ...] | None, bool]:
-    """Return which fields of an item tell that a document holds it, and whether the task names them.
+    """Return the fields by which an item is searched in documents, and whether the task names them.
 
-    Those are the fields of `metadata.searched`, else those that the prompt, the choices or the target are made of.
-    Where these name no field it is None: all fields count.
+    These are the fields of `metadata.searched`, else those of the templates of prompt, choices and target. None, if
+    these have no field, means all fields.
 
     Raises:
         InputError: `metadata.searched` is no list of names, or a template is no Jinja.
@@ -117,20 +117,20 @@ def find_searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tup
             try:
                 found |= meta.find_undeclared_variables(Environment(autoescape=True).parse(template))
             except TemplateSyntaxError as error:
-                raise InputError(f"task file {path}: {key} is no Jinja template: {error}; mend it") from None
+                raise InputError(f"task file {path}: {key} is no Jinja template: {error}; correct it") from None
         if isinstance(value, str) and re.fullmatch(r"\w+", value):  # lm-eval takes a plain word for a field
             found.add(value)
     return tuple(sorted(found)) or None, False
 
 
 def find_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:
-    """Return the one of the given files that a task file means by `name`; the one beside it goes first.
+    """Find the data file `name` of a task file among the given files, first in the task's own folder.
 
     Raises:
         InputError: when there is none, or more than one.
     """
-    beside = path.parent / name
-    found = [beside] if beside in given else sorted({file for file in given if file.as_posix().endswith(f"/{name}")})
+    own = path.parent / name
+    found = [own] if own in given else sorted({file for file in given if file.as_posix().endswith(f"/{name}")})
     if len(found) != 1:
         problem = "is not among the inputs" if not found else f"may be any of {', '.join(map(str, found))}"
         raise InputError(f"task file {path}: its data file {name} {problem}; give it once, with --input tasks")
@@ -153,15 +153,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                 except ValueError:
                     row = None
                 if not isinstance(row, dict):
-                    raise InputError(f"{path}, line {number}: not a JSON object; mend or delete the line")
+                    raise InputError(f"{path}, line {number}: not a JSON object; correct or delete the line")
                 if rows and row.keys() != rows[0].keys():
                     different = ", ".join(sorted(row.keys() ^ rows[0].keys()))
                     raise InputError(
-                        f"{path}, line {number}: the field {different} is not in every line; mend the line"
+                        f"{path}, line {number}: the field {different} is not in every line; correct the line"
                     )
                 rows.append(row)
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}; make it anew") from None
+        raise InputError(f"{path} cannot be read: {error}; create it again") from None
     if not rows:
         raise InputError(f"{path} is empty; write one JSON object a line")
     return rows
@@ -210,22 +210,24 @@ def _list_task_files(suite: Suite, folder: str) -> list[Path]:
 
 
 def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list[Path]:
-    """Return the file of a task's items, and that of its examples where it has one."""
+    """Return the files of a task's items and of its few-shot examples, if it has any."""
     found = []
     for name in (read_data_file_name(task, configuration), read_fewshot_file_name(task, configuration)):
         if name is None:
             continue
-        beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
-        data = beside if beside.is_file() else in_folder
+        own, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
+        data = own if own.is_file() else in_folder
         if not data.is_file():
-            raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
+            raise InputError(
+                f"task file {task}: its data file {name} is in neither {task.parent} nor {in_folder.parent}"
+            )
         found.append(data)
     return found
 
 
 @dataclass(frozen=True)
 class ItemFile:
-    """A file of items of a task; which of their fields tell an item, None: all; whether somebody named these."""
+    """A file of items of a task, with the fields to search for (None: all), and whether the task names them."""
 
     task: str
     path: Path
@@ -236,8 +238,8 @@ class ItemFile:
 def list_item_files(suite: Suite) -> list[ItemFile]:
     """Return all files that hold items of a suite, by task and path.
 
-    The examples that stand before a task's questions are those of `TASK: examples`, so that items keep their numbers.
-    The tasks that lm-eval ships go by the name of their data set in the mirror, NAMESPACE/DATASET.
+    Few-shot examples belong to the task `TASK: examples`, so that items keep their numbers. Tasks that lm-eval ships
+    have the name of their data set in the mirror, NAMESPACE/DATASET.
 
     Raises:
         InputError: when the folder, a task or a data file is missing or wrong.

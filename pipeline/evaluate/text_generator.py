@@ -56,8 +56,8 @@ class TextGenerator:
         for first in range(0, len(prompts), batch_size):
             batch = prompts[first : first + batch_size]
             longest = max(map(len, batch))
-            room = self.model.config.max_position_embeddings - longest
-            if room < 1:
+            most = self.model.config.max_position_embeddings - longest
+            if most < 1:
                 found += [[] for _ in batch]
                 continue
             given = [[filler or 0] * (longest - len(prompt)) + prompt for prompt in batch]
@@ -66,7 +66,7 @@ class TextGenerator:
                 written = self.model.generate(  # type: ignore[misc]  # its own type is wrong
                     torch.tensor(given),
                     attention_mask=torch.tensor(seen),
-                    max_new_tokens=min(tokens, room),
+                    max_new_tokens=min(tokens, most),
                     do_sample=False,
                     eos_token_id=sorted(ends) or None,
                     pad_token_id=filler,

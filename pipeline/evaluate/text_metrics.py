@@ -1,6 +1,6 @@
-"""Metrics of generated text that lm-eval lacks, or has for one reference only, and the comparison of texts in NFC.
+"""Metrics of generated text that lm-eval lacks or has for one reference only, and the comparison of texts in NFC.
 
-A task asks for them in its `metric_list`; all of its metrics are then computed here.
+A task lists them in its `metric_list`; all of its metrics are then computed here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
-WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # one of these is a word, with what an apostrophe or hyphen joins to it
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # with parts that an apostrophe or hyphen joins
 SENTENCE_END = re.compile(r"[.!?…]+(?=\s|$)")
 # The e of "made" and "called"; not that of "table", "houses", "needed" or "handled".
 ENGLISH_SILENT = re.compile(r"(?<=[^aeiouy])(?<![bcdfgkpstz]l)(?:e|(?<![cghsxz])es|(?<![dt])ed)$")
 ENGLISH_NUCLEUS = re.compile(r"[aeiouy]+")
-# What is one syllable in Dutch; a vowel with a diaeresis begins another one.
+# Vowels of one syllable in Dutch; a vowel with a diaeresis begins another one.
 DUTCH_NUCLEUS = re.compile(r"aai|ooi|oei|eeu|ieu|aa|ee|oo|uu|ie|oe|eu|ui|ei|ij|ou|au|[aeiouyàáâäèéêëìíîïòóôöùúûü]")
 LONGEST_NGRAM = 4  # tokens of an n-gram
 
 
 def tokenize_lowercase(text: str) -> list[str]:
-    """Return the words and signs of a text in small letters."""
+    """Return the words and punctuation marks of a text in lower case."""
     return TOKEN.findall(normalize_nfc(text).lower())
 
 
@@ -48,12 +48,12 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def sari(source: str, text: str, references: Sequence[str]) -> float:
-    """Return SARI, from 0 to 100: what is rightly added, kept and left out, by the references.
+    """Return SARI, from 0 to 100: the quality of added, kept and deleted n-grams by the references.
 
     The mean, over n-grams of 1 to 4 tokens, of F1 of the added ones, F1 of the kept ones and the precision of the
-    deleted ones (Xu, Napoles, Pavlick, Chen and Callison-Burch, TACL 4, 2016), as their own program counts: an n-gram
-    of source and text counts as often as there are references, and 0 / 0 is 0. A text that has nothing of its source
-    has all deletions right that the references make, and may so reach more than a copy: both belong beside a score.
+    deleted ones (Xu, Napoles, Pavlick, Chen and Callison-Burch, TACL 4, 2016), as the authors' program counts: an
+    n-gram of source and text counts as often as there are references, and 0 / 0 is 0. A text without anything of its
+    source has all deletions right and may exceed a copy: a score needs both as baselines.
     """
     sides = [tokenize_lowercase(source), tokenize_lowercase(text), *map(tokenize_lowercase, references)]
     total = 0.0
@@ -79,17 +79,17 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
 
 
 def count_dutch_syllables(word: str) -> int:
-    """Return about how many syllables a Dutch word has: its groups of vowels that are one sound; at least one."""
+    """Estimate the number of syllables of a Dutch word: its groups of vowels that are one sound; at least one."""
     return max(1, len(DUTCH_NUCLEUS.findall(normalize_nfc(word).lower())))
 
 
 def count_english_syllables(word: str) -> int:
-    """Return about how many syllables an English word has: its groups of vowels without a silent e; at least one."""
+    """Estimate the number of syllables of an English word: its groups of vowels without a silent e; at least one."""
     return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", normalize_nfc(word).lower()))))
 
 
 def _split_readable_words(text: str) -> tuple[list[str], float]:
-    """Return the words of a text, and how many a sentence has on average; NaN of none."""
+    """Return the words of a text, and the mean number of words of a sentence; NaN without words."""
     text = normalize_nfc(text)
     words = WORD.findall(text)
     return words, len(words) / max(1, len(SENTENCE_END.findall(text))) if words else math.nan
@@ -98,7 +98,7 @@ def _split_readable_words(text: str) -> tuple[list[str], float]:
 def lix(text: str) -> float:
     """Return LIX: words a sentence, and the percentage of words of more than six letters (Björnsson, Läsbarhet, 1968).
 
-    The lower, the easier: below 30 very easy, above 60 very hard. NaN of a text without words.
+    Lower is easier: below 30 very easy, above 60 very hard. NaN for a text without words.
     """
     words, a_sentence = _split_readable_words(text)
     return a_sentence + 100 * _mean(len(word) > 6 for word in words)
@@ -107,7 +107,7 @@ def lix(text: str) -> float:
 def flesch_douma(text: str) -> float:
     """Return 206.835 - 77 syllables a word - 0.93 words a sentence (Douma, De leesbaarheid van landbouwbladen, 1960).
 
-    The higher, the easier: above 80 easy, below 45 hard. NaN of a text without words.
+    Higher is easier: above 80 easy, below 45 hard. NaN for a text without words.
     """
     words, a_sentence = _split_readable_words(text)
     return 206.835 - 77 * _mean(map(count_dutch_syllables, words)) - 0.93 * a_sentence
@@ -116,7 +116,7 @@ def flesch_douma(text: str) -> float:
 def flesch_kincaid(text: str) -> float:
     """Return the grade 0.39 words a sentence + 11.8 syllables a word - 15.59 (Kincaid and others, 1975).
 
-    The years of school that an English text asks for; the lower, the easier. NaN of a text without words.
+    The years of school that an English text requires; lower is easier. NaN for a text without words.
     """
     words, a_sentence = _split_readable_words(text)
     return 0.39 * a_sentence + 11.8 * _mean(map(count_english_syllables, words)) - 15.59
@@ -130,18 +130,18 @@ READABILITY: dict[str, Callable[[str], float]] = {
     "flesch_kincaid": flesch_kincaid,
 }
 UNTESTED = (CLAIMS, *READABILITY)
-"""These say nothing of whether an answer is right: no model is better in them than another."""
+"""Metrics that do not say whether an answer is right: models are not tested by them."""
 GRADED = ("sari", "rouge_l", *UNTESTED)
-"""Of each item a number, where the other metrics say whether it is right."""
+"""Metrics with a number for each item; the others are binary."""
 CORPUS_LEVEL = ("bleu", "chrf", "ter")
-"""lm-eval makes one figure of all pairs of references and text."""
+"""Metrics that lm-eval computes from all pairs of references and text together."""
 BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "sari": (0.0, 100.0)}
-"""Between these a score lies, and so does its interval."""
+"""The least and the largest score; intervals are clipped to them."""
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
 OWN_METRICS = (*GRADED, *CITATION_METRICS)
 CITATION = re.compile(r"\[(\d+)\]")
-CONTENT_WORD_LETTERS = 4  # letters of a word that tells something; a number tells at any length
-CLAIM_OVERLAP = 0.8  # the share of a claim's words that stand in one passage
+CONTENT_WORD_LETTERS = 4  # the least letters of a content word; numbers count at any length
+CLAIM_OVERLAP = 0.8  # the least share of a claim's words in one passage
 ARTICLES = frozenset({"de", "het", "een", "the", "a", "an"})
 
 
@@ -166,27 +166,27 @@ def _words(text: str) -> list[str]:
 
 
 def normalize_answer(text: str) -> str:
-    """Return an answer without citations, signs, articles and capitals: what two answers are compared by."""
+    """Return an answer without citations, punctuation, articles and capitals, for comparison."""
     return " ".join(word for word in _words(CITATION.sub(" ", text)) if word not in ARTICLES)
 
 
 def supported_claims_share(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
-    """Return the share of claims that stand in one passage, from 0 to 1; NaN of a text that claims nothing.
+    """Return the share of claims that a passage supports, from 0 to 1; NaN for a text without claims.
 
     A claim is a sentence, without citations, that is not the abstention and has a number or a word of four letters or
-    more. It is found where one passage has each of its numbers and four fifths of these words. What is copied is found,
-    whatever was asked and whether it is true, and what is told in other words is not.
+    more. It is supported if one passage has each of its numbers and four fifths of these words. Copied text is
+    supported whether or not it answers the question or is true; paraphrases are not.
     """
     known = [{*_words(passage)} for passage in passages]
     claims = [_words(sentence) for sentence in SENTENCE_END.split(CITATION.sub(" ", text))]
     nothing = None if abstention is None else _words(abstention)
-    told = [_content_words(claim) for claim in claims if claim != nothing]
-    shares = [_is_supported(numbers, words, known) for numbers, words in told if numbers or words]
+    contents = [_content_words(claim) for claim in claims if claim != nothing]
+    shares = [_is_supported(numbers, words, known) for numbers, words in contents if numbers or words]
     return sum(shares) / len(shares) if shares else math.nan
 
 
 def _content_words(claim: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Return what a sentence tells: its numbers, and its other words of four letters or more."""
+    """Return the numbers of a sentence, and its other words of four letters or more."""
     numbers = {word for word in claim if any(map(str.isdigit, word))}
     return numbers, {word for word in claim if len(word) >= CONTENT_WORD_LETTERS} - numbers
 
@@ -196,9 +196,9 @@ def _is_supported(numbers: Set[str], words: Set[str], passages: Sequence[Set[str
 
 
 def _citation_scores(text: str, fields: Fields, abstention: str) -> dict[str, float]:
-    """Return 1 or 0 by metric: the answer is right, the right passage is named and no other, rightly (not) abstained.
+    """Return 1 or 0 by metric: the answer, the cited passage and the decision to abstain are right.
 
-    Of an item that no passage answers (`passage` 0) the fixed sentence is the right answer, and no passage is right.
+    If no passage answers an item (`passage` 0), the abstention is the right answer, and no citation is right.
     """
     is_abstained = normalize_answer(text) == normalize_answer(abstention)
     right = (
@@ -214,7 +214,7 @@ def _citation_scores(text: str, fields: Fields, abstention: str) -> dict[str, fl
 
 
 def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
-    """Return what each metric of a task says of a text that answers an item."""
+    """Return the values of a task's metrics for a text that answers an item."""
     found: dict[str, Any] = {}
     for metric in metrics:
         if metric in READABILITY:
@@ -234,10 +234,10 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
 
 
 def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
-    """Return what an item, or its task's metadata, lack for the metrics; None of what has all."""
+    """Explain what an item or its task's metadata lack for the metrics; None if they are complete."""
     asked = {*metrics}
     if other := sorted(asked - {*OWN_METRICS, *CORPUS_LEVEL}):
-        return f"the metric {other[0]} cannot stand beside {min(asked & {*OWN_METRICS})}: write it in a task of its own"
+        return f"the metrics {other[0]} and {min(asked & {*OWN_METRICS})} exclude each other: use a task for each"
     if asked & {*CITATION_METRICS}:
         if not isinstance(metadata.get("abstention"), str):
             return "metadata: {abstention: …} is missing: the sentence that says that no passage answers"
@@ -248,7 +248,7 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
     if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
         return "write `references`, a list of texts"
     if CLAIMS in asked and not (_is_text_list(fields.get("passages")) or isinstance(fields.get("text"), str)):
-        return "write `passages`, a list of texts, or `text`: where claims are looked for"
+        return "write `passages`, a list of texts, or `text`: the source of the claims"
     if "sari" in asked and not isinstance(fields.get("source"), str):
         return "write `source`, the text that is simplified"
     return None
@@ -259,11 +259,11 @@ def _is_text_list(value: Any) -> bool:
 
 
 LIKELIHOOD_TASKS = ("loglikelihood", "loglikelihood_rolling")
-"""Tasks that compare no texts: their bytes and words are counted in the text that the model reads."""
+"""Types of tasks without comparison of texts: bytes and words are counted in the text that the model reads."""
 
 
 class _NormalizingFilter:
-    """A filter of answers that reads them, and the items, in the composed form."""
+    """A filter of answers that normalizes them and the items to NFC before."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.filter = make()

@@ -20,7 +20,7 @@ SHOWN_CHARACTERS = 60
 LABELED = ("estimated", "stated")
 """Labels that are shown with a figure; all others are measured, counted or computed."""
 INTERVAL_NOTE = (
-    "Figures stand here without their intervals, which each run's report has; `polder compare A B` tells "
+    "Figures are shown without their intervals, which are in each run's report; `polder compare A B` tells "
     "whether one of two models really answers better."
 )
 

@@ -29,7 +29,7 @@ class Compare(Settings):
     """What cells are compared by, and with which."""
 
     metrics: list[Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]] = Field(
-        default=[], description="TASK/METRIC; the first tells the best cell; default: all, and the validation loss"
+        default=[], description="TASK/METRIC; the first decides the best cell; default: all, and the validation loss"
     )
     to: Values = Field(
         default={}, description="what the others are compared with; of keys not named the base's value, else the first"
@@ -72,18 +72,18 @@ class Experiment(Settings):
             raise ValueError("nothing is varied: write vary or seeds")
         for key, values in [*self.vary.items(), ("seeds", self.seeds)]:
             if twice := [value for number, value in enumerate(values) if value in values[:number]]:
-                raise ValueError(f"{key}: the value {twice[0]!r} stands twice; leave one out")
+                raise ValueError(f"{key}: the value {twice[0]!r} occurs twice; leave one out")
         for key, within in ((one, other) for pair in combinations(self.vary, 2) for one, other in (pair, pair[::-1])):
             if within.startswith(f"{key}."):
                 raise ValueError(f"vary: {within} is a part of {key}: write its values within those of {key}")
         if "seed" in self.vary:
-            raise ValueError("vary.seed: write seeds beside vary, not seed in it")
+            raise ValueError("vary.seed: write the key seeds next to vary, not seed in it")
         if "architecture.preset" in self.vary:
             raise ValueError("vary.architecture.preset: a preset fills other keys too: vary architecture as a whole")
         if "corpus.preset" in self.vary:
             raise ValueError("vary.corpus.preset: a preset fills other keys too: write corpora, and vary tokens")
         if self.equal != "steps" and "training.steps" in self.vary:
-            raise ValueError(f"equal {self.equal} tells the steps of each cell: leave training.steps out of vary")
+            raise ValueError(f"equal {self.equal} decides the steps of each cell: leave training.steps out of vary")
         for field, partial in [*(("exclude", one) for one in self.exclude), ("compare.to", self.compare.to)]:
             self._check_partial(field, partial)
         return self

@@ -200,7 +200,7 @@ def test_a_cell_that_fits_nowhere_is_planned_as_such_and_not_run() -> None:
         ({"vary": {"training.learning_rate": [-1]}}, ["experiments.x.vary: training.learning_rate", "greater than 0"]),
         ({"vary": {"training.schedule.x": [1]}}, ["experiments.x.vary: training.schedule"]),
         ({"vary": {"training.steps": []}}, ["experiments.x.vary.training.steps"]),
-        ({"vary": {"training.steps": [1, 2, 1]}}, ["training.steps", "1 stands twice"]),
+        ({"vary": {"training.steps": [1, 2, 1]}}, ["training.steps", "1 occurs twice"]),
         ({"vary": {"tokens": ["none"]}}, ["'none'", "choose one of main"]),
         ({"vary": {"seed": [1]}}, ["write seeds"]),
         ({"vary": {"architecture.preset": ["llama3"]}}, ["vary architecture as a whole"]),

@@ -136,7 +136,7 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
         (("{{source}}', ", "{{bron}}', "), "metadata.trivial does not fit its data"),
         (("{{source}}', ", "{{source.__class__.__mro__}}', "), "metadata.trivial does not fit its data"),
         (("{{source}}', ", "{{', "), "metadata.trivial does not fit its data"),
-        (("metric: lix", "metric: acc"), "the metric acc cannot stand beside sari"),
+        (("metric: lix", "metric: acc"), "the metrics acc and sari exclude each other"),
     ],
 )
 def test_a_wrong_task_is_named_with_its_reason(

@@ -80,5 +80,5 @@ def test_wrong_examples_are_told(milestone: Path, suite: Suite, tmp_path: Path, 
 
 def test_a_file_of_examples_that_misses_is_told(suite: Suite) -> None:
     (Path(str(suite.folder)) / "shots.jsonl").unlink()
-    with pytest.raises(InputError, match=r"simpler\.yaml: its data file shots\.jsonl is neither beside it nor in"):
+    with pytest.raises(InputError, match=r"simpler\.yaml: its data file shots\.jsonl is in neither"):
         list_suite_files(suite)

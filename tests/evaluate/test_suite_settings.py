@@ -33,7 +33,7 @@ def test_every_known_suite_goes_by_its_name() -> None:
 
 
 def test_two_suites_of_one_name_are_refused():
-    with pytest.raises(ValidationError, match="'dutch' stands twice"):
+    with pytest.raises(ValidationError, match="'dutch' occurs twice"):
         Evaluation(suites=["dutch", Suite(name="dutch", language="nl", folder="x")])
 
 

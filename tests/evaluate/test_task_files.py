@@ -33,7 +33,7 @@ def test_a_suites_files_are_its_tasks_what_they_include_and_their_data(tmp_path:
     assert read_task(one)["task"] == "one"
     assert read_data_file_name(one, read_task(one)) == "beside.jsonl"
     far.unlink()
-    with pytest.raises(InputError, match=r"two\.yaml: its data file far\.jsonl\.gz is neither beside it nor in"):
+    with pytest.raises(InputError, match=r"two\.yaml: its data file far\.jsonl\.gz is in neither"):
         list_suite_files(suite)
 
 

@@ -125,7 +125,12 @@ def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
         ({"source": "a"}, ("sari",), {}, "write `references`, a list of texts"),
         ({"references": []}, ("rouge_l", "chrf"), {}, "write `references`, a list of texts"),
         ({"references": ["a"]}, ("sari",), {}, "write `source`"),
-        ({"references": ["a"]}, ("rouge_l", "exact_match"), {}, "the metric exact_match cannot stand beside rouge_l"),
+        (
+            {"references": ["a"]},
+            ("rouge_l", "exact_match"),
+            {},
+            "the metrics exact_match and rouge_l exclude each other",
+        ),
     ],
 )
 def test_what_an_item_lacks_is_told(

@@ -73,7 +73,7 @@ def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
             table.problems.append(f"{table.name}, line {row.line}: the same row as in line {line}: it counts once")
             continue
         if moment <= before:
-            back = f"goes back by {before - moment:g} s" if moment < before else "stands still"
+            back = f"goes back by {before - moment:g} s" if moment < before else "stops"
             raise InputError(
                 f"{table.name}, line {row.line}: its clock {back}, so its times cannot be told apart: split the file "
                 "there and leave out what is wrong"
