@@ -46,7 +46,7 @@ class IntensitySeries(NamedTuple):
 def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float | None:
     if not row.cells[column]:
         return None
-    grams = table.number(row, column)
+    grams = table.parse_number(row, column)
     if 0 <= grams <= MOST_GRAMS_PER_KWH:
         return grams
     what = "less than nothing" if grams < 0 else f"more than any grid emits ({format_number(MOST_GRAMS_PER_KWH)} g/kWh)"
@@ -64,11 +64,11 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
             the one before, or an intensity that cannot be.
     """
     table = MeterTable(read_text(path), str(path), smallest=2)
-    time, column = table.column(series.time), table.column(series.grams_per_kwh)
+    time, column = table.require_column(series.time), table.require_column(series.grams_per_kwh)
     moments: list[float] = []
     grams: list[float | None] = []
     for row in table:
-        moment = table.time(row, time)
+        moment = table.parse_time(row, time)
         if moments and moment <= moments[-1]:
             raise InputError(
                 f"{table.name}, line {row.line}: {time} is {row.cells[time]!r}, which is not after the time before it: "

@@ -109,7 +109,7 @@ class EnergyFigure(AccountingEntry):
     def interval(self) -> str:
         """The 95 % interval, such as `11.9 to 12.8 kWh`; empty if it is narrower than the digits shown."""
         unit, smaller = choose_energy_unit(self.joules), choose_energy_unit(self.low_joules)
-        interval = self.interval_in(unit)
+        interval = self.format_interval(unit)
         if interval and 0 < self.low_joules < SMALLEST_SHOWN * unit.size:
             interval = f"{smaller.format(self.low_joules)} {smaller.name} to {unit.format(self.high_joules)}"
         return f"{interval} {unit.name}" if interval else ""
@@ -119,7 +119,7 @@ class EnergyFigure(AccountingEntry):
         """A small amount, such as that of one token, in joules with a prefix, with interval and label."""
         return self.text(choose_small_unit(self.joules))
 
-    def interval_in(self, unit: EnergyUnit) -> str:
+    def format_interval(self, unit: EnergyUnit) -> str:
         """Format the numbers of the interval in a unit."""
         low, high = unit.format(self.low_joules), unit.format(self.high_joules)
         return "" if low == high == unit.format(self.joules) else f"{low} to {high}"
@@ -129,7 +129,7 @@ class EnergyFigure(AccountingEntry):
         if not self.is_known:
             return NOT_MEASURED
         unit = unit or choose_energy_unit(self.joules)
-        known = "; ".join(part for part in (self.interval_in(unit), self.label) if part)
+        known = "; ".join(part for part in (self.format_interval(unit), self.label) if part)
         return f"{unit.format(self.joules)} {unit.name} ({known})"
 
     def scale(self, factor: float) -> EnergyFigure:

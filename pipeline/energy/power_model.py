@@ -39,7 +39,7 @@ class PowerModel(Settings):
     source: str = Field(min_length=1, description="where the figures come from")
 
     @model_validator(mode="after")
-    def _ranges_hold_their_values(self) -> PowerModel:
+    def _check_ranges(self) -> PowerModel:
         for key in ("idle_watts", "busy_core_watts"):
             low, high = self._ends(key)
             if not 0 <= low <= getattr(self, key) <= high:

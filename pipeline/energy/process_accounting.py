@@ -83,7 +83,7 @@ class JobProcesses:
     def _list_processes() -> set[int]:
         return {int(name) for name in os.listdir(PROCESSES) if name.isdigit()}
 
-    def claim(self, attempt: str) -> None:
+    def claim_attempt(self, attempt: str) -> None:
         """Also count the processes whose variables name this attempt."""
         name = f"\0{ATTEMPT_VARIABLE}={attempt}\0".encode()
         if name in _read_environment("self"):  # then processes older than this one may have it too
@@ -204,7 +204,7 @@ class ProcessAccounting:
         """Open a meter; return the time from which it gets all CPU seconds."""
         with self._lock:
             if attempt:
-                self.processes.claim(attempt)
+                self.processes.claim_attempt(attempt)
             self._advance()
             since = monotonic_seconds() if self._open else self._since
             self._open[meter], self._unclaimed = self._unclaimed, 0.0

@@ -36,14 +36,14 @@ class SmartMeter(Settings):
 
     @field_validator("nodes", mode="before")
     @classmethod
-    def _one_outlet(cls, nodes: Any) -> Any:
+    def _list_outlets(cls, nodes: Any) -> Any:
         """One outlet may be written without a list."""
         if not isinstance(nodes, dict):
             return nodes
         return {node: (outlets,) if isinstance(outlets, str) else outlets for node, outlets in nodes.items()}
 
     @model_validator(mode="after")
-    def _each_outlet_once(self) -> SmartMeter:
+    def _check_outlets(self) -> SmartMeter:
         for node, of_node in self.nodes.items():
             if not of_node:
                 raise ValueError(f"nodes.{node} has no column: name one, or leave the node out")
@@ -110,7 +110,7 @@ class Energy(Settings):
 
     @field_validator("calibration")
     @classmethod
-    def _each_run_once(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_calibration(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
         for folder in folders:
             if sum(PurePath(other) == PurePath(folder) for other in folders) > 1:
                 raise ValueError(f"{folder!r} occurs twice, which makes no second run of it: name it once")
@@ -126,7 +126,7 @@ class Energy(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_figures_have_their_own_source(cls, values: Any) -> Any:
+    def _reset_default_sources(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
         given = {figure for figure in SOURCE_KEYS if values.get(figure) is not None}

@@ -59,7 +59,7 @@ class FinishedTasks:
             hashes = zip((path.name for path in files), hash_files(files), strict=True)
             self._conditions = [*conditions, dict(hashes)]
 
-    def key(self, task: Sequence[Any], files: Sequence[Path]) -> str:
+    def compute_key(self, task: Sequence[Any], files: Sequence[Path]) -> str:
         """Return the hash of a task: of its suite and name, and of the files that it reads."""
         for path in files:
             if path not in self._sha256:

@@ -89,20 +89,20 @@ class TaskItem:
     statistics: dict[str, ItemStatistics] = field(default_factory=dict)
 
     @property
-    def asked(self) -> int | None:
+    def target_index(self) -> int | None:
         """The index of the text that should be likely: the only one, or the first right choice; None without any."""
         return min(self.right, default=None) if self.choices else (0 if self.texts else None)
 
     @property
     def bytes(self) -> int | None:
         """The length of that text in UTF-8; None without any."""
-        return None if self.asked is None else len(self.texts[self.asked][1].encode())
+        return None if self.target_index is None else len(self.texts[self.target_index][1].encode())
 
     @property
     def nats(self) -> float:
         """The log-probability of that text."""
-        assert self.asked is not None
-        return self.log_probabilities[self.asked]
+        assert self.target_index is not None
+        return self.log_probabilities[self.target_index]
 
     @property
     def answer(self) -> int:

@@ -41,7 +41,7 @@ class Continuation(NamedTuple):
 
 
 def measure_memorization(
-    settings: MemorizationSettings, search: TextSearch, writer: TextGenerator, harmful: list[Path]
+    settings: MemorizationSettings, search: TextSearch, generator: TextGenerator, harmful: list[Path]
 ) -> dict[str, Any]:
     """Return the counts of each kind of text; no text is kept.
 
@@ -61,16 +61,16 @@ def measure_memorization(
                 f"evaluation.memorization: no training document of {search.reader.index_path} has {settings.tokens} "
                 "tokens: make prompt_tokens or continuation_tokens smaller"
             )
-        kinds[split] = count(_continue_prompts(settings, writer, own))
+        kinds[split] = count(_continue_prompts(settings, generator, own))
         kinds[f"{split}_itself"] = count(each._replace(follows=None) for each in own)
     prompts: dict[str, dict[str, list[str]]] = json.loads(PROMPTS_FILE.read_text(encoding="utf-8"))
     for kind, by_language in prompts.items():
         given = [
-            Continuation(writer.request_tokenizer.encode_prompt(text), [], language)
+            Continuation(generator.request_tokenizer.encode_prompt(text), [], language)
             for language, texts in by_language.items()
             for text in texts
         ]
-        kinds[kind] = count(_continue_prompts(settings, writer, given))
+        kinds[kind] = count(_continue_prompts(settings, generator, given))
     return {
         "prompt_tokens": settings.prompt_tokens,
         "continuation_tokens": settings.continuation_tokens,
@@ -93,10 +93,10 @@ def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: 
 
 
 def _continue_prompts(
-    settings: MemorizationSettings, writer: TextGenerator, given: list[Continuation]
+    settings: MemorizationSettings, generator: TextGenerator, given: list[Continuation]
 ) -> list[Continuation]:
     """Return the same prompts with the model's continuations."""
-    texts = writer.after([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
+    texts = generator.generate([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
     return [each._replace(written=text) for each, text in zip(given, texts, strict=True)]
 
 

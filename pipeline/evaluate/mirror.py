@@ -90,7 +90,7 @@ class MirrorFolders:
         self._folders = sorted(folder for folder in mirrors if folder / MIRROR_LIST in given)
         self._problems: dict[Path, str | None] = {}
 
-    def revisions(self, task: str) -> dict[str, str]:
+    def check_revisions(self, task: str) -> dict[str, str]:
         """Check the sha256 of the data sets that a shipped task reads; return their revisions.
 
         Data sets of a mirror without mirror.json are left out.

@@ -71,11 +71,11 @@ def run(
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
     prepare_generation()
-    search, writer = TextSearch(index, tokenizer, suffixes), TextGenerator(final)
+    search, generator = TextSearch(index, tokenizer, suffixes), TextGenerator(final)
     rows = []
     for language, prompt in PROMPTS:
-        (written,) = writer.after([writer.request_tokenizer.encode_prompt(prompt)], settings.tokens)
-        text = writer.text(written)
+        (written,) = generator.generate([generator.request_tokenizer.encode_prompt(prompt)], settings.tokens)
+        text = generator.decode(written)
         rows.append(
             {"language": language, "prompt": prompt, "continuation": text} | _find_copied_parts(search, text, settings)
         )
@@ -86,7 +86,7 @@ def run(
     ]
     content = _samples_content(settings, rows, held_out)
     if settings.memorization is not None:
-        content["memorization"] = measure_memorization(settings.memorization, search, writer, harmful)
+        content["memorization"] = measure_memorization(settings.memorization, search, generator, harmful)
     samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
     return {"written": content["written"], "held_out": content["held_out"]}

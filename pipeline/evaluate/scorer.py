@@ -101,9 +101,9 @@ class Scorer(HFLM):  # type: ignore[misc]
         self.seed = torch.initial_seed()
         self.truncated: set[tuple[str, str | None]] = set()
         """Truncated prompts, each with its continuation."""
-        self.processes, self.place = 1, 0
+        self.process_count, self.process_index = 1, 0
         if dist.is_initialized():
-            self.processes, self.place = dist.get_world_size(), dist.get_rank()
+            self.process_count, self.process_index = dist.get_world_size(), dist.get_rank()
 
     @property
     def prefix_token_id(self) -> int:
@@ -158,7 +158,7 @@ class Scorer(HFLM):  # type: ignore[misc]
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
         batches = build_batches(build_rows(requests, self.max_length), self.batch_size * self.max_length)
         answers: dict[tuple[Tokens, Tokens], Answer] = {}
-        for batch, found in zip(batches, self._shared(batches, self._answers), strict=True):
+        for batch, found in zip(batches, self._distribute(batches, self._answer_batch), strict=True):
             asked = [(row.context, continuation) for row in batch for continuation in row.continuations]
             answers.update(zip(asked, found, strict=True))
         return [
@@ -210,7 +210,7 @@ class Scorer(HFLM):  # type: ignore[misc]
             torch.manual_seed(int(hash_prompts([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
             return cast(list[str], generate([requests[number] for number in chunk]))
 
-        written = self._shared(chunks, write)
+        written = self._distribute(chunks, write)
         of_number: dict[int, str] = {}
         for chunk, texts in zip(chunks, written, strict=True):
             of_number.update(zip(chunk, texts, strict=True))
@@ -221,20 +221,20 @@ class Scorer(HFLM):  # type: ignore[misc]
         texts = (tuple(text for text in args if isinstance(text, str)) for args in asked)
         return any((of_one[0], of_one[1] if len(of_one) > 1 else None) in self.truncated for of_one in texts)
 
-    def _shared(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
+    def _distribute(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
         """Do this process's share of the work; return the results of all processes in the order of the work."""
         own, failure = [], None
         try:
-            own = [do(one) for one in work[self.place :: self.processes]]
+            own = [do(one) for one in work[self.process_index :: self.process_count]]
         except Exception as error:
-            if self.processes == 1 or not is_task_error(error):
+            if self.process_count == 1 or not is_task_error(error):
                 raise
             failure = format_error(error)  # else the others wait for it
         shares = gather_from_processes(own, failure)
-        return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
+        return [shares[number % self.process_count][number // self.process_count] for number in range(len(work))]
 
     @torch.no_grad()
-    def _answers(self, batch: Sequence[RequestRow]) -> list[Answer]:
+    def _answer_batch(self, batch: Sequence[RequestRow]) -> list[Answer]:
         """Return the answer for each continuation of each row, in order."""
         length = batch[0].length
         token_BT = torch.zeros(len(batch), length, dtype=torch.long)
@@ -257,10 +257,12 @@ class Scorer(HFLM):  # type: ignore[misc]
                 sizes.append(len(continuation))
             for of_all, of_row in ((token_BT, tokens), (position_BT, positions), (part_BT, parts)):
                 of_all[number, : len(of_row)] = torch.tensor(of_row)
-        hidden_ND = self._hidden(token_BT, position_BT, part_BT).flatten(0, 1)[torch.tensor(asked_N).to(self.device)]
-        return self._said(hidden_ND, torch.tensor(target_N).to(self.device), sizes)
+        hidden_ND = self._hidden_states(token_BT, position_BT, part_BT).flatten(0, 1)[
+            torch.tensor(asked_N).to(self.device)
+        ]
+        return self._score_continuations(hidden_ND, torch.tensor(target_N).to(self.device), sizes)
 
-    def _hidden(self, token_BT: torch.Tensor, position_BT: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
+    def _hidden_states(self, token_BT: torch.Tensor, position_BT: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
         """Return the last hidden states (B, T, D); a token attends to earlier ones in the context and its own part."""
         part_BT = part_BT.to(self.device)
         query_BT1, key_B1T = part_BT[:, :, None], part_BT[:, None, :]
@@ -275,7 +277,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         )
         return cast(torch.Tensor, found.last_hidden_state)
 
-    def _said(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
+    def _score_continuations(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
         """Return the answers for consecutive continuations of these sizes."""
         log_probabilities, likeliest = [], []
         step = max(1, LOGITS_PER_STEP[self.device.type] // self.model.config.vocab_size)

@@ -41,7 +41,7 @@ class Suite(Settings):
     limit: int | None = Field(default=None, ge=1, description="evaluate this many examples, drawn by evaluation.seed")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Suite:
+    def _check_kind(self) -> Suite:
         if self.texts and self.name != TEXTS:
             raise ValueError(f"the suite {self.name!r} has texts: write them as evaluation.texts")
         if not self.texts and (self.folder is None) == (not self.tasks):
@@ -183,7 +183,7 @@ class Evaluation(Settings):
     )
 
     @model_validator(mode="after")
-    def _distinct_names(self) -> Evaluation:
+    def _check_names(self) -> Evaluation:
         names = [suite.name if isinstance(suite, Suite) else suite for suite in self.suites]
         if TEXTS in names:
             raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
@@ -245,7 +245,7 @@ class TextSettings(Settings):
 
     @field_validator("path")
     @classmethod
-    def _of_file(cls, path: str) -> str:
+    def _keep_file_name(cls, path: str) -> str:
         return PurePath(path).name
 
 

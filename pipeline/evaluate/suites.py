@@ -135,7 +135,7 @@ def evaluate_checkpoint(
         tasks,
         open_finished_tasks(settings, model, milestone / layout.CHECKPOINT_MODEL, scratch, versions),
     )
-    if model.place > 0:
+    if model.process_index > 0:
         return {}
     failed = add_baselines(model, index, collected.measured, others)
     collected.not_asked.extend(failed)
@@ -172,7 +172,9 @@ def open_finished_tasks(
 ) -> FinishedTasks:
     """Open the results of tasks that this model finished before the evaluation was killed."""
     conditions = settings.model_dump(mode="json", include={"batch_size", "seed", "deterministic"})
-    return FinishedTasks(scratch if model.place == 0 else None, folder, [conditions, versions, model.device.type])
+    return FinishedTasks(
+        scratch if model.process_index == 0 else None, folder, [conditions, versions, model.device.type]
+    )
 
 
 def answer_suites(
@@ -239,13 +241,13 @@ def _answer_source(
     collected = SuiteAnswers([], [], {})
 
     def read() -> str | None:
-        collected.data_sets.update(mirrors.revisions(source.name) if suite.tasks else {})
+        collected.data_sets.update(mirrors.check_revisions(source.name) if suite.tasks else {})
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
             source.name,
             collected.data_sets,
         ]
-        return finished.key(conditions, source.files()) if finished.folder else None
+        return finished.compute_key(conditions, source.files()) if finished.folder else None
 
     def load() -> dict[str, Task]:
         set_seed(seed)
@@ -312,7 +314,7 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
     for row in measured.rows:
         row["examples_too_long"] = drawn.too_long
     truncated = measured.rows[0]["examples_truncated"] if measured.rows else 0
-    if (truncated or drawn.too_long) and model.place == 0:
+    if (truncated or drawn.too_long) and model.process_index == 0:
         print(
             f"{suite.name}: {name}: the prompts of {truncated} of {len(drawn.examples)} examples are truncated to the "
             f"model's sequence length {model.max_length}, and {drawn.too_long} more examples are not asked",

@@ -269,7 +269,7 @@ def add_baselines(
                 continue
             if metric in (BITS, ANSWER_BITS) and all(item.bytes for item in one.items):
                 of_words = {
-                    name: np.array([score(item)[item.asked or 0] for item in one.items])
+                    name: np.array([score(item)[item.target_index or 0] for item in one.items])
                     for name, score in models.items()
                 }
                 found = compare_bits_with_baselines(one.items, of_words | credits)

@@ -39,11 +39,11 @@ class TextGenerator:
             raise InputError(f"the model in {folder} does not load ({problem}); export it again") from None
         self.request_tokenizer = RequestTokenizer(self.encoder)
 
-    def text(self, tokens: list[int]) -> str:
+    def decode(self, tokens: list[int]) -> str:
         """Decode tokens, without special ones."""
         return str(self.encoder.decode(tokens, skip_special_tokens=True))
 
-    def after(self, prompts: Sequence[list[int]], tokens: int, batch_size: int = 1) -> list[list[int]]:
+    def generate(self, prompts: Sequence[list[int]], tokens: int, batch_size: int = 1) -> list[list[int]]:
         """Generate tokens after each prompt, fewer where the text ends or the model's sequence is full.
 
         Prompts of unequal length in one batch are padded on their left, which the attention mask hides.

@@ -165,7 +165,7 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
             f"device_power_watts, and {known.name} does not: choose another platform, or equal flops"
         )
 
-    def taken(one: Model, steps: int) -> int:
+    def training_cost(one: Model, steps: int) -> int:
         """Return the tokens or FLOPs of the first steps."""
         batches = one.training.batches
         if equal == "tokens":
@@ -173,8 +173,8 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
         return training_flops(one.architecture, place.vocabulary_size(one.tokens), batches, 0, steps)
 
     ramp = model.training.batches.ramp_steps
-    of_ramp = taken(model, ramp)
-    wanted = ramp + (taken(base, base.training.steps) - of_ramp) / (taken(model, ramp + 1) - of_ramp)
+    of_ramp = training_cost(model, ramp)
+    wanted = ramp + (training_cost(base, base.training.steps) - of_ramp) / (training_cost(model, ramp + 1) - of_ramp)
     steps = max(round(wanted), ramp + 1)
     rounded = steps / wanted - 1
     if abs(rounded) > MOST_ROUNDING:

@@ -58,7 +58,7 @@ class ScalingMeasurement(NamedTuple):
     energy: str
 
     @property
-    def of_a_device(self) -> float:
+    def per_device(self) -> float:
         """The tokens per second of a device."""
         return self.tokens_per_second / self.devices
 
@@ -125,7 +125,7 @@ def format_scaling(found: Sequence[ScalingMeasurement]) -> list[str]:
 
 
 def _format_table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[str]:
-    fewest = [one.of_a_device for one in group if one.devices == group[0].devices]
+    fewest = [one.per_device for one in group if one.devices == group[0].devices]
     of = "of all devices" if way == "strong" else "of a device"
     rows = [[f"{way} scaling, {batch:g} sequences {of}", "devices", "nodes", "tokens per second", "of a device"]]
     rows[0] += ["efficiency", "faster", "ideal", "energy of a token"]
@@ -133,6 +133,6 @@ def _format_table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -
         faster = one.tokens_per_second / (fmean(fewest) * group[0].devices)
         joules = "not known" if one.token_joules is None else f"{one.token_joules:.3g} J {one.energy}"
         rows.append([one.model, str(one.devices), str(one.nodes), f"{one.tokens_per_second:,.4g}"])
-        rows[-1] += [f"{one.of_a_device:,.4g}", f"{100 * one.of_a_device / fmean(fewest):.1f} %", f"{faster:.2f}"]
+        rows[-1] += [f"{one.per_device:,.4g}", f"{100 * one.per_device / fmean(fewest):.1f} %", f"{faster:.2f}"]
         rows[-1] += [f"{one.devices / group[0].devices:g}", joules]
     return align_columns(rows)

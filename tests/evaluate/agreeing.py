@@ -17,10 +17,10 @@ def main(rank: int, meeting: str) -> None:
     """Print what each task comes to, and what an exchange after them gives."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     model = scorer.Scorer.__new__(scorer.Scorer)
-    model.processes, model.place = 2, rank
+    model.processes, model.process_index = 2, rank
 
     def shared(do: Callable[[int], Any]) -> Any:
-        return model._shared([3, 2, 1, 0], do)
+        return model._distribute([3, 2, 1, 0], do)
 
     def alone() -> float:  # fails in one process, before the others exchange anything, or after that
         return 1 // rank

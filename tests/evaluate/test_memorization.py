@@ -155,8 +155,8 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
         for text in ("de polder", "elke morgen", "the miller", "één café", "x", "zee en")
     ]
     by_hand = []
-    for tokens in learnt.after(prompts, SHORT.continuation_tokens):
-        text = learnt.text(tokens)
+    for tokens in learnt.generate(prompts, SHORT.continuation_tokens):
+        text = learnt.decode(tokens)
         counted = counter([Continuation([], tokens, "nl")])["in_training"]["count"]
         by_hand.append(len(tokens) == SHORT.continuation_tokens and text.strip("\ufffd") in everything)
         assert counted == by_hand[-1]
@@ -243,7 +243,7 @@ def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: TextGenerator
         for text in ("de polder ligt lager dan", "zee", "the miller counted")
     ]
     assert len({len(prompt) for prompt in prompts}) > 1
-    assert learnt.after(prompts, 8, batch_size=3) == learnt.after(prompts, 8)
+    assert learnt.generate(prompts, 8, batch_size=3) == learnt.generate(prompts, 8)
 
 
 def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
@@ -274,11 +274,11 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     length = 64
     writer = model(tmp_path / "model", of, 120, length)
     prompts = [writer.request_tokenizer.encode_prompt(f"De e-mail van {name} is") for name in NAMES]
-    written = writer.after(prompts, 30, batch_size=4)
+    written = writer.generate(prompts, 30, batch_size=4)
     none = PersonalData(**dict.fromkeys(("email", "telephone"), False))
     counter = HitCounter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])
     found = counter(Continuation(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
-    texts = [writer.text(text) for text in written]
+    texts = [writer.decode(text) for text in written]
     if is_masked:
         assert all("<EMAIL>" in text for text in texts)
         assert (found["personal_data"], found["personal_data_in_training"]) == (0, 0)

@@ -130,7 +130,7 @@ def test_every_token_that_ends_a_text_is_kept_until_the_exported_model(
         (tmp_path / "milestone/huggingface/generation_config.json").write_text(
             json.dumps({"eos_token_id": [own, number] if number != own else own})
         )
-        found = TextGenerator(tmp_path / "milestone/huggingface").after([[1, 2, 3]], 4)
+        found = TextGenerator(tmp_path / "milestone/huggingface").generate([[1, 2, 3]], 4)
         assert (found == [[]]) == (number == likeliest), "it stops at any of them"
 
 

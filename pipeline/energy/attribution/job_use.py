@@ -163,11 +163,11 @@ class NodeUseTable:
             processors, gigabytes, boards = line.job_processors, line.job_memory_bytes / 1e9, line.job_boards
         self.rows.append(UseRow(job, started, ended, cpu, node_cpu, processors, gigabytes, boards, source))
 
-    def floats(self, name: str, first: int = 0) -> Floats:
+    def float_column(self, name: str, first: int = 0) -> Floats:
         """Return a column, from a row on, as an array."""
         return np.array([getattr(row, name) for row in self.rows[first:]], dtype=float)
 
-    def integers(self, name: str) -> Integers:
+    def integer_column(self, name: str) -> Integers:
         """Return a column as an array."""
         return np.array([getattr(row, name) for row in self.rows], dtype=np.int64)
 

@@ -121,20 +121,20 @@ class NodeOccupancy:
     ) -> None:
         self.uses, self.bins, self.jobs = uses, bins, jobs
         self.processors = uses.processors
-        self.started, self.ended = uses.floats("started"), uses.floats("ended")
-        self.job = uses.integers("job")
+        self.started, self.ended = uses.float_column("started"), uses.float_column("ended")
+        self.job = uses.integer_column("job")
         self.first, self.last = bins.find_edges(self.started), bins.find_edges(self.ended)
         self.seconds: Floats = self.ended - self.started
-        self.gigabytes = uses.floats("gigabytes")
+        self.gigabytes = uses.float_column("gigabytes")
         boards = [row.boards for row in uses.rows]
         numbers = {some: number for number, some in enumerate(sorted(set(boards)))}
         self._board_sets, self._boards = [*numbers], np.array([numbers[some] for some in boards])
         self.is_snakemake: Flags = np.array([job.fate == "snakemake" for job in jobs], dtype=bool)[self.job]
         in_slurm: Flags = np.array([job.slurm_job is not None for job in jobs], dtype=bool)[self.job]
         in_slurm &= ~self.is_snakemake
-        allowed = uses.integers("job_processors")
+        allowed = uses.integer_column("job_processors")
         self.node_share: Floats = np.where(allowed > 0, np.minimum(allowed / self.processors, 1.0), 1.0)
-        self.cpu = self._subtract_jobs(uses.floats("cpu"))
+        self.cpu = self._subtract_jobs(uses.float_column("cpu"))
         self.node_share = np.where(self.is_snakemake, np.minimum(self.cpu / self.processors, 1.0), self.node_share)
         self.occupied: Flags = bins.count(self.first, self.last) > 0
         self.has_jobs: Flags = self.count(~self.is_snakemake) > 0
@@ -145,7 +145,7 @@ class NodeOccupancy:
             external, whole=True
         )
         self.own_machine: Flags = self.allocated | ~(self.count(in_slurm) > 0)
-        unseen = ~(self.count(~np.isnan(uses.floats("node_cpu"))) > 0)
+        unseen = ~(self.count(~np.isnan(uses.float_column("node_cpu"))) > 0)
         foreign = (self.count(self._find_foreign_work()) > 0) | (self._allocated_bins(external, whole=False) & unseen)
         self.shared: Flags = ~self.allocated & foreign & self.occupied
 
@@ -210,7 +210,7 @@ class NodeOccupancy:
         The run's own use during an interval comes from intervals that begin and end at other times: foreign work must
         also exceed what these may vary within themselves.
         """
-        node = np.nan_to_num(self.uses.floats("node_cpu"), nan=-1.0)
+        node = np.nan_to_num(self.uses.float_column("node_cpu"), nan=-1.0)
         real = node >= 0
         if not real.any():
             return real
@@ -226,7 +226,7 @@ class NodeOccupancy:
         others = begun[before] - over[after] - uneven
         allowed = min(FOREIGN_SHARE * self.processors, FOREIGN_PROCESSORS) * self.seconds
         flags = real & (foreign > np.maximum(allowed, others))
-        source = self.uses.integers("source")
+        source = self.uses.integer_column("source")
         return np.where(source >= 0, flags[np.maximum(source, 0)], False)
 
     def report_foreign_work(self, node: str, problems: Problems) -> None:

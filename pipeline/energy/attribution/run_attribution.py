@@ -264,7 +264,7 @@ class _NodeInputs:
             is_lost = job.slurm_job is not None and last - lines[-1].ended > LOST_METER_SECONDS
             last_seen = job.last_seen if lines[-1].ended == last else last if is_lost else None
             add_intervals(uses, number, lines, job.name, node, problems, last_seen)
-            started, ended, node_cpu = (uses.floats(name, first) for name in ("started", "ended", "node_cpu"))
+            started, ended, node_cpu = (uses.float_column(name, first) for name in ("started", "ended", "node_cpu"))
             real = ~np.isnan(node_cpu)
             self.node_cpu[node].append(RateSeries(job.name, started[real], ended[real], node_cpu[real]))
             readings = ((line.started, line.ended, line.readings) for line in lines)
@@ -284,7 +284,7 @@ class _NodeInputs:
             what = f"{node}: {kind[2]} of {kind[0]} {kind[1]}".rstrip()
             streams[kind] = drop_stuck_counters(streams[kind], what, problems)
         streams = {kind: some for kind, some in streams.items() if some}
-        ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
+        ends: list[Floats] = [uses.float_column("started"), uses.float_column("ended")]
         ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
         ends += [np.array([one.started, one.ended]) for one in external]
         bins = TimeBins(ends)

@@ -75,25 +75,25 @@ class _Columns:
     """The names of a table's columns."""
 
     def __init__(self, table: MeterTable) -> None:
-        self.job = table.column("JOBID", "JOB_ID")
-        self.node = table.column("NODENAME")
-        self.seconds = table.find("ITER_TIME_SEC") or table.column("TIME_SEC")
-        self.watts = [table.column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
-        self.step, self.task = table.find("STEPID", "STEP_ID"), table.find("APPID")
+        self.job = table.require_column("JOBID", "JOB_ID")
+        self.node = table.require_column("NODENAME")
+        self.seconds = table.find_column("ITER_TIME_SEC") or table.require_column("TIME_SEC")
+        self.watts = [table.require_column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
+        self.step, self.task = table.find_column("STEPID", "STEP_ID"), table.find_column("APPID")
         self.started, self.ended = self._times(table)
         gpus = sorted({match[1] for name in table.header if (match := GPU_COLUMN.match(name))}, key=int)
-        self.boards = {f"gpu{number}": table.column(f"GPU{number}_POWER_W") for number in gpus}
+        self.boards = {f"gpu{number}": table.require_column(f"GPU{number}_POWER_W") for number in gpus}
         parts = ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W", "TIME_SEC")
-        self.manager = [column for part in parts if (column := table.find(f"NODEMGR_{part}"))]
-        self.most = table.find("NODEMGR_MAX_DC_POWER_W")
+        self.manager = [column for part in parts if (column := table.find_column(f"NODEMGR_{part}"))]
+        self.most = table.find_column("NODEMGR_MAX_DC_POWER_W")
         self.timestamp = None
-        if table.find("ITER_TIME_SEC") or table.find("LOOPID"):
-            if not table.find("TIMESTAMP"):
+        if table.find_column("ITER_TIME_SEC") or table.find_column("LOOPID"):
+            if not table.find_column("TIMESTAMP"):
                 raise InputError(
                     f"{table.name} is a file of loops without the column TIMESTAMP, so nobody knows when its powers "
                     "were: give the file of jobs instead"
                 )
-            self.timestamp = table.find("TIMESTAMP")
+            self.timestamp = table.find_column("TIMESTAMP")
         self.energy = next((name for name in table.header if ENERGY_COLUMN.fullmatch(name)), None)
 
     @staticmethod
@@ -101,15 +101,15 @@ class _Columns:
         """Return the columns of starts and ends: those of EAR's library first, then those of the job."""
         ends: list[list[str]] = [[], []]
         for number, end in enumerate(("START", "END")):
-            ends[number] = [name for kind in ("JOB_EARL", "JOB") if (name := table.find(f"{kind}_{end}_TIME"))]
+            ends[number] = [name for kind in ("JOB_EARL", "JOB") if (name := table.find_column(f"{kind}_{end}_TIME"))]
         if any("START" in name.upper() or "END_" in name.upper() for name in table.header) and not all(ends):
-            table.column("JOB_START_TIME" if not ends[0] else "JOB_END_TIME")
+            table.require_column("JOB_START_TIME" if not ends[0] else "JOB_END_TIME")
         return ends[0], ends[1]
 
 
 def _first_time(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
     """Return the first known time: EAR writes 0 where it has none."""
-    return next((time for column in columns if (time := table.number(row, column)) > 0), None)
+    return next((time for column in columns if (time := table.parse_number(row, column)) > 0), None)
 
 
 def _stated_energy(table: MeterTable, row: MeterTableRow, column: str | None) -> tuple[float, str | None] | None:
@@ -117,7 +117,7 @@ def _stated_energy(table: MeterTable, row: MeterTableRow, column: str | None) ->
     if column is None or not row.cells[column]:
         return None
     match = ENERGY_COLUMN.fullmatch(column)
-    return table.number(row, column), UNIT_NAMES.get((match[1] or "").lower()) if match else None
+    return table.parse_number(row, column), UNIT_NAMES.get((match[1] or "").lower()) if match else None
 
 
 def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarRow:
@@ -125,27 +125,29 @@ def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarR
     if not re.fullmatch(r"\d+", job) or not node:
         field = columns.node if job.isdigit() else columns.job
         raise InputError(f"{table.name}, line {row.line}: {field} is {row.cells[field]!r}, which names none")
-    node_watts, package_watts, dram_watts = (table.number(row, column) for column in columns.watts)
-    manager = [table.number(row, column) for column in columns.manager] if len(columns.manager) == 4 else [0.0] * 4
+    node_watts, package_watts, dram_watts = (table.parse_number(row, column) for column in columns.watts)
+    manager = (
+        [table.parse_number(row, column) for column in columns.manager] if len(columns.manager) == 4 else [0.0] * 4
+    )
     started, ended = _first_time(table, row, columns.started), _first_time(table, row, columns.ended)
     if columns.timestamp:
-        ended = table.number(row, columns.timestamp)
+        ended = table.parse_number(row, columns.timestamp)
     return EarRow(
         line=row.line,
         job=job,
         step=row.cells[columns.step] if columns.step else "",
         task=row.cells[columns.task] if columns.task else "",
         node=node,
-        seconds=table.number(row, columns.seconds),
+        seconds=table.parse_number(row, columns.seconds),
         started=started,
         ended=ended,
         node_watts=node_watts,
         package_watts=package_watts,
         dram_watts=dram_watts,
-        board_watts={part: table.number(row, column) for part, column in columns.boards.items()},
+        board_watts={part: table.parse_number(row, column) for part, column in columns.boards.items()},
         manager_watts=(manager[0], manager[1], manager[2]),
         manager_seconds=manager[3],
-        most_watts=table.number(row, columns.most) if columns.most else 0.0,
+        most_watts=table.parse_number(row, columns.most) if columns.most else 0.0,
         stated=_stated_energy(table, row, columns.energy),
     )
 

@@ -65,18 +65,18 @@ class MeterTable:
             if known.count(cell) > 1:
                 raise InputError(f"{name} has two columns {cell!r}: give one of them another name")
 
-    def find(self, *names: str) -> str | None:
+    def find_column(self, *names: str) -> str | None:
         """Return the first of these columns that exists, as the table spells it; None if none does."""
         of = {cell.lower(): cell for cell in self.header}
         return next((of[name.lower()] for name in names if name.lower() in of), None)
 
-    def column(self, *names: str) -> str:
+    def require_column(self, *names: str) -> str:
         """Return the first of these columns that exists, as the table spells it.
 
         Raises:
             InputError: none exists; the sentence names the column and a similar one.
         """
-        found = self.find(*names)
+        found = self.find_column(*names)
         if found is not None:
             return found
         shape = re.sub(r"\d", "#", names[0].lower())  # GPU1_POWER_W is no other name of GPU0_POWER_W
@@ -100,7 +100,7 @@ class MeterTable:
                 continue
             yield MeterTableRow(line, dict(zip(self.header, (cell.strip() for cell in cells), strict=True)))
 
-    def number(self, row: MeterTableRow, column: str) -> float:
+    def parse_number(self, row: MeterTableRow, column: str) -> float:
         """Return the number in a cell; 1,5 and 1.5 are the same.
 
         Raises:
@@ -112,7 +112,7 @@ class MeterTable:
             raise InputError(f"{self.name}, line {row.line}: {column} is {text!r}, which is no number: {way}")
         return float(text.replace(",", "."))
 
-    def time(self, row: MeterTableRow, column: str) -> float:
+    def parse_time(self, row: MeterTableRow, column: str) -> float:
         """Return the Unix time in a cell; it needs no time zone if the column's name says UTC.
 
         Raises:
@@ -120,7 +120,7 @@ class MeterTable:
         """
         text = row.cells[column]
         if re.fullmatch(r"\d{9,11}([.,]\d+)?", text):
-            return self.number(row, column)
+            return self.parse_number(row, column)
         where = f"{self.name}, line {row.line}: {column} is {text!r}"
         try:
             moment = datetime.fromisoformat(text)

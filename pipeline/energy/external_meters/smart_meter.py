@@ -41,14 +41,14 @@ class _OutletValues(NamedTuple):
 def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
     """Return a row's values by outlet, in watts or joules, without those that are no numbers."""
     if meter.outlet is not None and meter.value is not None:
-        cells = {row.cells[table.column(meter.outlet)]: table.column(meter.value)}
+        cells = {row.cells[table.require_column(meter.outlet)]: table.require_column(meter.value)}
     else:
-        cells = {name: table.column(name) for name in meter.outlets}
+        cells = {name: table.require_column(name) for name in meter.outlets}
     factor, figures = {**POWER_UNITS, **ENERGY_UNITS}[meter.unit], {}
     for name, column in cells.items():
         if name in meter.outlets and row.cells[column]:
             try:
-                figures[name] = table.number(row, column) * factor
+                figures[name] = table.parse_number(row, column) * factor
             except InputError as error:
                 table.problems.append(f"{error}; it is not measured there")
     return figures
@@ -60,13 +60,13 @@ def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
     Raises:
         InputError: a column is not there, or a time is none or goes back.
     """
-    time = table.column(meter.time)
+    time = table.require_column(meter.time)
     for name in [meter.outlet, meter.value] if meter.outlet and meter.value else meter.outlets:
-        table.column(name)
+        table.require_column(name)
     found: dict[float, _OutletValues] = {}
     last: dict[tuple[str, ...], tuple[int, float, dict[str, float]]] = {}
     for row in table:
-        moment, figures = table.time(row, time), _read_outlets(table, row, meter)
+        moment, figures = table.parse_time(row, time), _read_outlets(table, row, meter)
         series = tuple(figures) if meter.outlet else ()
         line, before, same = last.get(series, (0, float("-inf"), {}))
         if moment == before and figures == same:
