@@ -1,1 +1,1 @@
-"""What a job costs in joules, measured or estimated."""
+"""The energy of jobs, measured or estimated: meters, accounting, forecasts."""

@@ -1,1 +1,1 @@
-"""Benchmarks with lm-eval."""
+"""Benchmarks with lm-eval: scores with intervals, baselines, and comparisons of checkpoints."""

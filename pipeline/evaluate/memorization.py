@@ -84,7 +84,7 @@ def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: 
     """Yield beginnings of long enough documents, drawn by the seed, with their own continuation as the text."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
-    long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # behind them stands end-of-text
+    long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # before end-of-text
     drawn = random.Random(f"{settings.seed}.{split}").sample(range(len(long)), min(settings.prompts, len(long)))
     for start in starts[long[sorted(drawn)]].tolist():
         tokens = reader.check_vocabulary(reader.read(start, settings.tokens)).tolist()

@@ -1,1 +1,1 @@
-"""Experiments: the cells that they make of a model of the run, and how cells are compared."""
+"""Experiments: cells that vary a model and their comparison; scaling laws, and overviews of runs."""

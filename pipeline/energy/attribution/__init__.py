@@ -1,1 +1,1 @@
-"""Whose joules they are: one reading of each part is taken and divided among jobs, with its error."""
+"""Attribute the energy of nodes to jobs: choose a reading of each part, and divide it with its error."""

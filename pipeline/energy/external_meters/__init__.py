@@ -1,1 +1,1 @@
-"""Meters that are read afterwards: Slurm's, EAR's, and the table of a smart meter or a power distribution unit."""
+"""External meters, read afterwards: Slurm's, EAR's, and the table of a smart meter or a power distribution unit."""
