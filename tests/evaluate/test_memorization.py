@@ -217,7 +217,7 @@ def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> Non
     out = tmp_path / "samples.json"
 
     def held_out(text: str) -> tuple[int, int]:
-        with mock.patch.object(TextGenerator, "text", lambda *_: text):
+        with mock.patch.object(TextGenerator, "decode", lambda *_: text):
             samples.run(
                 SamplesSettings(model="base", tokens=1, minimum_characters=40, held_out=5),
                 index=signs.index,
