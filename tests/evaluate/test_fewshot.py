@@ -67,7 +67,7 @@ def test_examples_come_from_their_own_file(milestone: Path, suite: Suite, tmp_pa
         (", fewshot: shots.jsonl", "", "num_fewshot: 2 would take its examples from the items: name a file of them"),
         ("fewshot: shots.jsonl", "fewshot: [shots.jsonl]", "write the name of one file"),
         ("fewshot: shots.jsonl", "fewshot: simpler.jsonl", "simpler.jsonl, line 1, is one of the items"),
-        ("fewshot: shots.jsonl", "train: shots.jsonl", "and `fewshot: NAME.jsonl` beside `test`"),
+        ("fewshot: shots.jsonl", "train: shots.jsonl", "and also `fewshot: NAME.jsonl` for examples"),
     ],
 )
 def test_wrong_examples_are_told(milestone: Path, suite: Suite, tmp_path: Path, old: str, new: str, told: str) -> None:
