@@ -120,7 +120,7 @@ def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_j
     assert told_measured == pytest.approx(measured, abs=5e-5)
     assert off == pytest.approx(100 * (predicted / measured - 1), abs=0.01)
     assert printed.count("outside of the fitted range: parameters 2 x above, tokens 2 x above\n") == 1
-    assert "two/g read their text more than 4 times" in printed
+    assert "two/g read theirs over 4 times" in printed
     assert rows["alpha"].split()[1].startswith("0.4")
 
 
