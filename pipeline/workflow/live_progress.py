@@ -124,6 +124,7 @@ class Follower:
         self._list_waiting_jobs, self._describe_trainings = list_waiting_jobs, describe_trainings
         self._queried = float("-inf")
         self.progress: RunProgress | None = None
+        self._has_waited = False
         self.waiting: list[str] = []
         self.trainings: list[str] = []
 
@@ -131,13 +132,15 @@ class Follower:
         """Read the progress of the run, and query Slurm if that is due."""
         if self.clock() - self._queried >= QUEUE_SECONDS:
             self._queried, self.waiting = self.clock(), self._list_waiting_jobs(self.run_directory)
+            self._has_waited = self._has_waited or bool(self.waiting)
         self.progress = RunProgress.load(self.run_directory)
         self.trainings = self._describe_trainings()
 
     def lines(self) -> list[str]:
         """Return the progress in lines of text."""
         first = [self.progress.line([], self.clock())] if self.progress else []
-        return [*first, *(self.waiting or ["no job waits in the queue"]), *self.trainings]
+        waiting = self.waiting or ["no job waits in the queue"] * self._has_waited
+        return [*first, *waiting, *self.trainings]
 
     def json(self) -> dict[str, Any]:
         """Return the progress for programs."""

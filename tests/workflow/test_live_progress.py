@@ -71,7 +71,6 @@ def test_a_log_gets_what_has_changed(run: Run) -> None:
     follow(run.follower, console=console, sleep=run.sleep)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "demo: 25 of 27 jobs done; 1 running (pretrain.segment base 400); 1 waiting (Priority); about 7 min 12 s left",
-        "no job waits in the queue",
         "base: step 200",
         "demo: 25 of 27 jobs done; about 7 min 12 s left",
     ]
