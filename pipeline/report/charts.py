@@ -1,4 +1,4 @@
-"""Draw charts and the DAG of steps as inline SVG: no script, no font and no colour, so that the style sheet decides.
+"""Draw charts and the DAG of steps as inline SVG: no script, no font and no color, so that the style sheet decides.
 
 In the DAG a step is a box with its number of jobs, and an arrow leads to a step that read what it wrote. Jobs are
 counted and not drawn, so that a run of ten thousand jobs has the same drawing as one of ten.
@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
 TICK_CHARACTER_WIDTH = 8.5  # as wide is a digit of a tick, and as much is left for half the last one at the right
 AXIS_NAME_WIDTH = 36  # the name of the axis, turned, and the space around it
-LINE_STYLES = 6  # lines that the style sheet tells apart by colour and dashes
+LINE_STYLES = 6  # lines with different colors and dashes in the style sheet
 MAXIMUM_POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
 
 
@@ -36,7 +36,7 @@ class Series:
 
 
 def thin_points(points: list[tuple[float, float]], limit: int = MAXIMUM_POINTS) -> list[tuple[float, float]]:
-    """Return at most `limit` points, each the mean of as many neighbours; the last point stays as it is."""
+    """Return at most `limit` points, each the mean of as many neighbors; the last point stays as it is."""
     if len(points) <= limit:
         return points
     stride = math.ceil((len(points) - 1) / (limit - 1))
@@ -57,7 +57,7 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def format_ticks(values: list[float]) -> list[str]:
-    """Return the ticks with thousands separators and as few decimals as tell them apart exactly."""
+    """Return the ticks with thousands separators and as few decimals as they need to differ."""
     decimals = next((n for n in range(12) if all(round(value, n) == round(value, 12) for value in values)), 12)
     return [f"{value:,.{decimals}f}" for value in values]
 
@@ -151,7 +151,7 @@ def wrap_figure(label: str, svg: Markup, caption: str) -> Markup:
 
 
 def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
-    """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values.
+    """Return a horizontal bar of segments (class, name, value) out of `whole`; its title has the values.
 
     `gettext` says a word in the language of the page.
     """
@@ -166,8 +166,13 @@ def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callabl
 
 
 Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP, ROW_GAP = 168, 38, 16, 24  # a box's width and height, and the space beside and below it
-PASSING_WIDTH = 4  # half the width of the place that an arrow takes where it passes beside boxes
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, ROW_GAP = (
+    168,
+    38,
+    16,
+    24,
+)  # a box's width and height, and the gaps between boxes and rows
+PASSING_WIDTH = 4  # half the width of an arrow that passes between boxes
 SWEEPS = 4  # how often the rows are put in order, by the rows above and below them
 BOX_CHARACTERS = 22  # that fit in a box
 

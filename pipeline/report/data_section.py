@@ -12,7 +12,7 @@ from pipeline.report.settings import PageSettings
 
 
 def summarize_sources(reader: RunReader) -> list[Json]:
-    """Return one row per source: its licence and rights from the manifest, its documents from the statistics."""
+    """Return one row per source: its license and rights from the manifest, its documents from the statistics."""
     rows = []
     for manifest in reader.manifests:
         source = manifest.content["source"]
@@ -56,7 +56,7 @@ def list_languages(reader: RunReader, settings: PageSettings) -> list[str]:
 
 
 def _count_licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
-    """Return the documents of a source by licence; of several corpora, the one that used most of a licence counts."""
+    """Return the documents of a source by license; of several corpora, the one that used most of a license counts."""
     documents: dict[str, int] = {}
     for _, part in corpora:
         for license, sizes in (part.get("licenses") or {}).items():
@@ -65,13 +65,13 @@ def _count_licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
 
 
 def source_licenses(reader: RunReader) -> dict[str, str]:
-    """Return the licence of each source whose documents state none of their own."""
+    """Return the license of each source whose documents state none of their own."""
     described = (manifest.content["source"] | {"name": manifest.name} for manifest in reader.manifests)
     return {one["name"]: str(one.get("license") or "") for one in described if not one.get("license_key")}
 
 
 def count_tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[str, Json]:
-    """Return documents and tokens by licence: the index counts those under the licence of their source together.
+    """Return documents and tokens by license: the index counts those under the license of their source together.
 
     Args:
         licenses: as `source_licenses` returns them.
@@ -116,7 +116,7 @@ def compare_tokenizers(reader: RunReader) -> list[Json]:
 
 
 def _tokenizer_sample(record: Record | None) -> Json | None:
-    """Return what a tokenizer was trained on; None where the record does not tell."""
+    """Return what a tokenizer was trained on; None where it is not recorded."""
     counts = record.counts if record else {}
     return (
         {**counts["sample"], "documents": counts["documents"], "bytes": counts["bytes"]} if "sample" in counts else None
@@ -160,7 +160,7 @@ def _embedding_sizes(reader: RunReader, vocabulary_size: int) -> list[tuple[str,
 def summarize_corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
     """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps.
 
-    Items of suites that the decontamination does not know stand in it, after those whose documents were removed.
+    Items of suites that were added after decontamination follow those with removed documents.
     """
     content = statistics.content
     later = [one.content["contamination"] for one in later_suites if one.content["corpus"] == content["corpus"]]

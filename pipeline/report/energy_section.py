@@ -39,10 +39,10 @@ SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
 def list_job_uses(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
-    """Return what the account is told of every attempt and of Snakemake's processes, and the problems of the files.
+    """Return the use of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
-    that counts: a report that is made again, later, tells the same.
+    that counts: a later report gives the same figures.
     """
     problems: list[str] = []
     readings = read_job_intervals(reader.readings, problems)
@@ -247,7 +247,7 @@ class ShownForecast(AccountingEntry):
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """A step, or all of them: what was foreseen, and the joules and seconds of its jobs whose outputs stand."""
+    """A step, or all of them: the forecast, and the joules and seconds of its jobs with valid outputs."""
 
     name: str
     foreseen: StepForecast
@@ -310,7 +310,7 @@ def _compare_with_interval(low: float, value: float, high: float) -> str:
 
 
 def compare_forecast(reader: RunReader, account: EnergyAccounting) -> ForecastComparison | None:
-    """Return the forecast beside what came out; None where the plan had none.
+    """Return the forecast with the results; None where the plan has none.
 
     Raises:
         InputError: the plan's forecast is broken.

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from markupsafe import Markup
 
 from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated
+from pipeline.evaluate.baseline_comparison import is_mostly_truncated
 from pipeline.evaluate.items import ScoreKey, read_item_answers
 from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import find_parent_checkpoint
 
+SHOWN_CHECKPOINTS = 4  # in the table of a model: the last ones
+METRICS = {
+    "acc": "share of items with the right answer as the most probable one",
+    "acc_norm": "as acc, with the log-probability per character",
+    "acc_slor": "share of pairs with the correct sentence ahead, corrected for word frequency (SLOR)",
+    "answer_bits_per_byte": "bits per byte of the right answers; an early sign, not tested",
+    "bits_per_byte": "bits per byte of the text",
+    "claims_found": "share of sentences with numbers and most words from one given passage: copying, not truth",
+    "bleu": "overlap of word sequences with a reference, 0 to 100",
+    "chrf": "overlap of character sequences with a reference, 0 to 100",
+    "sari": "words kept, added and deleted as in the references, 0 to 100",
+    "rouge_l": "longest common sequence of words with a reference",
+    "lix": "readability from the lengths of words and sentences",
+}
+"""Metrics in words, by their names in results."""
 INFORMATIVE, NOT_BETTER, NOT_COMPARED, NO_GROWTH = (
-    "says something",
-    "grows, but is not better than every baseline",
-    "grows; not compared with baselines",
+    "informative",
+    "grows, not better than every baseline",
+    "grows, not compared with baselines",
     "no growth found",
 )
 
 
 def measure_growth(reader: RunReader) -> Json:
-    """Return what grows while models train: a row per score, those that say something first, and how many these are.
+    """Return what grows while models train: a row per score, the informative ones first, and how many these are.
 
-    A score says something where it grows and the last checkpoint is better than every baseline. `too_few` names the
+    A score is informative if it grows and the last checkpoint is better than every baseline. `too_few` names the
     models of fewer than three checkpoints; nothing is returned where there are no others.
     """
     trends = [(row, result.link) for result in reader.differences for row in result.content.get("trends", [])]
@@ -40,27 +56,25 @@ def measure_growth(reader: RunReader) -> Json:
     for row, _ in trends:
         verdict = verdicts.get((row["model"], row["suite"], row["task"], row["metric"]))
         outcome = {"better": INFORMATIVE, None: NOT_COMPARED}.get(verdict, NOT_BETTER) if row["grows"] else NO_GROWTH
-        rows.append({**row, "told": outcome, "is_better": verdict})
-    rows.sort(key=lambda row: (INFORMATIVE, NOT_COMPARED, NOT_BETTER, NO_GROWTH).index(row["told"]))
+        rows.append({**row, "outcome": outcome, "is_better": verdict})
+    rows.sort(key=lambda row: (INFORMATIVE, NOT_COMPARED, NOT_BETTER, NO_GROWTH).index(row["outcome"]))
     models = [results.content["model"] for results in reader.evaluation]
     return {
         "rows": rows,
-        "says": sum(row["told"] == INFORMATIVE for row in rows),
+        "informative": sum(row["outcome"] == INFORMATIVE for row in rows),
         "link": trends[0][1] if trends else None,
         "too_few": sorted({model for model in models if models.count(model) < LEAST_CHECKPOINTS}),
     }
 
 
-def summarize_score_curves(
-    reader: RunReader, model: str, account: EnergyAccounting, gettext: Callable[[str], str]
-) -> Json:
-    """Return what each evaluated checkpoint of a model had cost, and its score of each task, drawn over the tokens.
+def summarize_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
+    """Return the tokens, FLOPs and joules that each evaluated checkpoint of a model had cost.
 
-    Of each task the first of its metrics is drawn. FLOPs are those of the plan, by tokens; joules those of the segments
-    up to the checkpoint, without attempts whose result was lost, and not known where a segment's are not. Nothing is
-    returned of one checkpoint alone, or where the metrics do not tell the tokens.
+    FLOPs are those of the plan, by tokens. Joules are those of the segments up to the checkpoint, without lost
+    attempts, and unknown where those of a segment are. One checkpoint alone returns nothing, and so do metrics
+    without tokens.
     """
-    steps, tokens, by_score = _scores_by_step(reader, model)
+    steps, tokens, _ = _scores_by_step(reader, model)
     if len(steps) < 2:
         return {}
     planned = (reader.plan.content.get("models") or {}).get(model) or {}
@@ -74,28 +88,21 @@ def summarize_score_curves(
         }
         for step in steps
     ]
-    return {
-        "columns": columns,
-        "charts": [chart for _, chart in _draw_score_charts({model: (tokens, by_score)}, gettext)],
-        "rows": [
-            (name, metric, [scores.get(step) for step in steps]) for (_, name, metric), scores in by_score.items()
-        ],
-        "formula": (reader.plan.content.get("formulas") or {}).get("model_flops"),
-    }
+    return {"columns": columns, "formula": (reader.plan.content.get("formulas") or {}).get("model_flops")}
 
 
-def compare_score_curves(reader: RunReader, gettext: Callable[[str], str]) -> list[Markup]:
-    """Return a chart of each task that two models or more were asked at two checkpoints or more, a line per model."""
-    models = dict.fromkeys(str(one.content["model"]) for one in reader.evaluation)
-    scores = {model: _scores_by_step(reader, model) for model in models}
+def draw_score_curves(reader: RunReader, gettext: Callable[[str], str]) -> list[Markup]:
+    """Return a chart of each task over the tokens, a line for each model with two checkpoints or more."""
+    names = dict.fromkeys(str(one.content["model"]) for one in reader.evaluation)
+    scores = {model: _scores_by_step(reader, model) for model in names}
     curves = {model: (tokens, by_score) for model, (steps, tokens, by_score) in scores.items() if len(steps) > 1}
-    return [chart for count, chart in _draw_score_charts(curves, gettext) if count > 1]
+    return [*_draw_score_charts(curves, gettext)]
 
 
 def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int, int], dict[ScoreKey, dict[int, Json]]]:
     """Return the evaluated steps of a model, the tokens by step, and the rows of each score by step.
 
-    Nothing is returned where the metrics do not tell the tokens of each.
+    Nothing is returned where the metrics lack the tokens of a step.
     """
     results = [one.content for one in reader.evaluation if one.content["model"] == model]
     steps = [int(content["step"]) for content in results]
@@ -112,8 +119,8 @@ def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int,
 
 def _draw_score_charts(
     models: dict[str, tuple[dict[int, int], dict[ScoreKey, dict[int, Json]]]], gettext: Callable[[str], str]
-) -> Iterator[tuple[int, Markup]]:
-    """Yield the first metric of each task over the tokens, with how many of the models it has lines of."""
+) -> Iterator[Markup]:
+    """Yield a chart of the first metric of each task over the tokens."""
     largest = max((max(tokens.values()) for tokens, _ in models.values()), default=0)
     units = (("billion tokens", 1e9), ("million tokens", 1e6))
     unit, size = next(((unit, size) for unit, size in units if largest >= size), ("tokens", 1.0))
@@ -128,8 +135,7 @@ def _draw_score_charts(
                 series.append(Series(model, [(x, task["value"]) for x, task in points], band))
         if series and (suite, name) not in drawn_tasks:
             drawn_tasks.add((suite, name))
-            series = series if len(models) > 1 else [replace(series[0], name=name)]
-            yield len(series), draw_line_chart(name, gettext(unit), metric, series, gettext=gettext)
+            yield draw_line_chart(name, gettext(unit), metric, series, gettext=gettext)
 
 
 def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> EnergyFigure:
@@ -143,36 +149,53 @@ def _cumulative_energy(step: int, model: str, reader: RunReader, account: Energy
     return sum_energy(figures) if is_known else EnergyFigure()
 
 
-def compare_models(evaluations: list[Json], comparisons: list[Json]) -> list[Json]:
-    """Return a row for each score that the last checkpoints of two models or more have, by language and suite.
+def aggregate_by_language(tasks: list[Json]) -> list[Json]:
+    """Return the mean score of each language, from 0 for guessing to 100 for right answers alone, with its interval.
 
-    Args:
-        evaluations: per model its checkpoints, the last one first.
-        comparisons: between checkpoints, of which `better` says where the difference is real; of models that differ in
-            their seed alone it is told apart.
+    Each task counts once, by its first metric with a chance level, as (score - chance) / (1 - chance). Tasks without a
+    chance level, or with mostly truncated prompts, are left out. The interval combines those of the tasks, which are
+    independent (Zou and Donner, Statistics in Medicine 27, 2008, p. 1693).
     """
-    last = {entry["model"]: entry["checkpoints"][0] for entry in evaluations}
-    rows: dict[tuple[str, ...], Json] = {}
-    for model, checkpoint in last.items():
+    languages: dict[str, dict[tuple[str, str], Json]] = {}
+    for task in tasks:
+        chance, value = task["chance_level"], task["value"]
+        is_comparable = chance is not None and chance < 1 and task["higher_is_better"] and task.get("aim") is None
+        if is_comparable and value is not None and not is_mostly_truncated(task):
+            languages.setdefault(task["language"], {}).setdefault((task["suite"], task["task"]), task)
+    rows = []
+    for language, chosen in sorted(languages.items()):
+        scores, below, above = [], [], []
+        for task in chosen.values():
+            scale = 100 / (1 - task["chance_level"])
+            scores.append(scale * (task["value"] - task["chance_level"]))
+            if task["low"] is not None:
+                below.append(scale * (task["value"] - task["low"]))
+                above.append(scale * (task["high"] - task["value"]))
+        mean, number = sum(scores) / len(scores), len(scores)
+        has_interval = len(below) == number
+        rows.append(
+            {
+                "language": language,
+                "value": mean,
+                "low": mean - math.hypot(*below) / number if has_interval else None,
+                "high": mean + math.hypot(*above) / number if has_interval else None,
+                "tasks": number,
+                "tested": sum(task["verdict"] is not None for task in chosen.values()),
+                "better": sum(task["verdict"] == "better" for task in chosen.values()),
+            }
+        )
+    return rows
+
+
+def _scores_of_checkpoints(checkpoints: list[Json]) -> list[Json]:
+    """Return a row for each score: its last result, and its result at each checkpoint, the first one first."""
+    by_score: dict[ScoreKey, dict[int, Json]] = {}
+    for checkpoint in checkpoints:
         for task in checkpoint["tasks"]:
-            score = (task["language"], task["suite"], task["task"], task["metric"])
-            rows.setdefault(score, {"scores": {}, "better_than": {}, "better_seed_than": {}})["scores"][model] = task
-    for comparison in comparisons:
-        if comparison["better"] is None:
-            continue
-        better, worse = comparison["a"], comparison["b"]
-        if comparison["better"] == "b":
-            better, worse = worse, better
-        are_last = all(last.get(side["model"], {}).get("step") == side["step"] for side in (better, worse))
-        if not are_last or better["model"] == worse["model"]:
-            continue
-        kind = "better_seed_than" if comparison.get("differ_in_seed_alone") else "better_than"
-        for key, entry in rows.items():
-            if key[1:] == (comparison["suite"], comparison["task"], comparison["metric"]):
-                entry[kind].setdefault(better["model"], []).append(worse["model"])
-    names = ("language", "suite", "task", "metric")
+            by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[checkpoint["step"]] = task
     return [
-        dict(zip(names, key, strict=True)) | entry for key, entry in sorted(rows.items()) if len(entry["scores"]) > 1
+        {"task": next(iter(results.values())), "results": [results.get(one["step"]) for one in reversed(checkpoints)]}
+        for _, results in sorted(by_score.items())
     ]
 
 
@@ -209,7 +232,7 @@ def copied_share(counted: Json) -> float | None:
 
 
 def split_copied_text(text: str, parts: list[Json]) -> list[tuple[str, bool]]:
-    """Return a text in pieces, each with whether it stands in training documents."""
+    """Return a text in pieces, each with whether it is copied from training documents."""
     copied = [False] * len(text)
     for part in parts:
         copied[part["start"] : part["end"]] = [True] * (part["end"] - part["start"])
@@ -246,8 +269,8 @@ def summarize_samples(reader: RunReader) -> list[Json]:
     ]
 
 
-def summarize_evaluations(reader: RunReader, account: EnergyAccounting, gettext: Callable[[str], str]) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its curves."""
+def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[Json]:
+    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its scores."""
     models: dict[str, list[Json]] = {}
     for results in reader.evaluation:
         instance = {key: str(results.content[key]) for key in ("model", "step")}
@@ -267,28 +290,39 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting, gettext:
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
     return [
-        {"model": name, "checkpoints": checkpoints, "curves": summarize_score_curves(reader, name, account, gettext)}
+        {
+            "model": name,
+            "checkpoints": checkpoints,
+            "costs": summarize_costs(reader, name, account),
+            "languages": aggregate_by_language(checkpoints[0]["tasks"]),
+            "scores": _scores_of_checkpoints(checkpoints[:SHOWN_CHECKPOINTS]),
+        }
         for name, checkpoints in models.items()
     ]
 
 
 def summarize_differences(reader: RunReader) -> Json:
-    """Return the comparisons between checkpoints, the real ones first, how many are real, and both of two seeds.
+    """Return the real differences between checkpoints, the counts of all, and the smallest detectable differences.
 
-    Those of two seeds are not among the real ones: the models do not differ in anything that was chosen.
+    Two models that differ in their seed alone are counted apart: nobody chose what differs.
     """
     comparisons = [(row, result.link) for result in reader.differences for row in result.content["comparisons"]]
-    rows = [row for row, _ in sorted(comparisons, key=lambda pair: pair[0]["better"] is None)]
-    link = comparisons[0][1] if comparisons else None
-    of_seeds = [row for row in rows if row.get("differ_in_seed_alone")]
-    real_all, real_of_seeds = (sum(row["better"] is not None for row in group) for group in (rows, of_seeds))
+    real = [row for row, _ in comparisons if row["better"] is not None]
+    of_seeds = [row for row, _ in comparisons if row.get("differ_in_seed_alone")]
+    real_of_seeds = sum(row["better"] is not None for row in of_seeds)
+    detectable = [
+        row["detectable_difference"]
+        for row, _ in comparisons
+        if "right_in_a_alone" in row and row["detectable_difference"] is not None
+    ]
     return {
-        "rows": rows,
-        "compared": len(rows) - len(of_seeds),
-        "real": real_all - real_of_seeds,
+        "rows": real,
+        "detectable": (min(detectable), max(detectable)) if detectable else None,
+        "compared": len(comparisons) - len(of_seeds),
+        "real": len(real) - real_of_seeds,
         "of_seeds": len(of_seeds),
         "real_of_seeds": real_of_seeds,
-        "link": link,
+        "link": comparisons[0][1] if comparisons else None,
     }
 
 

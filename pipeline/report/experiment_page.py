@@ -20,11 +20,11 @@ from pipeline.report.run_reader import Json, RunReader
 
 FINISHED, NOT_RUN = "finished", "not run"
 SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Training loss, nats per token"}
-"""What tells the best where no metric is named."""
+"""Scores that rank combinations where no metric is named."""
 NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
 TIE_TOLERANCE = 1e-5
-"""As near as sums in another order come: micro-batches and strategies tell no best score by it."""
+"""Relative difference from summing in another order, as micro-batches and strategies do."""
 
 
 def summarize_experiment(
@@ -65,7 +65,7 @@ def summarize_experiment(
 
 
 def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
-    """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
+    """Return a row of the table of cells; with its outcome and the score that ranks it."""
     records = reader.segments(model=cell.name)
     counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
@@ -107,7 +107,7 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
 
 
 def _find_deciding_score(tasks: list[Json], page: ExperimentPage) -> Json | None:
-    """Return the row of the metric that tells the best, which is the first that is named."""
+    """Return the score of the first named metric, which ranks the cells."""
     return next((task for task in tasks if page.metrics[:1] == [f"{task['task']}/{task['metric']}"]), None)
 
 
@@ -127,7 +127,7 @@ def _merit(cell: Json, key: str, axis: str) -> float | None:
 
 
 def _is_tied(merits_S: list[float], best_merits_S: list[float], level: float) -> bool:
-    """Return whether merits over seeds are not told apart from the best ones, by a t-test at a level.
+    """Return whether merits over seeds do not differ from the best ones, by a t-test at a level.
 
     Welch's (Biometrika 34, 1947); where one side is of one seed, Student's with the scatter of the other; of single
     seeds rounding alone counts.
@@ -148,7 +148,7 @@ def _is_tied(merits_S: list[float], best_merits_S: list[float], level: float) ->
 def _rank_combinations(combinations: list[Json], key: str, alpha: float) -> None:
     """Add the means of the finished cells of each combination, and by what it is best.
 
-    What the scatter of seeds does not tell apart from the best is as good, at `alpha` for all combinations together
+    Combinations within the seed noise of the best are as good, at `alpha` for all combinations together
     (Bonferroni). `undominated` are those that no other is as good as in score, speed and joules and better in one; what
     is not known of all is left out of that.
     """
@@ -200,7 +200,7 @@ def _compare_combinations(reader: RunReader, combinations: list[Json], page: Exp
 def _draw_charts(
     title: str, x_label: str, unit: str, lines: list[Series], gettext: Callable[[str], str], *, from_zero: bool = False
 ) -> list[Markup]:
-    """Return charts of lines, each of as many as the style sheet tells apart."""
+    """Return charts of lines, each with at most `LINE_STYLES` lines."""
     return [
         draw_line_chart(gettext(title), x_label, gettext(unit), group, from_zero=from_zero, gettext=gettext)
         for group in (lines[start : start + LINE_STYLES] for start in range(0, len(lines), LINE_STYLES))
@@ -237,8 +237,8 @@ def _loss_curve(combination: Json, key: str) -> Series:
 # By the key of a cell: the title of the chart, its unit, and what the figure is multiplied by.
 CHARTED_FIGURES = {
     "tokens_per_second_per_device": ("Speed", "tokens per second of a device", 1.0),
-    "model_flops_utilization": ("Model FLOPs utilisation (MFU)", "%", 100.0),
-    "memory_bytes": ("Memory of the fullest process", "GB", 1e-9),
+    "model_flops_utilization": ("Model FLOPs utilization (MFU)", "%", 100.0),
+    "memory_bytes": ("Memory of the largest process", "GB", 1e-9),
     "step_joules": ("Electricity of a step", "J per step", 1.0),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ COMPONENTS = {
     "package": "processors",
     "dram": "memory",
     "rest": "the rest of the nodes: disks, network, fans, power supplies",
-    "node": "whole nodes, of which no part is known",
+    "node": "whole nodes without known parts",
 }
 
 
@@ -71,7 +72,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Everything that the section on energy tells."""
+    """The contents of the section on energy."""
 
     account: EnergyAccounting
     steps: list[StepFootprint]
@@ -98,7 +99,7 @@ class Footprint:
         return [(COMPONENTS.get(name, name), figure) for name, figure in parts]
 
     def homes(self, gettext: Callable[[str], str]) -> str | None:
-        """Return the electricity of the facility beside that of Dutch homes; None where it is not known."""
+        """Return the electricity of the facility as that of Dutch homes; None where it is not known."""
         return (
             format_home_equivalent(self.facility.joules, gettext)
             if self.facility.is_known and self.facility.joules > 0
@@ -202,10 +203,10 @@ def _convert_at_annual_intensity(name: str, total: EnergyFigure, settings: PageS
 def _convert_at_hourly_intensity(
     total: EnergyFigure, intensity: CarbonIntensity, series: CarbonIntensitySeries, settings: PageSettings
 ) -> list[Conversion]:
-    """Return what the grid emitted for it in the time in which it was used, and beside it by the yearly average.
+    """Return what the grid emitted for it in the time in which it was used, and by the yearly average.
 
     What was used at a time of which the table says nothing is at the yearly average. Where none is configured, the sum
-    is not computed, and what the table covers is told alone.
+    is not computed, and only the part that the table covers is.
     """
     yearly = settings.carbon_intensity_grams_per_kwh
     covered = min(intensity.joules / total.joules, 1.0) if total.joules else 1.0
@@ -276,7 +277,7 @@ def _convert_to_water_and_euros(
             "Water",
             convert_energy(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
             amounts.VOLUMES,
-            f"at {format_number(water)} litres of the site per kWh of computing; "
+            f"at {format_number(water)} liters of the site per kWh of computing; "
             f"{_format_source(settings.water_source)}",
             None if water is not None else "the site states no water",
         ),
@@ -303,7 +304,7 @@ def _price_devices(use: StepUsage, settings: PageSettings) -> Conversion:
         Amount(euros, euros, euros),
         amounts.MONEY,
         f"at {format_number(price)} euros per device hour: {format_number(hours)} device hours of trainings and "
-        f"evaluations, {format_number(lost)} of them of attempts whose result was lost"
+        f"evaluations, {format_number(lost)} of them of lost attempts"
         f"{unknown if use.of_unknown_devices else ''}; {_format_source(settings.price_source or source)}",
         None if price is not None else "the platform states no price",
     )
@@ -312,7 +313,7 @@ def _price_devices(use: StepUsage, settings: PageSettings) -> Conversion:
 def compute_footprint(
     reader: RunReader, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
 ) -> Footprint:
-    """Return what the section on energy tells; `models` are those of the view, with `energy` and `strategy`."""
+    """Return the contents of the section on energy; `models` are those of the view, with `energy` and `strategy`."""
     consumption: Consumption = measure_consumption(reader)
     uses = {use.name: use for use in consumption.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
@@ -350,3 +351,20 @@ def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]
     }
     sums = [(words, sum_energy(figures)) for words, figures in parts.items()]
     return sums if account.total.is_known or any(figure.is_known for _, figure in sums) else []
+
+
+def list_meters(account: EnergyAccounting, meters: Sequence[str]) -> list[str]:
+    """Return the names of meters, without the sources of power models, which are long and listed with the models."""
+    sources = {str(model["source"]) for model in account.models.values() if model.get("source")}
+    names = list(meters)
+    for source in sources:
+        names = [name.replace(f": {source}", "") for name in names]
+    return names
+
+
+def group_power_models(account: EnergyAccounting) -> list[tuple[str, Json]]:
+    """Return each power model once, with the names of its nodes."""
+    groups: dict[str, tuple[list[str], Json]] = {}
+    for node, model in sorted(account.models.items()):
+        groups.setdefault(json.dumps(model, sort_keys=True), ([], model))[0].append(node)
+    return [(", ".join(nodes), model) for nodes, model in groups.values()]

@@ -1,4 +1,4 @@
-"""Return what the page shows of jobs: what they asked Slurm for and used, by step, and the nodes that they ran on."""
+"""Summarize jobs by step: their Slurm requests and use, and the machines that they ran on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADROOM = 1.25  # above the most that was used
 
 @dataclass(frozen=True)
 class StepUse:
-    """What the jobs of a step asked for and used; shares are of the request, and None where nobody measured them.
+    """Requests of the jobs of a step and their use; shares are of the request, None where not measured.
 
     What is billed counts the site's units, which are cores where no GPU is: `billed_share` is by how much more of them
     was billed than cores were busy.
@@ -54,7 +54,7 @@ class StepUse:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """All steps, their sum, the jobs that did not simply finish, and how many jobs are not in the books."""
+    """All steps, their sum, the jobs that did not simply finish, and how many jobs have no accounting data."""
 
     steps: list[StepUse]
     total: StepUse
@@ -126,7 +126,7 @@ def _summarize_jobs(name: str, jobs: list[Json], training: float | None = None) 
     causes = Counter(part["cause"] for part in allocations if part["cause"] != "finished")
     cpu_seconds = sum(part["cpu_seconds"] for part in allocations)
     cpu_share = _ratio(cpu_seconds, sum(part["allocated_cpu_seconds"] for part in allocations))
-    billed = [job["total"].get("billed_unit_seconds") for job in jobs]  # books of before have none
+    billed = [job["total"].get("billed_unit_seconds") for job in jobs]  # accounting data of earlier versions have none
     billed_unit_seconds = None if None in billed else sum(billed)
     measured = [part for part in allocations if part["gpu_utilization"] is not None and part["elapsed_seconds"]]
     totals = [job["total"] for job in jobs]
@@ -166,10 +166,10 @@ def _summarize_jobs(name: str, jobs: list[Json], training: float | None = None) 
 
 
 def summarize_slurm_jobs(reader: RunReader) -> Efficiency | None:
-    """Return what the jobs of Slurm asked for and used; None for a run that had none."""
+    """Return the requests and use of Slurm jobs; None for a run without any."""
     if not reader.accounting:
         return None
-    # Every cluster counts its jobs from 1. What was written before clusters were told is of any.
+    # Every cluster counts its jobs from 1. Accounting data of earlier versions name no cluster and match any.
     clusters: dict[str, set[str | None]] = {}
     for entry in reader.accounting:
         clusters.setdefault(entry.content["job"], set()).add(entry.content.get("cluster"))
@@ -205,12 +205,12 @@ def summarize_slurm_jobs(reader: RunReader) -> Efficiency | None:
     )
 
 
-LIBRARIES = ("torch", "cuda", "hip", "nccl")  # as a training's own process tells them
+LIBRARIES = ("torch", "cuda", "hip", "nccl")  # as the process of a training reports them
 GIB = 2**30
 
 
 class HostKind(NamedTuple):
-    """What machines of one kind have in common; an empty text is what none of them told."""
+    """Properties shared by machines of one kind; empty where not recorded."""
 
     processor: str
     gpus: str
@@ -263,7 +263,7 @@ def _host_kind(node: Json, image: str) -> HostKind:
 
 
 def _list_nodes(record: Record) -> Iterator[tuple[str, Json]]:
-    """Return the machines of a job: those of its processes where these tell them, else that of the job."""
+    """Return the machines of a job: those of its processes where recorded, else that of the job."""
     nodes = record.counts.get("nodes")
     if isinstance(nodes, dict) and nodes:
         yield from nodes.items()
@@ -282,7 +282,7 @@ def _format_image(record: Record, starts: dict[str, Json]) -> str:
 
 
 def group_machines(reader: RunReader) -> list[Machines]:
-    """Return the kinds of machines that jobs whose results stand ran on, the most used first."""
+    """Return the kinds of machines of jobs with valid results, the most used first."""
     starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in reader.starts}
     groups: dict[HostKind, Machines] = {}
     for record in reader.records:
@@ -297,7 +297,7 @@ def group_machines(reader: RunReader) -> list[Machines]:
 
 
 def list_libraries(segments: list[Record]) -> list[tuple[str, str]]:
-    """Return what a model's processes computed with, such as PyTorch, CUDA and NCCL, by what they told themselves."""
+    """Return what a model's processes computed with, such as PyTorch, CUDA and NCCL, as recorded by the processes."""
     versions: dict[str, list[str]] = {}
     for segment in segments:
         for name in LIBRARIES:

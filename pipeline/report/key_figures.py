@@ -141,7 +141,8 @@ def _data_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]:
     return figures
 
 
-def _score_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]:
+def _score_figures(proofs: _FigureFactory, reader: RunReader, evaluations: Sequence[Json]) -> list[KeyFigure]:
+    by_language = {(entry["model"], entry["checkpoints"][0]["step"]): entry["languages"] for entry in evaluations}
     figures = []
     for results in reader.evaluation:
         model, step = results.content["model"], results.content["step"]
@@ -150,6 +151,10 @@ def _score_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]
             name, metric = task["task"], task["metric"]
             label = f"{metric} of {model}, step {step}: {name}"
             rows.append((f"score.{model}.{step}.{name}.{metric}", label, task["value"], metric, "computed"))
+        for row in by_language.get((model, step), []):
+            language, value = row["language"], round(row["value"])
+            label = f"mean score of {model}, step {step}, in language {language}; 0 is guessing, 100 all right"
+            rows.append((f"language.{model}.{step}.{language}", label, value, "points", "computed"))
         figures += proofs.of(results, rows)
     return figures
 
@@ -157,7 +162,7 @@ def _score_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]
 def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
     """Return energy, carbon and time."""
     joules = [("energy.total", f"electricity, {COUNTED_ATTEMPTS}", energy.total)]
-    joules += [("energy.lost", "electricity of attempts whose result was lost", energy.account.lost)]
+    joules += [("energy.lost", "electricity of lost attempts", energy.account.lost)]
     joules += [
         (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}", m["energy"]) for m in models
     ]
@@ -201,16 +206,16 @@ def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure
 
     counted = [
         ("run.jobs", "jobs with a record", len(reader.records), "jobs", (RECORDS,)),
-        ("run.attempts_lost", "attempts whose result was lost", len(energy.attempts), "attempts", lost),
+        ("run.attempts_lost", "lost attempts", len(energy.attempts), "attempts", lost),
         ("run.unreadable", "files that cannot be read", len(reader.unreadable), "files", (RECORDS, ATTEMPTS)),
-        ("checks.total", "conservation checks", len(checks), "checks", paths_of(checks)),
-        ("checks.failed", "conservation checks that fail", len(failed), "checks", paths_of(failed)),
+        ("checks.total", "consistency checks", len(checks), "checks", paths_of(checks)),
+        ("checks.failed", "consistency checks that fail", len(failed), "checks", paths_of(failed)),
     ]
     figures = [
         *_model_figures(proofs, reader, content["models"]),
         *_data_figures(proofs, reader),
         *_resource_figures(energy, content["models"]),
-        *_score_figures(proofs, reader),
+        *_score_figures(proofs, reader, content["evaluations"]),
         *(
             KeyFigure(name, label, format_number(value), value, unit, "counted", paths, REPORT_COMMAND)
             for name, label, value, unit, paths in counted
@@ -226,7 +231,7 @@ ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may diffe
 class Check:
     """One sum: what must hold, of what, the figures, and whether it holds."""
 
-    sentence: str  # a name of `of` stands in braces
+    sentence: str  # with names of `of` in braces
     of: dict[str, str]
     figures: str
     holds: bool

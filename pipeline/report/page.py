@@ -22,6 +22,7 @@ from pipeline.energy.energy_accounting import validate_accounting
 from pipeline.evaluate.baseline_comparison import is_mostly_truncated
 from pipeline.report import amounts, charts, footprint, training_section
 from pipeline.report.energy_section import account_run_energy
+from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
 from pipeline.report.experiment_page import summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
@@ -40,22 +41,26 @@ SECTIONS = (
     ("training", "Training"),
     ("evaluation", "Evaluation"),
     ("energy", "Energy and carbon"),
-    ("steps", "Every job"),
-    ("attempts", "Attempts whose result was lost"),
-    ("verify", "How to verify all of it"),
+    ("steps", "Jobs and machines"),
+    ("attempts", "Lost attempts"),
+    ("verify", "How to verify the run"),
 )
 FORGETTING = ("forgetting", "Forgetting")  # of runs with an opt-out list
-SLURM = ("slurm", "Jobs of Slurm")  # of runs that had some
+SLURM = ("slurm", "Slurm jobs")  # of runs that had some
 PAGE = "page.html.jinja"
+JOBS_PAGE = "jobs.html.jinja"
 PAGE_PARTS = (
-    *("macros.html.jinja", "page_first.html.jinja", "page_data.html.jinja", "page_training.html.jinja"),
-    *("page_samples.html.jinja", "page_records.html.jinja", "page_energy.html.jinja", "page_forgetting.html.jinja"),
-    *("page_slurm.html.jinja", "page_comparison.html.jinja", "page_tokenizer.html.jinja"),
+    *("macros.html.jinja", "page_overview.html.jinja", "page_first.html.jinja", "page_data.html.jinja"),
+    *("page_tokenizer.html.jinja", "page_training.html.jinja", "page_evaluation.html.jinja"),
+    *("page_samples.html.jinja", "page_energy.html.jinja", "page_records.html.jinja"),
+    *("page_forgetting.html.jinja", "page_slurm.html.jinja"),
 )
 STYLE, SCRIPT = "page.css", "page.js"
 EXPERIMENT = "experiment.html.jinja"
 LONG_TABLE_ROWS = 100  # a table of more rows than this is folded, and has a search
-SHOWN_ENTRIES = 8  # sources and scores that the first page names
+SHOWN_ENTRIES = 8  # sources, hosts and files that are named before "and n more"
+SHOWN_SAMPLES = 3  # of a model; the file of samples has all
+OWN_PAGES = ("index.html", "jobs.html")
 LINKED_SUFFIXES = (".html", ".json", ".md")  # what is linked of the folder of the report
 MODEL_CARD = "model_card.md.jinja"
 PAPER_PARTS = ("not_stated.md.jinja",)
@@ -107,9 +112,9 @@ def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
 
 
 def _list_papers(page: Path, *written: str) -> list[str]:
-    """Return what lies beside the page for a person or a program to read, with what this step writes itself."""
+    """Return the other documents in the folder of the page, with those that this step writes itself."""
     names = {path.name for path in page.absolute().parent.iterdir() if path.suffix in LINKED_SUFFIXES}
-    return sorted(name for name in names | {*written} if name != "index.html" and not name.startswith("."))
+    return sorted(name for name in {*names, *written} - {*OWN_PAGES} if not name.startswith("."))
 
 
 def _write(environment: jinja2.Environment, name: str, parts: Sequence[str], path: Path, content: Json) -> None:
@@ -130,6 +135,7 @@ def run(
     files: list[Path],
     carbon_intensity: list[Path],
     page: Path,
+    jobs: Path,
     model_card: Path,
     papers: Path,
     energy: Path,
@@ -138,12 +144,12 @@ def run(
 ) -> Json:
     """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
-    The attempts, Slurm's books and the readings of meters are read from the run's folder. All joules that page and
-    documents tell are those of the file `energy`.
+    Attempts, accounting data of Slurm and meter readings are read from the run's folder. All joules of page and
+    documents are those of the file `energy`.
 
     Args:
         records: the records of the jobs before the report.
-        files: the artefacts of the run, which `RunReader` tells apart by their places.
+        files: the artefacts of the run, which `RunReader` identifies by their paths.
         carbon_intensity: the table of the grid's intensity over time, where one is configured and is there.
         experiments: the folder of a page for each experiment, where there are some: the models that are their cells
             stand there, and not on the page, but for their jobs and joules.
@@ -163,13 +169,18 @@ def run(
         markup.read_style_sheet(Path(__file__).parent / STYLE),
         (Path(__file__).parent / SCRIPT).read_text("utf-8"),
     )
+    stated = Stated(settings.disclosure, settings.provider, settings.contact)
     content |= {
-        "stated": Stated(settings.disclosure, settings.provider, settings.contact),
+        "stated": stated,
+        "missing_answers": len(stated.missing),
+        "asked_answers": stated.count,
         "key_figures": compute_key_figures(reader, content),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
         "homes": content["energy"].homes(words.gettext),
         "folded_from": LONG_TABLE_ROWS,
         "few": SHOWN_ENTRIES,
+        "shown_checkpoints": SHOWN_CHECKPOINTS,
+        "shown_samples": SHOWN_SAMPLES,
         "papers": _list_papers(page, "energy.json", "figures.json", "model-card.md")
         + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in PAPER_NAMES]
         + [f"papers/{SPDX}"],
@@ -184,6 +195,7 @@ def run(
     _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
     html = load_environment(words, html=True)
     _write(html, PAGE, PAGE_PARTS, page, content)
+    _write(html, JOBS_PAGE, PAGE_PARTS[:1], jobs, content)
     if experiments is not None:
         experiments.mkdir()
         for name, experiment_page in settings.experiments.items():
@@ -191,7 +203,7 @@ def run(
             _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | experiment_content)
     markdown = load_environment(translator("en"), html=False)
     _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
-    points = write_papers(papers, reader, content, content["stated"])
+    points = write_papers(papers, reader, content, stated)
     failed = len(content["failed_checks"])
     print(f"report: {len(reader.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
     return {

@@ -191,7 +191,7 @@ REPLACED_ATTEMPT = "finished, replaced by a later one"
 
 @dataclass
 class StepUsage:
-    """A sum over attempts; `lost` counts those whose outputs do not stand.
+    """A sum over attempts; `lost` counts those without valid outputs.
 
     A training holds a device per process, an evaluation one, and no other step any.
     """
@@ -219,7 +219,7 @@ class StepUsage:
 
 @dataclass(frozen=True)
 class LostAttempt:
-    """An attempt whose outputs do not stand, and why."""
+    """An attempt without valid outputs, and its fate."""
 
     attempt: Attempt
     fate: str
@@ -235,12 +235,12 @@ class Consumption:
 
 
 def valid_attempts(reader: RunReader) -> set[str | None]:
-    """Return the attempts that a record stands for, also those whose outputs a record of another name took over."""
+    """Return the attempts with a record, including those with outputs reused by a record of another name."""
     return {name for record in reader.records for name in (record.attempt, record.computed_by)}
 
 
 def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
-    """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
+    """Return the attempts without a record: failed, refused, killed, or finished and replaced later."""
     valid = valid_attempts(reader)
     cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in reader.unreadable)
 
@@ -265,7 +265,7 @@ def _sort_by_start(jobs: Iterable[JobFile]) -> list[JobFile]:
 
 
 def _device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | None]:
-    """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
+    """Return a function that counts the devices of a job; an attempt has as many as a finished segment of its model."""
     processes = {
         record.instance["model"]: record.counts.get("world_size") for record in _sort_by_start(reader.segments())
     }

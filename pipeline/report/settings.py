@@ -39,7 +39,7 @@ class Generator(Settings):
 
 
 class Disclosure(Settings):
-    """What the provider states; what is missing stands in the papers as not stated, with its key, and is counted."""
+    """Statements of the provider; a missing one is counted and listed in the papers as not stated, with its key."""
 
     intended_use: Text | None = Field(default=None, description="by whom and for what the models are meant")
     acceptable_use: Text | None = Field(default=None, description="what they may not be used for, or where that stands")
@@ -72,14 +72,14 @@ class Disclosure(Settings):
     data_categories: dict[str, Category] = Field(
         default={}, description="by source, its place in the summary of training content; else it follows from rights"
     )
-    license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its licence")
+    license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its license")
 
 
 NOT_IN_PAPERS = (
     "license_evidence",
     "data_categories",
     "small_provider",
-)  # told by source, or only where they say something
+)  # listed by source, or only where set
 
 
 class Stated:

@@ -1,6 +1,6 @@
 """The run on one axis of time: the power of its nodes and boards, and beneath it which steps were at work.
 
-Inline SVG as in `charts`: no script and no colour of its own. Time in which nothing ran is cut out where it is long.
+Inline SVG as in `charts`: no script and no color of its own. Time in which nothing ran is cut out where it is long.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of time in which a step was at work, and whether its result stands or was lost."""
+    """A period in which a step ran, and whether its result was lost."""
 
     step: str
     lost: bool
@@ -89,7 +89,7 @@ class Axis:
             left += (end - start) * self.scale + self.cut
 
     def place(self, time: float) -> float:
-        """Return how far to the right a time lies."""
+        """Return the horizontal position of a time."""
         index = max(bisect_right(self.pieces, (time, float("inf"))) - 1, 0)
         start, end = self.pieces[index]
         return self.lefts[index] + (min(max(time, start), end) - start) * self.scale
@@ -115,7 +115,7 @@ class Axis:
         for number_, (start, end) in enumerate(self.pieces):
             first = ceil(start / step) * step
             times = [first + step * index for index in range(int((end - first) / step) + 1)] if first <= end else []
-            if number_:  # where the clock jumps, the time after it is told first
+            if number_:  # where the clock jumps, the time after it comes first
                 while places and self.place(start) - self.place(places[-1]) < LABEL_WIDTH:
                     places.pop()
                 times = [start, *times]
@@ -299,7 +299,7 @@ def draw_timeline(reader: RunReader, account: EnergyAccounting, gettext: Callabl
     first, last = _format_time(axis.pieces[0][0]), _format_time(axis.pieces[-1][1])
     description = f"{gettext('Timeline from')} {first} {gettext('to')} {last} UTC; "
     description += (
-        f"{gettext('most power of a node:')} {format_number(float(peak), 3)} W"
+        f"{gettext('peak power of a node:')} {format_number(float(peak), 3)} W"
         if power
         else gettext("no power was recorded")
     )
@@ -307,10 +307,10 @@ def draw_timeline(reader: RunReader, account: EnergyAccounting, gettext: Callabl
     title = html_element("title", description)
     svg = html_element("svg", title, *parts, class_="chart timeline", viewBox=box, role="img", aria_label=description)
     keys = [(f"area series-{index}", gettext(COMPONENTS.get(name, name))) for index, name in enumerate(components, 1)]
-    for kind, mark, is_lost in (("kept", "step at work", False), ("gone", "attempt that was lost (low bar)", True)):
+    for kind, mark, is_lost in (("kept", "step running", False), ("gone", "lost attempt (low bar)", True)):
         if any(bar.lost is is_lost for bar in bars):
             keys.append((f"area {kind}", gettext(mark)))
-    cut = f" {gettext('A dashed line stands for a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
+    cut = f" {gettext('Dashed line: a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
     caption = Markup("{}, {}, {}{} {}").format(
         gettext("Power above"),
         gettext(account.total.label),

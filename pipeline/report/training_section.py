@@ -11,22 +11,22 @@ from pipeline.core.records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
 from pipeline.core.training_steps import median_step_seconds
 from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
-from pipeline.report.charts import Series, draw_line_chart
+from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
-# What the table of a run tells: the key of the metrics, the words for it, and the filter of its figures.
+# Rows of the table of a training: the key of the metrics, its label, and the filter of its figures.
 METRIC_ROWS = (
     ("loss", "Training loss, nats per token", "number"),
-    ("gradient_norm", "Norm of the gradient, before clipping", "number"),
+    ("gradient_norm", "Gradient norm before clipping", "number"),
     ("tokens_per_second", "Tokens per second", "number"),
     ("seconds", "Time of a step", "brief"),
-    ("device_utilization", "Device utilisation: share of time in which anything ran", "share"),
-    ("device_utilization_least", "The same, of the least busy device", "share"),
-    ("model_flops_utilization", "Model FLOPs utilisation (MFU): useful arithmetic over the peak", "share"),
-    ("hardware_flops_utilization", "Hardware FLOPs utilisation: with what is computed twice", "share"),
-    ("memory_bytes", "Most memory of a process so far", "size"),
+    ("device_utilization", "Device utilization: share of time in which anything ran", "share"),
+    ("device_utilization_least", "The same for the least busy device", "share"),
+    ("model_flops_utilization", "Model FLOPs utilization (MFU): useful arithmetic over the peak", "share"),
+    ("hardware_flops_utilization", "Hardware FLOPs utilization: recomputation included", "share"),
+    ("memory_bytes", "Peak memory of a process", "size"),
     ("memory_used_bytes", "Memory in use on a device", "size"),
-    ("data_stall_seconds", "Waiting for data, of a step", "brief"),
+    ("data_stall_seconds", "Waiting for data per step", "brief"),
     ("energy_joules", "Energy of a step", "joules"),
 )
 GROUP_PREFIX = "validation_loss/"
@@ -61,8 +61,8 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
         charts = [line for line in wanted if line.points]
         return draw(title, unit, *charts, from_zero=from_zero) if charts else None
 
-    hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
-    model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)
+    hardware = series("hardware FLOPs utilization", "hardware_flops_utilization", 100)
+    model = series("model FLOPs utilization (MFU)", "model_flops_utilization", 100)
     stall_shares = [
         (line["step"], 100 * line["data_stall_seconds"] / line["seconds"])
         for line in metrics
@@ -80,17 +80,17 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
         draw("Throughput", "tokens per second", series("throughput", "tokens_per_second")),
         draw("Learning rate", "learning rate", series("learning rate", "learning_rate")),
         draw_known(
-            "Device utilisation is not MFU: a device is busy also where it does little",
+            "Device utilization and MFU",
             "%",
-            series("device utilisation", "device_utilization", 100),
+            series("device utilization", "device_utilization", 100),
             model,
             *([hardware] if hardware.points != model.points else []),
         ),
-        draw_known("Norm of the gradient", "before clipping", series("norm", "gradient_norm")),
+        draw_known("Gradient norm", "before clipping", series("norm", "gradient_norm")),
         draw_known(
-            "Memory of the fullest process",
+            "Memory of the largest process",
             "GB",
-            series("most so far", "memory_bytes", 1e-9),
+            series("peak", "memory_bytes", 1e-9),
             series("in use", "memory_used_bytes", 1e-9),
         ),
         draw_known(f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")),
@@ -99,6 +99,14 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
         draw_known("Validation loss per source", "nats per token", *by_source, from_zero=False),
     ]
     return [chart for chart in charts if chart is not None]
+
+
+def draw_loss_chart(reader: RunReader, gettext: Callable[[str], str] = str) -> Any:
+    """Return the chart of the training loss of all models; None where no loss was recorded."""
+    lines = [Series(metrics.name, known_values(metrics.lines, "loss")) for metrics in reader.metrics]
+    lines = [line for line in lines if line.points][:LINE_STYLES]
+    title = gettext("Training loss: how badly the model predicts the next token; lower is better")
+    return draw_line_chart(title, gettext("step"), gettext("nats per token"), lines, gettext=gettext) if lines else None
 
 
 def summarize_metrics(metrics: list[Json]) -> list[Json]:
@@ -113,7 +121,7 @@ def summarize_metrics(metrics: list[Json]) -> list[Json]:
 
 
 def list_groups(metrics: list[Json], column: str) -> list[str]:
-    """Return the languages or sources that validation tells apart, in order."""
+    """Return the languages or sources with a validation loss of their own, in order."""
     start = f"{GROUP_PREFIX}{column}/"
     return sorted({key.removeprefix(start) for line in metrics for key in line if key.startswith(start)})
 
@@ -141,7 +149,7 @@ def compare_with_baselines(line: Json, vocabulary_size: int | None, held_out: Js
     """Return what guessing, a unigram and a bigram lose on the text of the validation, and how the model compares.
 
     `best` of the three and `verdict` are None unless the losses of the model and the bigram are known; the model is
-    `better` or `worse` than the best where the whole interval of its loss is, else `not told apart`. `counted_part`
+    `better` or `worse` than the best where the whole interval of its loss is, else `inconclusive`. `counted_part`
     has the tokens that were counted, and of how many, where they are not all.
 
     Args:
@@ -157,7 +165,7 @@ def compare_with_baselines(line: Json, vocabulary_size: int | None, held_out: Js
     if loss is not None and "bigram" in known:
         best = min(known, key=known.__getitem__)
         low, high = (line.get(f"validation_loss_{end}") or loss for end in ("low", "high"))
-        verdict = "better" if high < known[best] else "worse" if low > known[best] else "not told apart"
+        verdict = "better" if high < known[best] else "worse" if low > known[best] else "inconclusive"
     counted, every = held_out.get("counted_tokens", 0), held_out.get("of_training_tokens", 0)
     return {
         **losses,
@@ -206,7 +214,7 @@ def _format_reasons(words: str, reasons: list[str] | None) -> str:
 
 
 def describe_initial_model(reader: RunReader, name: str, pretrained: Pretrained | None) -> Json | None:
-    """Return the model that another one began with: name, licence, address, and how the embeddings were made."""
+    """Return the model that another one began with: name, license, address, and how the embeddings were made."""
     if pretrained is None:
         return None
     records = reader.records_of("pretrain.adopt", model=name)
@@ -225,9 +233,9 @@ PLANNED_ROWS = {
     "tokens": ("Tokens trained on", "number"),
     "step_seconds": ("Time of a step, median", "brief"),
     "tokens_per_second_per_device": ("Tokens per second of a device, median", "number"),
-    "utilization_share": ("Model FLOPs utilisation, median", "share"),
-    "memory_bytes": ("Most memory of a device", "size"),
-    "seconds": ("Time of the training's jobs, with their starts and lost ones", "duration"),
+    "utilization_share": ("Model FLOPs utilization, median", "share"),
+    "memory_bytes": ("Peak memory of a device", "size"),
+    "seconds": ("Time of the training's jobs, startup and lost ones included", "duration"),
     "energy_joules": ("Electricity of the same jobs, before PUE", "kwh"),
 }
 
@@ -236,7 +244,7 @@ PLANNED_ROWS = {
 class PlannedRow:
     """A figure as it was planned, perhaps with its interval, and as it was measured; `filter` says how they are shown.
 
-    `label` tells how the measured one is known where that is not by measurement alone.
+    `label` names the kind of the measured figure where it is not measured alone.
     """
 
     words: str
@@ -266,7 +274,7 @@ def compare_with_plan(
     """Return the rows of a model; none of what the plan does not know.
 
     Args:
-        model: as the page tells it.
+        model: as `summarize_model` returns it.
         metrics: the lines of its metrics.
         estimate: its entry in the plan; empty where there is none.
     """
@@ -311,7 +319,7 @@ def _sum(*amounts: float | None) -> float | None:
 
 
 def _attempt_seconds(reader: RunReader, name: str) -> float | None:
-    """Return the seconds of all attempts at the model's segments; None where one of them did not tell."""
+    """Return the seconds of all attempts at the model's segments; None where those of one are not known."""
     attempts = [one for one in reader.attempts if is_training_segment(name, one.step, one.instance)]
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 

@@ -46,7 +46,7 @@ class Translator:
         """Return the translation of a sentence with its values.
 
         Args:
-            context: tells apart translations of the same English words.
+            context: distinguishes translations of the same English words.
         """
         return (self.pgettext(context, english) if context else self.gettext(english)).format(**values)
 

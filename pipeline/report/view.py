@@ -10,7 +10,6 @@ from pipeline.core.records import Record
 from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
-from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import charts, timeline, training_section
 from pipeline.report.data_section import (
     compare_tokenizers,
@@ -23,16 +22,16 @@ from pipeline.report.data_section import (
 )
 from pipeline.report.energy_section import compare_forecast
 from pipeline.report.evaluation_section import (
+    METRICS,
     compare_contaminated_items,
-    compare_models,
-    compare_score_curves,
+    draw_score_curves,
     list_baselines,
     measure_growth,
     summarize_differences,
     summarize_evaluations,
     summarize_samples,
 )
-from pipeline.report.footprint import compute_footprint
+from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
 from pipeline.report.jobs_section import group_machines, library_differences, list_libraries, summarize_slurm_jobs
 from pipeline.report.key_figures import conservation_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -149,7 +148,8 @@ def build_context(
         while base := bases.get(first):
             first = base
         one["began_with"] = training_section.describe_initial_model(reader, first, settings.pretrained.get(first))
-    evaluated, differing = summarize_evaluations(reader, account, gettext), summarize_differences(reader)
+    evaluated = summarize_evaluations(reader, account)
+    metrics_in_use = {row["task"]["metric"] for entry in evaluated for row in entry["scores"]}
     steps: dict[str, list[Record]] = {}
     for record in sorted(reader.records, key=lambda record: (record.started, record.file)):
         steps.setdefault(record.step, []).append(record)
@@ -163,13 +163,15 @@ def build_context(
         "failed_checks": [check for check in checks if not check.holds],
         "energy": compute_footprint(reader, account, settings, models),
         "account": account,
+        "meters": list_meters(account, account.meters),
+        "power_models": group_power_models(account),
         "forecast": compare_forecast(reader, account),
         "timeline": timeline.draw_timeline(reader, account, gettext),
         "dag": charts.draw_step_graph(
             reader.records,
             lambda jobs: f"{jobs:,} {gettext('job' if jobs == 1 else 'jobs')}",
             gettext("The DAG of steps"),
-            gettext("Each box is a step with its number of jobs; an arrow leads to a step that read what it wrote"),
+            gettext("Each box is a step with its number of jobs; arrows lead to the steps that read its outputs"),
         ),
         "slurm": summarize_slurm_jobs(reader),
         "machines": group_machines(reader),
@@ -182,12 +184,12 @@ def build_context(
         "tokenizers": compare_tokenizers(reader),
         "models": models,
         "evaluations": evaluated,
-        "side_by_side": compare_models(evaluated, differing["rows"]),
         "contaminated": compare_contaminated_items(reader, settings.corpora),
-        "checkpoint_differences": differing,
-        "early_sign": ANSWER_BITS,
+        "checkpoint_differences": summarize_differences(reader),
         "growth": measure_growth(reader),
-        "curves_together": compare_score_curves(reader, gettext),
+        "score_curves": draw_score_curves(reader, gettext),
+        "loss_chart": training_section.draw_loss_chart(reader, gettext),
+        "shown_metrics": [(name, words) for name, words in METRICS.items() if name in metrics_in_use],
         "baselines": list_baselines(reader),
         "samples": summarize_samples(reader),
         "steps": steps,

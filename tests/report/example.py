@@ -123,6 +123,7 @@ class Run:
             ],
             "carbon_intensity": sorted(self.root.glob("grid.csv")),
             "page": folder / "index.html",
+            "jobs": folder / "jobs.html",
             "model_card": folder / "model-card.md",
             "papers": folder / "papers",
             "energy": folder / "energy.json",

@@ -49,8 +49,8 @@ def test_the_grams_are_those_of_the_hours_and_the_year_stands_beside_them(run_fo
         "by the yearly average alone 232 g (219 to 245) at 267.6 g/kWh: Netherlands, 2023; source: codecarbon; by the "
         "table it is 32.21 % less; estimated" in text
     )
-    assert "Carbon dioxide equivalent 157 g148 to 166; with PUE; location-based; an estimate" in text, "the summary"
-    assert "the power stations of the grid (Utopia) emit on average 157 g" in text
+    assert "157 g of CO₂ equivalent (estimated, 148 to 166)" in text, "the overview"
+    assert "emits on average 157 g (148 to 166) of carbon dioxide equivalent (grid: Utopia)" in text
     card = (run_folder.root / "report/model-card.md").read_text()
     assert "emissions: 157.2\n" in card and "| 157 g (148 to 166) | at 180.6 g/kWh" in card
 
@@ -72,8 +72,8 @@ def test_without_a_yearly_average_nothing_is_made_up_for_what_the_table_does_not
     assert "location-based not computed 0.96 % of the electricity was used at a time of which" in text
     assert "says nothing, and no yearly average is configured" in text
     assert "location-based, of 99.04 % of the electricity 155 g (146 to 164) at 180.6 g/kWh" in text  # OF_HOURS alone
-    assert "Carbon dioxide equivalent not computed0.96 % of the electricity" in text, "the summary"
-    assert "by the yearly average alone" not in text and "emit on average" not in text
+    assert "CO₂" not in text.partition("1. Summary")[0], "no figure in the overview"
+    assert "by the yearly average alone" not in text and "emits on average" not in text
     assert "co2_eq_emissions" not in (run_folder.root / "report/model-card.md").read_text()
 
 
@@ -109,7 +109,7 @@ def test_a_table_of_another_time_knows_nothing_of_the_run(run_folder: Run) -> No
     other = table(GRAMS).replace("2026", "2025")
     text = told(run_folder, other)
     assert "grid.csv says nothing of the time of the run; 100.00 % of the electricity" in text
-    assert "location-based 232 g" in text and "(Netherlands, 2023) emit on average" in text
+    assert "location-based 232 g" in text and "emits on average 232 g" in text and "(grid: Netherlands, 2023)" in text
     alone = told(run_folder, other, carbon_intensity_grams_per_kwh=None)
     assert "location-based, of 0.00 % of the electricity not computed" in alone
 
@@ -123,7 +123,7 @@ def test_no_grams_follow_from_an_energy_that_nobody_knows(
 
     monkeypatch.setattr(account_of_energy, "_compute_accounting", nothing)
     text = told(run_folder, table(GRAMS))
-    assert "location-based not measured" in text and "Carbon dioxide equivalent not measured" in text
+    assert "location-based not measured" in text and "Electricity: not measured" in text
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_table_that_is_no_use_is_a_problem_and_the_report_is_made(
     page = told(run_folder, text)
     assert f"The grid's carbon intensity over time is not known: {'' if text is None else str(run_folder.root)}" in page
     assert words in page and "location-based 232 g (219 to 245) at 267.6 g/kWh: Netherlands, 2023" in page
-    assert "(Netherlands, 2023) emit on average" in page and "Utopia" not in page.split("Every job")[0]
+    assert "(grid: Netherlands, 2023)" in page and "Utopia" not in page.split("9. Jobs")[0]
     bare = told(run_folder, text, carbon_intensity_grams_per_kwh=None)
     assert "not computed none is known over time, and no yearly average of the carbon intensity is configured" in bare
 
@@ -163,7 +163,7 @@ def test_the_devices_cost_their_hours_by_the_price_of_the_platform(run_folder: R
     assert (hours, hours * 2.5) == (4.1, 10.25)
     assert (
         "Price of the devices 10.2 euros at 2.500 euros per device hour: 4.100 device hours of trainings and "
-        "evaluations, 1.367 of them of attempts whose result was lost; source: a price list; estimated" in text
+        "evaluations, 1.367 of them of lost attempts; source: a price list; estimated" in text
     )
     assert (
         "source: stated in the file of the platform local"
@@ -185,4 +185,4 @@ def test_a_training_of_which_nothing_was_finished_is_not_in_the_price_and_told(r
     run_folder.attempt("other", {**other, "instance": instance}, "failed", last_seen=seen)
     text = outline(made(run_folder, price_euros_per_device_hour=1.0)["page"]).text
     assert "4.100 device hours" in text
-    assert "result was lost; without 1 attempts at trainings of which no segment was finished; source" in text
+    assert "of lost attempts; without 1 attempts at trainings of which no segment was finished; source" in text

@@ -1,4 +1,4 @@
-"""Models stand side by side, and what stood in the corpus beside what did not."""
+"""Aggregates by language, differences between checkpoints, and scores on items found in the corpus."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
+from pipeline.report.evaluation_section import aggregate_by_language
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -30,28 +31,40 @@ def compared(better: str | None, *steps: int) -> dict[str, object]:
 
 
 CORPORA = {"base": "main"}
-BASE, OTHER = ("0.6000 (0.5800 to 0.6200)", "0.8000 ✓ (0.7800 to 0.8200)")
 
 
-@pytest.mark.parametrize(
-    ("comparison", "expected"),
-    [
-        (compared("b"), f"{BASE}chance 0.5000 {OTHER}chance 0.5000better than base"),
-        (compared("a"), f"{BASE}chance 0.5000better than other {OTHER}chance 0.5000 "),
-        (compared(None), f"{BASE}chance 0.5000 {OTHER}chance 0.5000 "),
-        (compared("b", 500, 250), f"{BASE}chance 0.5000 {OTHER}chance 0.5000 "),
-    ],
-)
-def test_a_difference_between_models_is_marked_only_where_it_is_real(
-    run_folder: Run, comparison: dict[str, object], expected: str
-) -> None:
-    shared = {"baselines": {"chance": 0.5}, "hardest_baseline": "chance"}
-    run_folder.write("evaluation/base/500/results.json", results("base", 500, 0.6, verdict=None, **shared))
-    run_folder.write("evaluation/other/500/results.json", results("other", 500, 0.8, verdict="better", **shared))
-    run_folder.write("evaluation/differences.json", {"comparisons": [comparison]})
+@pytest.mark.parametrize(("better", "expected"), [("b", "B is better"), ("a", "A is better"), (None, "")])
+def test_a_difference_is_listed_only_where_it_is_real(run_folder: Run, better: str | None, expected: str) -> None:
+    run_folder.write("evaluation/differences.json", {"comparisons": [compared(better)]})
     text = outline(made(run_folder)["page"]).text
-    assert f"nl dutch completion acc ↑ {expected}" in text
-    assert "nl dutch only_" not in text, "what one alone was asked stands in no common row"
+    assert f"Comparisons: 1; real differences: {int(better is not None)}." in text
+    row = f"completion acc base, step 500 other, step 500 {expected} -0.2000 (-0.3000 to -0.1000) 200 0.1000 0.0020"
+    assert (row in text) is (better is not None)
+
+
+def test_the_smallest_detectable_differences_are_in_points(run_folder: Run) -> None:
+    rows = [compared(None) | {"right_in_a_alone": 1, "detectable_difference": size} for size in (0.09, 0.38, None)]
+    run_folder.write("evaluation/differences.json", {"comparisons": rows})
+    assert "only differences of 9 to 38 percentage points or more" in outline(made(run_folder)["page"]).text
+
+
+def test_each_language_has_one_score_above_chance_with_its_interval(run_folder: Run) -> None:
+    scores = [
+        task("a", 0.75, 0.05, 0.5),  # 50 of 100 above chance, give or take 20
+        task("a", 0.1, 0.05, 0.5, metric="acc_norm"),
+        task("b", 0.4, 0.05625, 0.25, verdict="not better"),  # 20, give or take 15
+        task("c", 0.5, 0.05, 0.5, language="en", examples_truncated=150),
+        task("d", 44.0, 2.0, None, metric="lix"),
+        task("e", 0.9, 0.05, 0.5, language="en", aim=0.5),
+    ]
+    (row,) = aggregate_by_language(scores)
+    assert row["language"] == "nl" and row["value"] == pytest.approx(35)
+    assert (row["low"], row["high"]) == (pytest.approx(35 - 12.5), pytest.approx(35 + 12.5)), "hypot(20, 15) / 2"
+    assert (row["tasks"], row["tested"], row["better"]) == (2, 2, 1)
+    content = {"model": "base", "step": 500, "tasks": scores}
+    run_folder.write("evaluation/base/500/results.json", content)
+    text = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
+    assert "base Dutch (nl) 35 (22 to 48) 1 of 2 tasks" in text
 
 
 def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: Run) -> None:
@@ -60,18 +73,13 @@ def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: R
     rows = [compared("b") | {"differ_in_seed_alone": True}, compared(None)]
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     text = outline(made(run_folder)["page"]).text
-    assert "other than base, by nothing but its seed" in text and "better than base" not in text
-    assert "Comparisons: 1; real differences among them: 0." in text, "two seeds are no choice of anybody"
-    assert "differ in nothing but their seed: 1; those whose items tell them apart: 1." in text
-    assert text.count("told apart by nothing but their seed") == 1 and "B is better" not in text
+    assert "Comparisons: 1; real differences: 0." in text, "two seeds are no choice of anybody"
+    assert "Comparisons of models that differ in their seed alone: 1; real differences: 1." in text
+    assert text.count("real, between two seeds") == 1 and "B is better" not in text
     text = outline(made(run_folder, language="nl")["page"]).text
-    assert "anders dan base, door niets dan het toevalsgetal (seed)" in text
+    assert "echt, tussen twee seeds" in text
     run_folder.write("evaluation/differences.json", {"comparisons": rows[1:]})
-    assert "nothing but" not in (text := outline(made(run_folder)["page"]).text) and "but their seed" not in text
-
-
-def test_one_model_stands_beside_none(run_folder: Run) -> None:
-    assert "Models side by side" not in outline(made(run_folder)["page"]).text
+    assert "their seed alone" not in outline(made(run_folder)["page"]).text
 
 
 def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> None:
@@ -95,10 +103,10 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
     statistics["contamination"][HOSTILE] = statistics["contamination"].pop("other")
     run_folder.write("corpus/main/statistics.json", statistics)
     of_another = made(run_folder, corpora={"base": "another", "other": "main"})
-    assert "Items that stood in the corpus" not in outline(of_another["page"]).text, "the model never saw that corpus"
+    assert "Items found in the corpus" not in outline(of_another["page"]).text, "the model never saw that corpus"
     statistics["contamination"][HOSTILE]["found_items"] = []
     run_folder.write("corpus/main/statistics.json", statistics)
-    assert "Items that stood in the corpus" not in outline(made(run_folder, corpora=CORPORA)["page"]).text
+    assert "Items found in the corpus" not in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
 def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_path: Path) -> None:
@@ -116,9 +124,9 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
 
 
 def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
-    assert "Electricity of this evaluation" not in outline(made(run_folder)["page"]).text, "no job of one is known"
+    assert "Electricity of the evaluation" not in outline(made(run_folder)["page"]).text, "no job of one is known"
     run_folder.record("evaluate.suites", {"model": "base", "step": "500"}, 9)
     text = outline(made(run_folder)["page"]).text
     # Three tasks of 200 examples; 10,000 J by the account of the example.
-    assert text.count("Electricity of this evaluation: 2.78 Wh (") == 1, "of the step that is known"
-    assert "For each of its 600 examples, on average: 16.7 J (13.3 to 20.0; " in text
+    assert text.count("Electricity of the evaluation at step 500: 2.78 Wh (") == 1, "of the step that is known"
+    assert "for each of its 600 examples 16.7 J (13.3 to 20.0; " in text

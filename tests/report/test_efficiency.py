@@ -97,7 +97,7 @@ def test_the_attempts_tell_the_stage_where_slurm_keeps_no_comment(run_folder: Ru
     book(run_folder, "4711", None, allocation(gpu_utilization=0.2))
     told = section(run_folder)
     assert "pretrain.segment: the GPUs were busy 20 % of the time" in told
-    assert "more jobs that ran are not in the books" not in told
+    assert "more jobs have no accounting data" not in told
 
 
 def test_training_tells_how_busy_the_gpus_were_where_slurm_does_not(run_folder: Run) -> None:
@@ -111,17 +111,17 @@ def test_lost_allocations_count_and_are_listed(run_folder: Run) -> None:
     told = section(run_folder)
     assert "requeued (REQUEUED, exit 1:0), memory (FAILED, exit 137:0), finished (COMPLETED)" in told
     assert "memory 1, requeued 1" in told and "3 h 00 min" in told
-    assert "1 more jobs that ran are not in the books" in told, "4711 has attempts, but no book"
+    assert "1 more jobs have no accounting data" in told, "4711 has attempts, but no book"
 
 
-def test_joules_that_nobody_measured_are_not_a_zero_and_neighbours_are_told(run_folder: Run) -> None:
+def test_joules_that_nobody_measured_are_not_a_zero_and_neighbors_are_told(run_folder: Run) -> None:
     book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation())
     told = section(run_folder)
     assert "neither Slurm nor EAR has a reading" in told
     assert "0 Wh" not in told and "0 kWh" not in told
     book(run_folder, "1", "rule_corpus_filter", allocation(), ear=2_792_619.0, whole_nodes=False)
     told = section(run_folder)
-    assert "not measured 0.776 kWh 0 yes: neighbours are among the joules" in told
+    assert "not measured 0.776 kWh 0 yes: neighbors are among the joules" in told
 
 
 def test_the_section_is_the_last_and_has_its_number(run_folder: Run) -> None:
@@ -142,4 +142,4 @@ def test_the_same_number_on_two_clusters_is_two_jobs(run_folder: Run) -> None:
     told = section(run_folder)
     assert "corpus.filter 1" in told and "tokenizer.train 1" in told and "pretrain.segment 1" in told, "three jobs"
     assert "corpus.filter + tokenizer.train" not in told and "tokens.shard" not in told
-    assert "1 more jobs that ran are not in the books" in told, "that of juwels"
+    assert "1 more jobs have no accounting data" in told, "that of juwels"

@@ -39,8 +39,8 @@ def test_the_headline_is_the_account_s_total_with_its_interval_and_labels(run_fo
     total = json.loads(arguments["energy"].read_text())["total"]
     assert (total["joules"], total["low_joules"], total["high_joules"]) == (2_600_000, 2_455_000, 2_745_000)
     text = outline(arguments["page"]).text
-    assert f"Electricity, all attempts 0.722 kWh0.682 to 0.762 kWh; {LABELS}; before PUE" in text
-    assert "of which attempts whose result was lost | 0.140 kWh" in arguments["model_card"].read_text()
+    assert f"0.722 kWh of electricity ({LABELS}, 0.682 to 0.762 kWh)" in text
+    assert "of which lost attempts | 0.140 kWh" in arguments["model_card"].read_text()
     assert f"| 0.722 kWh (0.682 to 0.762; {LABELS}) |" in arguments["model_card"].read_text()
 
 
@@ -49,8 +49,9 @@ def test_steps_idle_and_snakemake_come_to_the_total(run_folder: Run) -> None:
     assert "corpus.deduplicate 2 0 41 min 00 s 1 h 20 min 5.56 Wh 4.44 to 6.67 Wh 60 % measured, 40 % estimated" in text
     assert "corpus.filter 1 1 20 min 30 s 40 min 00 s 1.39 Wh 1.11 to 1.67 Wh 60 % measured" in text
     assert "pretrain.segment 3 1 1 h 01 min 2 h 00 min 0.694 kWh 0.660 to 0.729 kWh 90 % measured" in text
-    assert "nodes that were held and idle 5.56 Wh" in text and "Snakemake's own process 1.39 Wh" in text
+    assert "allocated idle nodes 5.56 Wh" in text and "Snakemake's own process 1.39 Wh" in text
     assert f"total 11 2 3 h 45 min 7 h 20 min 0.722 kWh 0.682 to 0.762 kWh {LABELS}" in text
+    text = outline(run_folder.root / "report/jobs.html").text
     assert "energy: total = steps + idle + Snakemake's own, within 1% 0.7222 kWh = 0.7222 kWh ✓ yes" in text
 
 
@@ -100,10 +101,10 @@ def test_one_document_token_and_step_cost_what_they_cost_together(run_folder: Ru
 
 def test_carbon_water_and_euros_follow_from_the_electricity_and_name_their_sources(run_folder: Run) -> None:
     text = told(run_folder, market_based_grams_per_kwh=0.0, market_based_source="wind")
-    # 0.7222 kWh x 1.2 x 267.622 g/kWh = 231.9 g; x 0.5 litres; 0.8667 kWh x 0.2 euros
+    # 0.7222 kWh x 1.2 x 267.622 g/kWh = 231.9 g; x 0.5 liters; 0.8667 kWh x 0.2 euros
     assert "location-based 232 g (219 to 245) at 267.6 g/kWh: Netherlands, 2023; source: codecarbon; estimated" in text
     assert "market-based 0 g at 0 g/kWh, by the contract for the electricity; source: wind; estimated" in text
-    assert "Water 0.361 litres (0.341 to 0.381) at 0.5000 litres of the site per kWh" in text
+    assert "Water 0.361 liters (0.341 to 0.381) at 0.5000 liters of the site per kWh" in text
     assert "Price of the electricity 0.173 euros (0.164 to 0.183) at 0.2000 euros per kWh" in text
     assert "Electricity of the facility 0.867 kWh (0.818 to 0.915;" in text
     bare = told(run_folder, water_liters_per_kwh=None, electricity_euros_per_kwh=None)
@@ -139,9 +140,9 @@ def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.Monk
     )
     arguments = made(run_folder)
     text, card = outline(arguments["page"]).text, arguments["model_card"].read_text()
-    assert "Electricity, all attempts not measured" in text and "Carbon dioxide equivalent not measured" in text
+    assert "Electricity: not measured" in text and "CO₂" not in text.partition("1. Summary")[0]
     assert "whose energy is not in the sums: corpus.deduplicate 2, corpus.filter 1, pretrain.segment 3," in text
-    assert "Dutch home" not in text and "No node was watched by a meter." in text
+    assert "Dutch home" not in text and "No node had a meter." in text
     for zero in ("0 J", " 0 Wh", " 0 kWh", " 0 g"):
         assert zero not in text.replace(".0 g", "") and zero not in card, zero
     assert "Price of the electricity not measured" in text
@@ -150,7 +151,7 @@ def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.Monk
 
 def test_problems_stand_in_the_summary_and_as_a_list(run_folder: Run) -> None:
     text = told(run_folder)
-    assert "The energy is incomplete or in doubt: 1 problem is told in section 8" in text
+    assert "The energy is incomplete or in doubt: 1 problem in section 8" in text
     assert "node2: nvml and dcgm differ by 7 % at 07:05 <b>; nvml was taken." in text
     assert "fitted to <i>a table</i>" in text
 
@@ -159,8 +160,8 @@ def test_nodes_of_two_kinds_have_a_model_each(run_folder: Run, monkeypatch: pyte
     one = {"idle_watts": 100.0, "busy_core_watts": 2.0, "relative_error": 0.1, "source": "a data sheet"}
     changed(monkeypatch, model={"node1": one, "node2": {**one, "idle_watts": 250.0}})
     text = told(run_folder)
-    assert "a model of the node node1, estimated: 100 W idle, 2.00 W for each busy core. Source: a data sheet." in text
-    assert "a model of the node node2, estimated: 250 W idle" in text
+    assert "meter, node node1, estimated: 100 W idle, 2.00 W for each busy core. Source: a data sheet." in text
+    assert "Power model without a meter, node node2, estimated: 250 W idle" in text
 
 
 def test_an_account_that_cannot_be_made_leaves_the_rest_of_the_report(
@@ -172,7 +173,7 @@ def test_an_account_that_cannot_be_made_leaves_the_rest_of_the_report(
     monkeypatch.setattr(account_of_energy, "_compute_accounting", broken)
     text = told(run_folder)
     assert "No account of the energy could be made: eacct.csv has no column TIME_SEC" in text
-    assert "Electricity, all attempts not measured" in text and "The last validation, by language" in text
+    assert "Electricity: not measured" in text and "Last validation by language" in text
 
 
 def interval(started: float) -> str:
@@ -250,12 +251,13 @@ def test_a_segment_that_was_taken_over_has_the_energy_of_the_one_that_computed_i
     assert "total 12 2 " in text and "0.722 kWh 0.682 to 0.762 kWh" in text
     # 2 of 1,000,000 J, as before
     assert "Electricity of its segments 0.556 kWh0.528 to 0.583 kWh; 90 % measured" in text
-    assert "pretrain.segment.old.500.json" in text
+    assert "pretrain.segment.old.500.json" in outline(run_folder.root / "report/jobs.html").text
 
 
 def test_records_and_attempts_tell_their_own_energy(run_folder: Run) -> None:
     text = told(run_folder)
-    assert "peak memory 812 MB, electricity 2.78 Wh (2.22 to 3.33; 60 % measured, 40 % estimated)." in text
+    jobs = outline(run_folder.root / "report/jobs.html").text
+    assert "peak memory 812 MB, electricity 2.78 Wh (2.22 to 3.33; 60 % measured, 40 % estimated)." in jobs
     assert "killed 2026-03-01 07:30:00 UTC 2026-03-01 07:50:30 UTC" in text
     assert "20 min 30 s 0.139 kWh (0.132 to 0.146; 90 % measured, 10 % estimated)" in text
     assert "InputError: <b>broken</b> line" in text

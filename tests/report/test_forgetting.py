@@ -45,7 +45,7 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     assert f"old archive {HOSTILE} suspected – {HOSTILE}" in page.text
     assert page.all("script") == [{}] and "#forgetting" in [link.get("href") for link in page.all("a")]
     summary = (written["papers"] / "training-content-summary.en.md").read_text()
-    assert "17 reserved documents and 3 copies of them were left out; 0 were found" in summary
+    assert "17 reserved documents and 3 copies of them were left out; a search of the 1,581 used documents" in summary
 
 
 def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:
@@ -57,7 +57,7 @@ def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None
 
 def test_the_proof_must_fit_what_the_stages_removed(run_folder: Run) -> None:
     run_folder.write("corpus/main/forgotten.json", PROOF)
-    text = outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder)["jobs"]).text
     assert "removed as opt_out by filter = what the lists name 0 = 17 ✗" in text
     assert "removed as opt_out by deduplicate = what the lists name 0 = 3 ✗" in text
     assert "documents searched for what is forgotten = documents out 1,581 = 1,581 ✓" in text

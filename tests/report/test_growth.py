@@ -45,13 +45,13 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
     [
         (
             "en",
-            ("Scores: 3; those that say something: 1.", "Too few checkpoints to say anything: other."),
-            ("says something", "grows, but is not better than every baseline", "no growth found"),
+            ("Scores: 3; informative: 1.", "Too few checkpoints: other."),
+            ("informative", "grows, not better than every baseline", "no growth found"),
         ),
         (
             "nl",
-            ("Scores: 3; daarvan zeggen iets: 1.", "Te weinig checkpoints om iets te zeggen: other."),
-            ("zegt iets", "groeit, maar is niet beter dan elke maatstaf", "geen groei gevonden"),
+            ("Scores: 3; informatief: 1.", "Te weinig checkpoints: other."),
+            ("informatief", "groeit, niet beter dan elke baseline", "geen groei gevonden"),
         ),
     ],
 )
@@ -67,10 +67,10 @@ def test_what_says_something_stands_first_and_is_not_printed(
     names = "|".join(re.escape(name) for name in ("completion", HOSTILE, "luck"))
     rows = re.findall(rf"({names}) acc ↑ base \(4\) [^\d]+ 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text)
     assert [name for name, _ in rows] == ["completion", HOSTILE, "luck"] and rows[0][1] == rows[1][1] == "1.0000"
-    title = {"en": "Which tasks say", "nl": "Welke taken op"}[language]
+    title = {"en": "Which tasks are", "nl": "Welke opgaven zijn"}[language]
     assert f'<details class="screen"><summary>{title}' in page.read_text(encoding="utf-8")
 
 
 def test_of_two_checkpoints_nothing_is_told(run_folder: Run) -> None:
     grown(run_folder, (250, 500))
-    assert "Which tasks say something" not in made(run_folder)["page"].read_text(encoding="utf-8")
+    assert "Which tasks are informative" not in made(run_folder)["page"].read_text(encoding="utf-8")

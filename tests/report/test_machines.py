@@ -53,7 +53,7 @@ def rows(page: Path, caption: str) -> list[str]:
 def test_each_kind_of_machine_is_told_once_with_its_hosts_and_jobs(run_folder: Run) -> None:
     recorded(run_folder)
     page = made(run_folder)["page"]
-    told = rows(page, "The machines of the jobs")
+    told = rows(page, "Machines of the jobs")
     processors = next(row for row in told if "tcn1" in row)
     assert "AMD EPYC 9654, 192 processors none – Linux 5.14.0, glibc 2.34 none tcn1, tcn2 2" in processors
     training = next(row for row in told if "gcn1" in row)
@@ -71,13 +71,13 @@ def test_an_image_has_the_hash_of_the_start_that_planned_the_job(run_folder: Run
 
 
 def test_what_the_platform_has_of_its_own_is_told_and_nothing_else(run_folder: Run) -> None:
-    assert "was installed in the version that the lock names" in outline(made(run_folder)["page"]).text
+    assert "All imported packages had the version" in outline(made(run_folder)["page"]).text
     environment: dict[str, Any] = {"python": "3.11.7", "lock": "rocm", "packages": {"torch": "2.13.0+rocm7"}}
     environment["other_than_lock"] = {"torch": "2.13.0"}
     run_folder.record("corpus.filter", {"unit": "0"}, 9, machine=CPU_NODE, environment=environment)
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
-    assert "torch 2.13.0+rocm7 2.13.0 1" in text and "was installed in the version that the lock names" not in text
+    assert "torch 2.13.0+rocm7 2.13.0 1" in text and "All imported packages" not in text
     assert "torch 2.13.0+rocm7 (lock: 2.13.0)" in arguments["model_card"].read_text(encoding="utf-8")
 
 

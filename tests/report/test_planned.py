@@ -35,7 +35,7 @@ def table(run_folder: Run, **changes: float | None) -> str:
     plan["models"]["base"] = {**PLANNED, **changes}
     run_folder.write("plan/plan.json", plan)
     text = outline(made(run_folder)["page"]).text
-    return text.split("What was planned, estimated, and what came out")[1].split("Segments: each ends")[0]
+    return text.split("Plan (estimated) and result")[1].split("Segments of the training")[0]
 
 
 def test_each_figure_of_the_plan_stands_beside_the_measured_one(run_folder: Run) -> None:
@@ -44,7 +44,7 @@ def test_each_figure_of_the_plan_stands_beside_the_measured_one(run_folder: Run)
     # The plan's interval is 1,200 to 4,000 of 1,845 s, and so 1.3 to 4.336 of 2 s.
     assert "Time of a step, median 2 s (1.3 s to 4.34 s) 4 s 2.000 ✓ yes" in told
     # Two segments of 1,230 s and one that was killed after as long.
-    assert "starts and lost ones 30 min 45 s 1 h 01 min 2.000 –" in told
+    assert "startup and lost ones included 30 min 45 s 1 h 01 min 2.000 –" in told
     # Two of 1,000,000 J, and half a million of the one that was killed.
     assert "before PUE 0.347 kWh 0.694 kWh 90 % measured, 10 % estimated 2.000 –" in told
 
@@ -86,9 +86,9 @@ def test_memory_is_compared_where_it_is_a_device_s(run_folder: Run, device: str,
         path = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(path)
         run_folder.write(path, {**record, "counts": {**record["counts"], "device": device}})
-    assert f"Most memory of a device {words}" in table(run_folder)
+    assert f"Peak memory of a device {words}" in table(run_folder)
 
 
 def test_a_model_that_was_not_planned_has_no_table(run_folder: Run) -> None:
     run_folder.write("plan/plan.json", {**run_folder.read("plan/plan.json"), "models": {}})
-    assert "What was planned, estimated" not in outline(made(run_folder)["page"]).text
+    assert "Plan (estimated) and result" not in outline(made(run_folder)["page"]).text

@@ -10,7 +10,7 @@ from tests.report.test_page import made, outline
 def test_the_model_that_a_training_began_with_is_named_with_how_its_tokens_were_made(run_folder: Run) -> None:
     taken = Pretrained(folder="{data}/models/<i>large</i>", license="Apache-2.0")
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
-    sentence = "The training of base began with the weights of models/<i>large</i> (licence Apache-2.0)."
+    sentence = "The training of base began with the weights of models/<i>large</i> (license Apache-2.0)."
     assert sentence in outline(made(run_folder)["page"]).text
     counts = {
         "rotation": ["rope_theta 500000, was 10000"],
@@ -21,12 +21,10 @@ def test_the_model_that_a_training_began_with_is_named_with_how_its_tokens_were_
     }
     run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts=counts)
     text = outline(made(run_folder)["page"]).text
-    assert (
-        f"{sentence} Its tokens are others: 900 have the embedding of a token with the same text, 90 the mean" in text
-    )
+    assert f"{sentence} It has another tokenizer: 900 tokens have the embedding of a token with the same text" in text
     text = outline(made(run_folder)["page"]).text
-    assert "Positions turn otherwise than in it: rope_theta 500000, was 10000. Tokens, time" in text
+    assert "Its position encoding differs: rope_theta 500000, was 10000. Tokens, time" in text
     run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts={"same_tokenizer": True})
     text = outline(made(run_folder)["page"]).text
-    assert f"{sentence} The tokens are the same. Tokens, time and electricity are of this training alone." in text
-    assert "held-out texts and evaluation items may have been among it" in text, "a loss on them may be too good"
+    assert f"{sentence} The tokens are the same. Tokens, time and electricity are those of this training alone." in text
+    assert "may contain held-out texts and evaluation items" in text, "a loss on them may be too good"

@@ -1,4 +1,4 @@
-"""Licences of documents and damaged files are told wherever a reader looks for what a model was trained on."""
+"""Licenses of documents and damaged files are told wherever a reader looks for what a model was trained on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAMAGED = [
 
 
 def mixed(run: Run, **changes: Any) -> None:
-    """Give the documents of one source their own licences, and damage to two of its files."""
+    """Give the documents of one source their own licenses, and damage to two of its files."""
     statistics = run.read("corpus/main/statistics.json")
     own = {"licenses": LICENSES, "refused_licenses": [["CC-BY-NC-4.0", 7], [HOSTILE, 2], ["", 3], [None, 5]]}
     sizes = {"raw_bytes": 3_000_000, "read_bytes": 2_970_000, "quarantined_bytes": 30_000, "quarantined": DAMAGED}
@@ -31,14 +31,14 @@ def mixed(run: Run, **changes: Any) -> None:
     run.write("sources/tales/manifest.json", manifest)
 
 
-def test_a_mixed_source_is_told_by_the_licences_of_its_documents(run_folder: Run) -> None:
+def test_a_mixed_source_is_told_by_the_licenses_of_its_documents(run_folder: Run) -> None:
     mixed(run_folder)
     written = made(run_folder)
     page = outline(written["page"])
     assert page.text.count("CC0-1.0 × 1,055; CC-BY-4.0 × 500") == 2  # on the first page and in the table of sources
-    assert "Licences of the result: CC-BY-4.0 500 documents, 10 B; CC0-1.0 1,055 documents, 2.00 MB" in page.text
+    assert "Licenses of the result: CC-BY-4.0 500 documents, 10 B; CC0-1.0 1,055 documents, 2.00 MB" in page.text
     refused = f"CC-BY-NC-4.0 × 7; {HOSTILE} × 2; nothing × 3; others × 5."
-    assert f"Removed from tales for what stood where their licence should be: {refused}" in page.text
+    assert f"Removed from tales because of the license field: {refused}" in page.text
     card = written["model_card"].read_text()
     assert (
         "CC0-1.0 × 1,055; CC-BY-4.0 × 500" in card and "documents of corpus main: CC-BY-4.0 500, CC0-1.0 1,055" in card
@@ -56,11 +56,11 @@ def test_damaged_files_are_told_loudly_and_add_up(run_folder: Run) -> None:
     mixed(run_folder)
     written = made(run_folder)
     page = outline(written["page"])
-    assert "✗ Corpus main lacks 2 damaged files, 30.0 kB, of which nothing is used." in page.text
+    assert "✗ 2 damaged files (30.0 kB) were left out." in page.text
     assert f"tales a-{HOSTILE}.jsonl.gz 20,000 0.67 % truncated" in page.text
     assert "tales b.jsonl 10,000 0.33 % broken_records: 3 of 4 records, first 1 (broken_json)" in page.text
     held = "corpus main, source tales: bytes on disk = read + in damaged files 3,000,000 = 2,970,000 + 30,000 ✓ yes"
-    assert held in page.text
+    assert held in outline(written["jobs"]).text
     card = written["model_card"].read_text()
     assert "b.jsonl of tales (10,000 bytes, broken" in card and "<script" not in card
     mixed(run_folder, read_bytes=1)
@@ -71,7 +71,7 @@ def test_where_nothing_is_damaged_nothing_is_said(run_folder: Run) -> None:
     assert "damaged files" not in outline(made(run_folder)["page"]).text
 
 
-def test_tokens_under_the_licence_of_their_source_are_told_by_what_its_manifest_says(run_folder: Run) -> None:
+def test_tokens_under_the_license_of_their_source_are_told_by_what_its_manifest_says(run_folder: Run) -> None:
     licenses = {"laws": "MIT", "others": "CC0-1.0"}
     sources = {
         "laws": {"documents": 1, "tokens": 10},
@@ -93,4 +93,4 @@ def test_tokens_under_the_licence_of_their_source_are_told_by_what_its_manifest_
         "tokens/main/index.json", content | {"sources": {"laws": sources["laws"]}, "licenses": {"": sources["laws"]}}
     )
     page = outline(made(run_folder)["page"])
-    assert "Tokens by licence, both splits" in page.text and "CC0-1.0 1 10 100" in page.text
+    assert "Tokens by license, both splits" in page.text and "CC0-1.0 1 10 100" in page.text

@@ -42,23 +42,22 @@ def written(harmful: list[str]) -> dict[str, Any]:
 def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_folder: Run) -> None:
     run_folder.write("evaluation/tiny/samples.json", written([]))
     text = outline(made(run_folder)["page"]).text
-    assert "What of 25 tokens behind the first 50 of documents" in text
+    assert "Memorization: 25 tokens generated after the first 50 of a document" in text
     assert (
         "the model, after training documents 40 7 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2" in text
     )
     assert "the model, after held-out documents 0 0 – – – 0 " in text
     assert "held-out documents themselves 45 0 – 7.50 %" in text
-    assert "A text of fewer than 10 letters and digits, such as white space or dashes, says nothing" in text
-    assert "A piece of fewer than 20 letters and digits, such as a row of dashes, is no copy." in text
-    assert "counts as a whole here, while in the table above each piece of 40 characters counts" in text
-    assert "The corpus has no list and no classifier of harmful content" in text
+    assert "Blank: fewer than 10 letters and digits" in text
+    assert "Pieces with fewer than 20 letters and digits do not count." in text
+    assert "the corpus has no list or classifier of it" in text
 
     run_folder.write("evaluation/tiny/samples.json", written(["insults", "toxic"]))
-    assert "Harmful is what insults, toxic of the corpus flag." in outline(made(run_folder)["page"]).text
+    assert "Harmful: flagged by insults, toxic of the corpus." in outline(made(run_folder)["page"]).text
     text = outline(made(run_folder, language="nl")["page"]).text
     assert "het model, na apart gehouden documenten" in text and "Zoals het document verdergaat" in text
     assert "the model, " not in text and "Harmful" not in text
-    assert "minder dan 10 letters en cijfers" in text and "Zeggen niets" in text
+    assert "minder dan 10 letters en cijfers" in text and "Leeg" in text
 
 
 def test_counts_of_an_older_version_are_shown_as_they_are(run_folder: Run) -> None:
@@ -76,10 +75,10 @@ def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
     del content["memorization"]
     run_folder.write("evaluation/tiny/samples.json", content)
     text = outline(made(run_folder)["page"]).text
-    assert "What model tiny writes" in text and "the model, after" not in text
+    assert "What tiny writes" in text and "the model, after" not in text
 
 
-def test_a_document_that_is_copied_has_its_own_licence_or_that_of_its_source(run_folder: Run) -> None:
+def test_a_document_that_is_copied_has_its_own_license_or_that_of_its_source(run_folder: Run) -> None:
     documents = [
         {"id": f"laws/a/{n}", "source": "laws", "language": "nl", "license": n, "occurrences": 1} for n in (None, "MIT")
     ]
@@ -87,4 +86,4 @@ def test_a_document_that_is_copied_has_its_own_licence_or_that_of_its_source(run
     sample = {"prompt": "Het", "language": "nl", "continuation": "water", "copied_characters": 4, "parts": [part]}
     run_folder.write("evaluation/tiny/samples.json", written([]) | {"samples": [sample]})
     text = outline(made(run_folder)["page"]).text
-    assert "laws/a/None, source laws, licence CC0-1.0; laws/a/MIT, source laws, licence MIT" in text
+    assert "laws/a/None, source laws, license CC0-1.0; laws/a/MIT, source laws, license MIT" in text

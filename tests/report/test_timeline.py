@@ -98,9 +98,9 @@ def test_the_page_draws_nodes_and_steps_and_tells_the_lost_ones(run_folder: Run)
     assert drawn.count('<path class="area ') == 5
     assert "corpus.filter, lost: 2026-03-01 04:30:00 to 2026-03-01 04:50:30 UTC" in drawn
     assert "pretrain.segment, finished: 2026-03-01 07:00:00 to 2026-03-01 07:20:30 UTC" in drawn
-    assert drawn.count('<rect class="gone"') == 2 and "attempt that was lost (low bar)" in text
+    assert drawn.count('<rect class="gone"') == 2 and "lost attempt (low bar)" in text
     # 1,000,000 J in 1,230 s, a tenth more by turns
-    assert "most power of a node: 894 W" in drawn
+    assert "peak power of a node: 894 W" in drawn
 
 
 def test_hostile_steps_are_text_and_bars_stay_few(run_folder: Run) -> None:

@@ -10,7 +10,7 @@ from tests.report.example import Run, entry
 
 
 def table(text: str) -> str:
-    found = re.search(r"<table><caption>Tokenizers side by side.*?</table>", text, re.S)
+    found = re.search(r"<table><caption>Tokenizers on held-out text.*?</table>", text, re.S)
     assert found
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", found.group())))
 
@@ -40,5 +40,5 @@ def test_tokenizers_stand_side_by_side(run_folder: Run) -> None:
     # 4,924,800 bytes at 4 a token and 2,664,000 at 5, and two tokens for the ends of each of 1,581 documents.
     assert f"{1_231_200 + 532_800 + 2 * 1581:,} estimated" in second and "counted" not in second
     assert "1,767,162 estimated 1,600,000 counted" in first
-    assert "Trained on 700 documents, 3.00 MB, those of least hash of the id: main, main-unigram-4096" in unescape(text)
+    assert "Trained on a sample by hash of 700 documents, 3.00 MB: main, main-unigram-4096" in unescape(text)
     assert "abababababababab…" in text

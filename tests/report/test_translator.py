@@ -12,7 +12,7 @@ import pytest
 from babel.messages.pofile import read_po
 
 from pipeline.report import translator as module
-from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, load_environment
+from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_environment
 from pipeline.report.papers import answers
 from pipeline.report.papers.write import read_forms
 from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
@@ -40,7 +40,7 @@ def said_by_templates() -> set[str]:
     environment = load_environment(translator("nl"), html=True)
     assert environment.loader is not None
     sentences: set[str] = set()
-    for name in (PAGE, *PAGE_PARTS, EXPERIMENT):
+    for name in (PAGE, JOBS_PAGE, *PAGE_PARTS, EXPERIMENT):
         source, _, _ = environment.loader.get_source(environment, name)
         for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
             sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
@@ -135,7 +135,7 @@ def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
     }
     run_folder.write("corpus/main/statistics.json", content)
     text = outline(made(run_folder)["page"]).text
-    assert "What glotlid.bin said of the documents that came to it" in text
+    assert "Languages identified by glotlid.bin, before the other filters" in text
     assert "Least scores: en 0.65, nl 0.4 / 0.689" in text
     assert "Dutch (nl) 1,030 700 70.00 % 4 1,026" in text and "<b> 2 300 30.00 % 0 0" in text
     text = outline(made(run_folder, language="nl")["page"]).text

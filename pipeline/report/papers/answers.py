@@ -15,6 +15,7 @@ import jinja2
 from pipeline import layout
 from pipeline.core.markup import format_bytes
 from pipeline.energy.energy_accounting import EnergyFigure, EnergyUnit
+from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table
 from pipeline.report.run_reader import Json
@@ -55,7 +56,7 @@ MODEL_ANSWERS: dict[str, tuple[layout.Place, ...]] = {
 CORPUS_ANSWERS = {
     "languages": "none",
     "curation": "none",
-    "personal_data": "no pattern found any, or none was looked for",
+    "personal_data": "none found by a pattern, or not searched for",
     "flags": "no list and no classifier was set",
 }
 """By the answers that have sentences for each corpus: what is said where there are none."""
@@ -87,12 +88,12 @@ class Answers:
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
         self._sentences: Any = _load_template().make_module(known)
 
-    def asked(self, name: str) -> Answer:
-        """What only the provider can tell."""
+    def provider_answer(self, name: str) -> Answer:
+        """Return a statement of the provider."""
         text = self.stated.text(name, self.words.language)
         return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
 
-    def of_models(self, key: str) -> Answer:
+    def model_answers(self, key: str) -> Answer:
         """One sentence for each model."""
         lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
         origin: list[str] = []
@@ -100,7 +101,7 @@ class Answers:
             origin += [place.pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
         return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
 
-    def of_corpora(self, key: str) -> Answer:
+    def corpus_answers(self, key: str) -> Answer:
         """What is said of each corpus."""
         sentences = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
         return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics())
@@ -125,9 +126,7 @@ class Answers:
     def compute_method(self) -> Answer:
         """How operations are counted: by formula, from exact counts."""
         w = self.words
-        text = w(
-            "product of the parameters and the tokens that were read, both counted; steps done again are not in it"
-        )
+        text = w("parameters × tokens read, both counted; repeated steps are not included")
         return Answer(text, tuple(model.records for model in self.models))
 
     def _megawatt_hours(self, figure: EnergyFigure) -> str:
@@ -151,12 +150,14 @@ class Answers:
         w = self.words
         models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models]
         total: EnergyFigure = self.page["energy"].total
-        whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
+        whole = w("the whole run, including lost attempts and idle nodes: {energy}", energy=self._megawatt_hours(total))
         return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 
     def energy_method(self) -> Answer:
         """By which meters the electricity is known."""
-        meters = sorted({meter for meter in self.page["energy"].total.meters})
+        account = self.page["account"]
+        meters = sorted({*list_meters(account, self.page["energy"].total.meters)})
+        meters += [str(model["source"]) for _, model in group_power_models(account) if meters and model.get("source")]
         text = "; ".join(meters) if meters else self.words("no meter was read")
         return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
 
@@ -175,7 +176,7 @@ class Answers:
         band = next((text for limit, text in SIZE_BANDS if most < limit), LARGEST_BAND)
         sets = [
             w(
-                "set {name}: {train} tokens for training and {held} held out for validation",
+                "set {name}: {train} tokens for training, {held} held out for validation",
                 name=index.name,
                 train=w.number(index.content["train"]["tokens"]),
                 held=w.number(index.content["validation"]["tokens"]),
@@ -207,7 +208,7 @@ class Answers:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
         w = self.words
         rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
-        none = ((w("all", "papers"), w("none removed for such a reason"), "0"),)
+        none = ((w("all", "papers"), w("none removed for this reason"), "0"),)
         return Table(title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics(), 2)
 
     def tests(self) -> Answer:
@@ -221,13 +222,13 @@ class Answers:
         """Sources with rights and sizes."""
         w = self.words
         head = (
-            *(w("Source"), w("Language"), w("Licence"), w("Basis"), w("Holder"), w("Address")),
+            *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address")),
             *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read", "papers")),
         )
         unknown = w("not stated")
         rows = tuple(
             (
-                *(s.name, s.language or unknown, s.license_told or unknown, s.basis or unknown, s.holder or unknown),
+                *(s.name, s.language or unknown, s.license_text or unknown, s.basis or unknown, s.holder or unknown),
                 *(s.address or "–", w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._times(s.name)),
             )
@@ -250,8 +251,8 @@ class Answers:
         w = self.words
         sentences = [
             w(
-                "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; {found} were "
-                "found in the {searched} documents that are used",
+                "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; a search "
+                "of the {searched} used documents found {found}",
                 name=proof.content["corpus"],
                 documents=w.number(proof.content["before"]["documents"]),
                 copies=w.number(proof.content["before"]["copies"]),
@@ -264,7 +265,7 @@ class Answers:
         return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics())
 
     def evidence(self) -> Answer:
-        """Files that show licences, by their hashes."""
+        """Files that show licenses, by their hashes."""
         settings: Any = self.page["settings"]
         files = settings.disclosure.license_evidence
         lines = [
@@ -316,12 +317,12 @@ class Answers:
         """Return the answer that a form names; `is_answer` says whether there is one of that name."""
         kind, _, name = key.partition(".")
         if kind in ASKED:
-            return self.asked(name)
+            return self.provider_answer(name)
         if kind == SOURCES:
             return self.used(name)
         if key in MODEL_ANSWERS:
-            return self.of_models(key)
-        return self.of_corpora(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
+            return self.model_answers(key)
+        return self.corpus_answers(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
 
     def tables(self, title: str, rows: str) -> list[Table]:
         """Return the tables of the rows that a form names, none where they are left out."""

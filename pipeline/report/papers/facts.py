@@ -1,4 +1,4 @@
-"""What the records of a run tell for its papers: its sources, its models, its domains; nothing is typed in here."""
+"""Facts for the papers from the records of a run: its sources, models and domains."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MODEL_KEYS = (
 class SourceFacts:
     """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes.
 
-    `license_told` counts the licences of its documents, where they have their own, and `own_licenses` names them.
+    `license_text` counts the licenses of its documents, where they have their own, and `own_licenses` names them.
     """
 
     name: str
     category: Category
     language: str
     license: str
-    license_told: str
+    license_text: str
     own_licenses: list[str]
     basis: str
     holder: str
@@ -53,7 +53,7 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model: what the records of its segments tell."""
+    """A model, from the records of its segments."""
 
     name: str
     parameters: int
@@ -92,7 +92,7 @@ class ModelFacts:
 
 
 def source_category(source: Json) -> Category:
-    """Return where a source stands in the summary, by its rights: a text without an address is no private data set."""
+    """Return the category of a source in the summary, by its rights; a text without an address is not private data."""
     rights = source.get("rights") or {}
     if safe_url(rights.get("url")) or (source.get("dataset") or {}).get("revision"):
         return "public"
@@ -115,7 +115,7 @@ def collect_sources(reader: RunReader, rows: list[Json], stated: dict[str, Categ
                 category=stated.get(row["name"]) or source_category(source),
                 language=str(source.get("language") or ""),
                 license=str(source.get("license") or ""),
-                license_told=row["license"],
+                license_text=row["license"],
                 own_licenses=row["own_licenses"],
                 basis=str(rights.get("basis") or ""),
                 holder=str(rights.get("holder") or ""),

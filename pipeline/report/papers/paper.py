@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a title; figures stand right."""
+    """Rows of text under a title; figures are aligned right."""
 
     title: str
     head: tuple[str, ...]
@@ -112,5 +112,5 @@ def build_assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
         table = Table(w("Every point"), head, rows)
         point = Point(f"{place}.1", w("Points"), Answer(summary, (f"{paper.name}.json",)))
         sections.append(Section(str(place), paper.title, (point,), (table,)))
-    law = w("The provider's own reading; no authority has looked at it")
+    law = w("The provider's own assessment, not reviewed by any authority")
     return Paper(ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections))

@@ -54,14 +54,14 @@ class _Document:
         return identifier
 
     def relate(self, one: str, kind: str, others: Iterable[str]) -> None:
-        """Say how an element stands to others."""
+        """Add a relationship of an element to others."""
         to = sorted(others)
         if to:
             name = f"{one.removeprefix(self.prefix + ':')}/{kind}"
             self.add("Relationship", name, **{"from": one, "relationshipType": kind, "to": to})
 
     def license(self, expression: str) -> str:
-        """Return the address of a licence; it is added once."""
+        """Return the address of a license; it is added once."""
         identifier = f"{self.prefix}:{quote(f'license/{expression}')}"
         if all(element["spdxId"] != identifier for element in self.elements):
             self.add(
@@ -83,7 +83,7 @@ def _before(model: ModelFacts) -> str:
     if model.branch_of is None:
         return f"; without what {model.began_with['name']} took before" if model.began_with else ""
     base, step = model.branch_of
-    return f"; it goes on from step {step} of {base}, whose seconds and energy are not in it"
+    return f"; it continues step {step} of {base}, without the seconds and energy of that training"
 
 
 def _energy(model: ModelFacts) -> Json | None:

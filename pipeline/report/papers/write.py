@@ -37,7 +37,7 @@ class SectionForm(Settings):
         is_known = is_answer if info.field_name == "points" else is_table
         for title, name in named.items():
             if not is_known(name):
-                raise ValueError(f"{title}: {name} is neither computed nor asked for")
+                raise ValueError(f"{title}: {name} is no known answer")
         return named
 
 

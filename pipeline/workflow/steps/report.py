@@ -186,6 +186,7 @@ STEPS = (
                 is_target=True,
                 report_entry=ReportEntry("Report", {"document": "the auditor's page"}),
             ),
+            Output("jobs", layout.REPORT_JOBS, report_entry=ReportEntry("Report", {"document": "every job and check"})),
             Output("model_card", layout.MODEL_CARD, report_entry=ReportEntry("Report", {"document": "the model card"})),
             Output(
                 "papers", layout.PAPERS, is_folder=True, report_entry=_report_document("{document}", "{document}.html")

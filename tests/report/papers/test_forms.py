@@ -28,7 +28,7 @@ def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() ->
 )
 def test_an_answer_that_there_is_not_is_refused(name: str) -> None:
     assert not is_answer(name)
-    with pytest.raises(ValidationError, match=f"Contact: {name} is neither computed nor asked for"):
+    with pytest.raises(ValidationError, match=f"Contact: {name} is no known answer"):
         SectionForm(title="General", points={"Contact": name})
 
 
@@ -36,7 +36,7 @@ def test_an_answer_that_there_is_not_is_refused(name: str) -> None:
 def test_a_table_that_there_is_not_is_refused(rows: str, is_known: bool) -> None:
     assert is_table(rows) is is_known
     if not is_known:
-        with pytest.raises(ValidationError, match=f"Every one: {rows} is neither"):
+        with pytest.raises(ValidationError, match=f"Every one: {rows} is no known answer"):
             SectionForm(title="General", points={}, tables={"Every one": rows})
 
 
@@ -46,13 +46,13 @@ def test_a_corpus_of_which_nothing_is_said_leaves_no_mark_in_a_sentence() -> Non
     answers = Answers(page, Stated(Disclosure(), None, None), [], [], translator("en"))
     assert answers.answer("personal_data").text == "corpus a: email 2"
     page["corpora"] = corpora[1:]
-    assert answers.answer("personal_data").text == "no pattern found any, or none was looked for"
+    assert answers.answer("personal_data").text == "none found by a pattern, or not searched for"
 
 
 def test_operations_of_a_model_that_began_elsewhere_are_told_without_those_before() -> None:
     model: Any = SimpleNamespace(name="own", tokens=10, branch_of=None, began_with={"name": "other"}, flops=float)
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": []}
     answers = Answers(page, Stated(Disclosure(), None, None), [], [model], translator("en"))
-    assert str(answers.answer("compute").text).endswith("; 10 tokens (without what other took before)")
+    assert str(answers.answer("compute").text).endswith("; 10 tokens (without the earlier training of other)")
     model.branch_of = ("base", 4)
     assert str(answers.answer("compute").text).endswith("; 10 tokens")

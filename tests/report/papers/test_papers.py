@@ -90,7 +90,7 @@ def test_figures_are_those_of_the_records(run_folder: Run) -> None:
     assert "4,19e+13" in dutch and "2.048.000 tokens" in dutch
     time = answer(folder, name, "Training time")
     assert "2026-03-01 07:00 to 2026-03-01 08:20 (UTC), 0:41:00" in time["text"]
-    assert "on 4 × NVIDIA H100 80GB HBM3; 1 attempts whose result was lost" in time["text"]
+    assert "on 4 × NVIDIA H100 80GB HBM3; lost attempts: 1" in time["text"]
     assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
     assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
     assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
@@ -108,19 +108,19 @@ def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divid
     told = answer(written(run_folder), form, title)["text"]
     assert "learning rate 0.003" in told
     assert told.endswith(
-        "the rate is that of width 256, which matrices of this one divide by 1,024 / 256, by maximal "
-        "update parametrisation (Yang et al. 2022)"
+        "learning rate for width 256, divided by 1,024 / 256 for matrices (maximal update parametrization, Yang et al. "
+        "2022)"
     )
 
 
-def test_a_model_that_began_with_another_one_says_so_and_of_which_licence(run_folder: Run) -> None:
+def test_a_model_that_began_with_another_one_says_so_and_of_which_license(run_folder: Run) -> None:
     title, form = "Depends on another model", "model-documentation-form"
     assert "training began at random weights" in answer(written(run_folder), form, title)["text"]
     taken = Pretrained(folder="{data}/models/<b>Large</b>", license="Apache-2.0", url="https://example.org/large")
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
     folder = written(run_folder)
     assert answer(folder, form, title)["text"].endswith(
-        "on models/<b>Large</b>, licence Apache-2.0: training began at its weights (https://example.org/large)"
+        "on models/<b>Large</b>, license Apache-2.0: training began at its weights (https://example.org/large)"
     )
     elements = json.loads((folder / "spdx.json").read_text())["@graph"]
     (base,) = [element for element in elements if element.get("name") == taken.title]
@@ -143,8 +143,8 @@ def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> No
     told = answer(written(run_folder), form, title)["text"]
     assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
     assert "; the first 3 steps have batches or sequences of other sizes" in told
-    assert "; the gradients hold a z-loss of weight 0.0001" in told
-    assert "; the gradients hold a load-balancing loss of weight 0.01" in told, told
+    assert "; the gradients include a z-loss of weight 0.0001" in told
+    assert "; the gradients include a load-balancing loss of weight 0.01" in told, told
 
 
 def test_of_experts_compute_is_that_of_the_parameters_that_a_token_uses(run_folder: Run) -> None:
@@ -157,7 +157,7 @@ def test_of_experts_compute_is_that_of_the_parameters_that_a_token_uses(run_fold
         record["counts"] |= {"active_parameters": record["counts"]["parameters"] // 4}
         run_folder.write(name, record)
     folder = written(run_folder)
-    assert ", of which one token uses " in answer(folder, form, "Number of parameters")["text"]
+    assert " of them used for each token" in answer(folder, form, "Number of parameters")["text"]
     texts = answer(folder, form, title)["text"], before
     small, large = (float(text.partition(": ")[2].split()[0]) for text in texts)
     assert 4 * small == pytest.approx(large, rel=0.01)
@@ -168,7 +168,7 @@ def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folde
     account = run_folder.read("report/energy.json")["total"]
     text = answer(folder, "model-documentation-form", "Energy of training")["text"]
     value, low, high = (float(f"{account[key] / 3.6e9:.1e}") for key in ("joules", "low_joules", "high_joules"))
-    whole = text.split("the whole run, lost attempts and idle nodes included: ")[1]
+    whole = text.split("the whole run, including lost attempts and idle nodes: ")[1]
     assert [float(number) for number in re.findall(r"\d[\d.]*(?:e-\d+)?", whole.replace("95 %", ""))[:3]] == [
         value,
         low,
