@@ -7,10 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: install demo docs test test-all test-changed quick check lock wheels clean
+.PHONY: install demo docs test test-all test-changed quick check release lock wheels clean
 .DEFAULT_GOAL := demo
 
-$(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
+$(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh pyproject.toml
 	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV) envs/$(LOCK).lock
 	@touch $@
 
@@ -80,6 +80,10 @@ quick: $(VENV)/installed-$(LOCK)
 test-changed: $(VENV)/installed-$(LOCK)
 	$(BIN)/python -m pytest --changed --numprocesses 2 --dist loadfile || [ $$? = 5 ]  # 5: there are none
 
+# dist/: wheel, source archive, SBOM of each lock, section of the change log (CONTRIBUTING.md, Release).
+release: $(VENV)/installed-$(LOCK)
+	$(BIN)/python envs/release.py
+
 lock:
 	sh envs/lock.sh
 
@@ -88,4 +92,4 @@ wheels:
 	@PYTHON=$(PYTHON) sh envs/wheels.sh pack envs/$(LOCK).lock wheels-$(LOCK)
 
 clean:
-	rm -rf $(VENV) $(VENV)-auditors $(VENV)-docs docs/_build .snakemake results
+	rm -rf $(VENV) $(VENV)-auditors $(VENV)-docs docs/_build .snakemake dist results

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("".join(f"error: {sentence}\n" for sentence in error.sentences), end="", file=sys.stderr)
         return 2
     except Stopped as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm asks more than once

@@ -26,15 +26,13 @@ def refuse_what_is_missing():
         wildcards["model"]: resources.get("launch")
         for wildcards, resources in snakemake_workflow.jobs_to_run("pretrain_segment")
     }
-    try:
+    with report_mistakes():
         platform_check.check_run(
             run,
             slurm=snakemake_workflow.submits_to_slurm,
             modules=snakemake_workflow.loads_modules,
             launched=launched,
         )
-    except InputError as error:
-        raise WorkflowError(str(error)) from None
     for hint in preflight.find_hints(run, launched):
         logger.warning(hint)
 

@@ -7,20 +7,20 @@ from pipeline.job import run_snapshot
 from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_host
 
-try:
+with report_mistakes():
     executor_host.register_executor(
         run.slurm,
         run.directory,
         PREFIX,
         run_output.update_queue if run_output else lambda reasons: None,
     )
-except InputError as error:
-    raise WorkflowError(str(error)) from None
 
 
 onstart:
     refuse_what_is_missing()
-    os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(run.directory, frozen_now)
+    os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(
+        run.directory, frozen_now
+    )
     executor_host.record_submissions(workflow, run.directory)
 
 

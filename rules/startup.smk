@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from pipeline.core.errors import InputError
 from pipeline.slurm import job_environment, invocations
 from pipeline.workflow import snakemake_output
 from pipeline.workflow.snakemake_internals import MEMORY_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
-from pipeline.workflow.startup import Startup, load_run
+from pipeline.workflow.startup import Startup, load_run, report_mistakes
 
 
 def settle(dead):
@@ -25,9 +23,12 @@ startup = Startup(
     sys.argv[1:], is_main_process=workflow.is_main_process, warn=logger.warning
 )
 profiles = Path(workflow.basedir).glob("workflow/profiles/*/*.yaml")
-run_output = snakemake_output.attach_output(snakemake_workflow, executes=startup.executes)
-try:
+run_output = snakemake_output.attach_output(
+    snakemake_workflow, executes=startup.executes
+)
+with report_mistakes():
     run = load_run(config, [*workflow.configfiles, *profiles])
+    startup.refuse_problems(run, snakemake_workflow)
     if run_output and startup.executes:
         run_output.show_progress(run, snakemake_workflow)
     dag = startup.build_dag(
@@ -46,5 +47,3 @@ try:
         ),
     )
     startup.delete_stale_records(dag, stale)
-except InputError as error:
-    raise WorkflowError(str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,11 +33,16 @@ def run(
 
 
 @command(commands, PANEL, "Estimate time and memory", "polder plan config/micro.yaml")
-def plan(configuration: ConfigurationFile, data: DataFolder = None, as_json: AsJson = False) -> None:
-    """Estimate time, memory, energy and cost of a configuration, and report its mistakes."""
+def plan(
+    configuration: ConfigurationFile,
+    data: DataFolder = None,
+    details: Annotated[bool, typer.Option("--details", help="Print all figures, notes and advice.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report mistakes (exit code 2), and estimate the time, memory, energy and cost of a run."""
     from pipeline.cli.planning import print_plan
 
-    print_plan(configuration, data, as_json=as_json)
+    print_plan(configuration, data, details=details, as_json=as_json)
 
 
 @command(commands, PANEL, "Show the progress", "polder follow results/demo --once")
@@ -69,3 +75,21 @@ def accounting(run: RunFolder) -> None:
     from pipeline.slurm.accounting import update_accounting
 
     update_accounting(run)
+
+
+@command(commands, PANEL, "Check this machine", "polder doctor")
+def doctor(
+    lock: Annotated[str, typer.Option(metavar="NAME", help="The lock: cpu, cuda or rocm.")] = "cpu",
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of results.")] = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Check Python, packages, GPUs, Slurm and disks, and say what to do; exit with 1 if there is a problem."""
+    from pipeline.cli.doctor import examine
+    from pipeline.cli.parameters import print_json
+
+    findings = list(examine(lock, results))
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        print("\n".join(map(str, findings)))
+    raise typer.Exit(int(any(finding.ok is False for finding in findings)))

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import load_yaml
 
+PACKAGE = Path(__file__).parents[1]
 PROFILES = "workflow/profiles"
 
 
@@ -20,8 +22,7 @@ def find_project(start: Path) -> Path:
     Raises:
         InputError: there is none, because only the package was installed.
     """
-    checkout = Path(__file__).parents[2]
-    for folder in (start, *start.parents, checkout):
+    for folder in (start, *start.parents, PACKAGE.parent):
         if (folder / "Snakefile").is_file() and (folder / "rules/steps.smk").is_file():
             return folder
     raise InputError(
@@ -40,11 +41,12 @@ def snakemake_command(
         data: the folder that {data} stands for in the configuration.
 
     Raises:
-        InputError: the configuration or the profile is missing, or there is no project.
+        InputError: the configuration is missing or no YAML, the profile is missing, or there is no project.
     """
     project = find_project(Path.cwd())
     if not configuration.is_file():
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
+    load_yaml(configuration)  # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line
     named = project / PROFILES / profile
     folder = Path(profile) if "/" in profile else named
     if not (folder / "config.yaml").is_file():

@@ -17,7 +17,7 @@ from pipeline.config.keys import in_new_words, sentence
 from pipeline.config.platforms import described
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check, check_retrained
-from pipeline.core.command_lines import substitute_data_folder
+from pipeline.core.command_lines import name_folder, substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import Corpus
@@ -207,8 +207,8 @@ class Config(Sections):
         names = [file.name for file in files]
         if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
             raise InputError(
-                f"{what}: {folder} needs config.json, a tokenizer and *.safetensors; name a folder of a model in the "
-                "layout of Hugging Face"
+                f"{what}: {folder}{name_folder(folder)} needs config.json, a tokenizer and *.safetensors; name a "
+                "folder of a model in the layout of Hugging Face"
             )
         return sorted(str(file) for file in files if file.is_file())
 
@@ -230,7 +230,9 @@ class Config(Sections):
         for entry in self.corpus[corpus].harmful.flags_in_order():
             path = Path(entry.path.replace("{data}", self.data or "{data}"))
             if not path.is_file():
-                raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
+                raise InputError(
+                    f"corpus.{corpus}.harmful: there is no file {path}{name_folder(path)}, which {entry.name} names"
+                )
             paths.append(path)
         return paths
 
@@ -245,7 +247,10 @@ class Config(Sections):
             for seed_set in [*seeds.good, *seeds.bad]:
                 path = Path(self.resolved(f"corpus.{corpus}.quality.{language}", seed_set.path))
                 if not path.is_file():
-                    raise InputError(f"corpus.{corpus}.quality.{language}: there is no file {path}: correct its path")
+                    raise InputError(
+                        f"corpus.{corpus}.quality.{language}: there is no file {path}{name_folder(path)}: correct its "
+                        "path"
+                    )
                 found.append(path)
         return found
 
@@ -266,7 +271,7 @@ class Config(Sections):
             if source not in [known.name for known in self.sources]:
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
             if not path.is_file():
-                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}")
+                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}{name_folder(path)}")
             found[source] = hash_file(path)
         return found
 
@@ -298,7 +303,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate({**content, "platform": described(str(raw.get("platform", "local")))})
     except ValidationError as error:
-        raise InputError(sentence(error, Config, "configuration")) from None
+        raise InputError(sentence(error, Config, "configuration", content)) from None
 
 
 def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:

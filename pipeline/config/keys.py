@@ -34,13 +34,30 @@ def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list
     return sorted(node.get("properties", {}))
 
 
-def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
-    """Return the first problem of what was to be such a model, as one sentence that names the key and the way out."""
+def _name_items(location: tuple[str | int, ...], content: Any) -> str:
+    """Return a key in dots, with the name of an item of a list where it has one, and its number where it has none."""
+    words = []
+    for part in location:
+        try:
+            content = content[part]
+        except (LookupError, TypeError):  # of a default, or where the key was meant for another type
+            content = None
+        name = content.get("name") if isinstance(content, Mapping) else None
+        words.append(name if isinstance(part, int) and isinstance(name, str) else str(part))
+    return ".".join(words)
+
+
+def sentence(error: ValidationError, model: type[BaseModel], what: str, content: Any = None) -> str:
+    """Return the first problem of what was to be such a model, as one sentence that names the key and the way out.
+
+    Args:
+        content: what was to be the model; items of lists are then called by their names.
+    """
     # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
     # key beside one that is missing was meant to be that one.
     problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
-    field = ".".join(map(str, location))
+    field = _name_items(location, content)
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, location)
         near = difflib.get_close_matches(str(location[-1]), known, n=1)
@@ -53,6 +70,11 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
         return f"{what}: the key {field} is missing: write it"
     if problem["type"] == "string_type" and isinstance(problem["input"], bool | int | float | datetime.date):
         message += ", and YAML reads this as something else: put it in quotes"
+    if problem["type"] in ("literal_error", "enum"):
+        choices = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        near = difflib.get_close_matches(str(problem["input"]).replace("-", "_"), choices, n=1)
+        if near:
+            return f"{what}: {field}: there is no {problem['input']!r}: did you mean {near[0]!r}?"
     given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"
     return f"{what}: {field + ': ' if field else ''}{message}{given}"
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
@@ -91,6 +92,11 @@ def expand_numbered_path(path: str) -> list[str]:
     return [f"{match[1]}{number}{match[4]}" for number in range(int(match[2]), int(match[3]) + 1)]
 
 
+def name_folder(path: str | Path) -> str:
+    """Return the folder that a relative path is looked for in, for a sentence on a file that is missing."""
+    return "" if Path(path).is_absolute() else f" in {Path.cwd()}"
+
+
 DATA_PLACEHOLDER = "{data}"
 
 
@@ -104,7 +110,7 @@ def substitute_data_folder(what: str, path: str, data: str | None) -> str:
         return path
     if data is None:
         raise InputError(
-            f"{what}: its path {path} needs the folder: add --config data=FOLDER, or --data FOLDER to `python -m "
-            "pipeline`"
+            f"{what}: its path {path} needs the folder: add --config data=FOLDER, or --data FOLDER to a "
+            "command of polder"
         )
     return path.replace(DATA_PLACEHOLDER, data)

@@ -2,6 +2,7 @@
 
 import errno
 import getpass
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.core.formatting import escape_to_one_line
@@ -10,8 +11,20 @@ from pipeline.core.formatting import escape_to_one_line
 class InputError(Exception):
     """A problem of the input or the settings, told in one sentence that names the file or field and the way out."""
 
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentences = [escape_to_one_line(sentence)]
+
     def __str__(self) -> str:
         return escape_to_one_line(super().__str__())
+
+
+class InputErrors(InputError):
+    """Several problems of the input or the settings, each told in one sentence."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = [escape_to_one_line(sentence) for sentence in sentences]
 
 
 class Superseded(InputError):

@@ -58,6 +58,12 @@ def parse_yaml(text: str, path: Path, *, scalars_as_text: bool = False) -> Any:
             return None
         _check_ambiguous(node, path, loader)
         return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        problem = " ".join(str(error.problem or error.context).split())
+        advice = "indent with spaces, not tabs" if "'\\t'" in problem else "write plain YAML"
+        raise InputError(f"{place} is not valid YAML: {problem}: {advice}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as the day 2026-13-01
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}: write plain YAML") from None
 
@@ -82,9 +88,11 @@ def load_yaml(path: Path, *, scalars_as_text: bool = False) -> Any:
         InputError: it does not hold what it should.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (content := path.read_bytes()).decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from None
+        before = content[: error.start].split(b"\n")
+        place = f"{path}, line {len(before)}, column {len(before[-1].decode()) + 1}"
+        raise InputError(f"{place}: this is not UTF-8 ({error.reason}): save the file as UTF-8") from None
     return parse_yaml(text, path, scalars_as_text=scalars_as_text)
 
 

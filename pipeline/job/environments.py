@@ -22,6 +22,9 @@ from pipeline.job.reach import PACKAGE
 IMAGE_PYTHON_VARIABLE = "PIPELINE_PYTHON"
 """The variable with the program that starts Python in the platform's image: rules/platform.smk sets it."""
 
+PROJECT = "polder"
+"""The distribution of this code, whose version of each step is computed from its files."""
+
 IMAGE_PROGRAM = (
     "import json, sys; from pipeline.job.environments import current_environment; "
     "steps = json.loads(sys.argv[2]); "
@@ -152,11 +155,12 @@ def find_environment_problems(lock: str, platform: str | None, deep: bool) -> It
         one = installed.compare_with_lock(lock, name)
         if one and (one.installed is None or name not in map(installed.canonical, own)):
             yield one.sentence("the run", lock, platform)
-    for _, folder in sorted(installed.metadata_folders().items()) if deep else ():
-        yield from find_modified_files(folder)
+    for name, folder in sorted(installed.metadata_folders().items()) if deep else ():
+        if name != PROJECT:
+            yield from find_modified_files(folder)
 
 
 def unlocked(lock: str) -> list[str]:
     """Return the installed distributions that a lock does not name, without the installers and this project."""
-    own = {"pip", "setuptools", "polder"}
-    return sorted(set(installed.metadata_folders()) - set(installed.locked_names(lock)) - own)
+    known = {*installed.locked_names(lock), "pip", "setuptools", PROJECT}
+    return sorted({*installed.metadata_folders()} - known)

@@ -111,7 +111,7 @@ class ExpertLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
 
     def forward(self, x_RX: Tensor, ends_N: Tensor) -> Tensor:
-        """Return each row times the transposed matrix of its expert, as `grouped_product`.
+        """Return each row times the transposed matrix of its expert, as `grouped_matmul`.
 
         Where experts are divided, the gradient is the mean over the processes whose rows came, as those of all other
         weights are means over processes.

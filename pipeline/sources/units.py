@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.command_lines import substitute_data_folder
+from pipeline.core.command_lines import name_folder, substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
@@ -235,10 +235,17 @@ class SourceUnits:
     @cached_property
     def files(self) -> dict[str, Path]:
         """The raw files, name to path; empty for a data set of the hub."""
-        if self.source.path is not None:
-            return list_files(self.resolve(self.source.path))
         dataset = self.source.dataset
-        return list_files(f"{dataset.name}/**") if dataset is not None and dataset.is_folder() else {}
+        if self.source.path is not None:
+            pattern = self.resolve(self.source.path)
+        elif dataset is not None and dataset.is_folder():
+            pattern = f"{dataset.name}/**"
+        else:
+            return {}
+        try:
+            return list_files(pattern)
+        except InputError as error:
+            raise InputError(f"source {self.source.name}: {error}") from None
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -323,7 +330,9 @@ def list_files(pattern: str) -> dict[str, Path]:
             raise InputError(problem)
         files[path.relative_to(base).as_posix()] = path
     if not files:
-        raise InputError(f"no file matches {pattern}: correct the path of the source, or fetch its files")
+        raise InputError(
+            f"no file matches {pattern}{name_folder(pattern)}: correct the path of the source, or fetch its files"
+        )
     return dict(sorted(files.items()))
 
 

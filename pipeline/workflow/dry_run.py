@@ -43,12 +43,9 @@ def report_plan(dag: Dag, jobs: Iterable[PlannedJob], others: Counter[str]) -> I
     if shown:
         yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES))
     launches = preflight.launch_commands(config)
-    uses_slurm = bool(config.platform.partitions) or config.slurm.nodes > 1
-    problems = [*preflight.find_problems(config, launches, slurm=uses_slurm)]
     if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others):
         yield sentence
     yield from preflight.find_hints(config, launches)
-    yield from (f"This would be refused: {problem}" for problem in problems)
 
 
 def describe_deferred_jobs(planned: Collection[str], others: Counter[str]) -> str | None:

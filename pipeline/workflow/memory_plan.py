@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
@@ -30,8 +30,19 @@ CAVEAT = (
 )
 
 
-def format_memory_plan(config: Config) -> list[str]:
-    """Return a table with a column for each model, then a sentence for each model that failed or does not fit."""
+class MemoryPlan(NamedTuple):
+    """The traced memory of each model's device, and a sentence for each model that failed or does not fit."""
+
+    traced: dict[str, PeakMemory]
+    notes: list[str]
+
+    def lines(self) -> list[str]:
+        """Return a table with a column for each model, then the sentences."""
+        return [*(_table(self.traced) if self.traced else []), *self.notes]
+
+
+def plan_memory(config: Config) -> MemoryPlan:
+    """Trace a step of each model without a device."""
     models = {name: plan_training(config, name, config.launch) for name in config.models}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
     requests = {name: _request(model, model.training, kind) for name, model in models.items()}
@@ -40,7 +51,7 @@ def format_memory_plan(config: Config) -> list[str]:
     with ThreadPoolExecutor(PARALLEL_TRACES) as pool:
         traces = dict(zip(different, pool.map(_trace_or_error, different.values()), strict=True))
     traced = {name: memory for name in models if isinstance(memory := traces[keys[name]], PeakMemory)}
-    lines = _table(traced) if traced else []
+    lines = list[str]()
     for name, model in models.items():
         memory = traces[keys[name]]
         if isinstance(memory, str):
@@ -52,7 +63,7 @@ def format_memory_plan(config: Config) -> list[str]:
                 f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: "
                 f"{_suggest_settings(model, kind)}"
             )
-    return lines
+    return MemoryPlan(traced, lines)
 
 
 def _request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequest:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.configuration import Config
+from pipeline.core.command_lines import name_folder
 from pipeline.core.errors import InputError
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.layout import MILESTONE
@@ -26,7 +27,7 @@ from pipeline.pretrain.processes.launch import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import startup_cache
+from pipeline.workflow import startup_cache, text_checks
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
@@ -39,6 +40,11 @@ def launch_commands(config: Config) -> dict[str, str | None]:
         for name, step in trained.items()
         if not MILESTONE.path(config.directory, model=name, step=step).is_dir()
     }
+
+
+def uses_slurm(config: Config) -> bool:
+    """Return whether the platform and the configuration describe a run through Slurm."""
+    return bool(config.platform.partitions) or config.slurm.nodes > 1
 
 
 @dataclass(frozen=True)
@@ -99,13 +105,28 @@ def plan_training(config: Config, name: str, launch: str | None) -> PlannedTrain
 def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
     """Yield a sentence for each problem: a missing file; a mesh, a batch or a memory that does not fit.
 
+    `polder plan` and each invocation of Snakemake refuse what this finds, before the first job.
+
     Args:
         launched: model to launch command, of the models to train.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
-    yield from startup_cache.find_personal_paths(config)
+    yield from _find_file_problems(config, launched)
+    yield from find_training_problems(config, launched, slurm=slurm)
+
+
+def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
+    if missing := [*text_checks.find_missing_text(config)]:
+        yield from missing
+    else:
+        yield from startup_cache.find_personal_paths(config)
+        yield from text_checks.find_text_problems(config, launched)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
+
+
+def find_training_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
+    """Yield a sentence for each training that cannot work on its devices, whatever files there are."""
     if slurm and config.models:
         yield from _unused_devices(config)
         yield from _unused_nodes(config)
@@ -114,6 +135,11 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
             yield (
                 f"models.{name}.training.energy_policy {policy} needs options of sbatch, and this run does not "
                 "submit jobs: use the profile slurm, or leave it out"
+            )
+        if config.models[name].training.float8 and config.run.environment != "cuda":
+            yield (
+                f"models.{name}.training.float8 needs an NVIDIA GPU of compute capability 8.9 or more, and "
+                f"run.environment is {config.run.environment}: set float8 to false, or run.environment to cuda"
             )
         try:
             plan_training(config, name, launch).check()
@@ -233,15 +259,23 @@ def _missing_files(config: Config) -> Iterator[str]:
     """
     for source in config.sources:
         if source.opt_out and not Path(config.source_units(source.name).resolve(source.opt_out)).is_file():
-            yield f"source {source.name}: there is no opt_out list {source.opt_out}: correct its path or leave it out"
+            yield (
+                f"source {source.name}: there is no opt_out list {source.opt_out}{name_folder(source.opt_out)}: "
+                "correct its path or leave it out"
+            )
     for name, corpus in config.corpus.items():
         if corpus.language_model is not None:
             path = config.resolved("the language model", corpus.language_model.path)
             if not Path(path).is_file():
-                yield f"corpus.{name}.language_model: there is no file {path}: correct its path, or leave it out"
+                yield f"corpus.{name}.language_model: there is no file {path}{name_folder(path)}: correct its path"
         try:
             config.harmful_files(name)
             config.seed_files(name)
+        except InputError as error:
+            yield str(error)
+    for name in config.evaluation.baselines:
+        try:
+            config.baseline_files(name)
         except InputError as error:
             yield str(error)
 

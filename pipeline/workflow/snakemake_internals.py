@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from logging import Handler
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from snakemake.cli import get_argument_parser
 from snakemake.exceptions import WorkflowError as WorkflowError
@@ -37,13 +37,23 @@ OPTIONS_WITHOUT_JOBS = (
 Action = Literal["execution", "unlock", "other"]
 
 
-def requested_action(words: list[str]) -> Action:
-    """Return the action of a command line; Snakemake does not pass it to the Snakefile."""
+class Invocation(NamedTuple):
+    """A command line of Snakemake: what it does, whether it only plans, its targets, and its resources for rules."""
+
+    action: Action
+    is_dry_run: bool
+    targets: list[str]
+    set_resources: str
+
+
+def read_invocation(words: list[str]) -> Invocation:
+    """Return what the words of a command line ask for; a Snakefile does not know it while it is read."""
     options = vars(get_argument_parser().parse_known_args(words)[0])
-    if options["unlock"]:
-        return "unlock"
     is_report = (options["report"] or options["reporter"]) and not options["report_after_run"]
-    return "other" if is_report or any(options[name] for name in OPTIONS_WITHOUT_JOBS) else "execution"
+    is_other = is_report or any(options[name] for name in OPTIONS_WITHOUT_JOBS)
+    action: Action = "unlock" if options["unlock"] else "other" if is_other else "execution"
+    targets = sorted(map(str, options["targets"] or ()))
+    return Invocation(action, bool(options["dryrun"]), targets, str(options["set_resources"] or ""))
 
 
 def memory_file(memory: Path, name: str) -> Path:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, load
 from pipeline.config.keys import in_new_words
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.process_lifetime import LockOwner
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
@@ -25,10 +27,21 @@ from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environments import Environment
 from pipeline.provenance import evidence, signing
-from pipeline.workflow import run_lock, startup_cache
+from pipeline.workflow import preflight, run_lock, startup_cache
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks, requested_action
+from pipeline.workflow.snakemake_internals import (
+    LOCKS_FOLDER,
+    Invocation,
+    SnakemakeWorkflow,
+    find_locks,
+    read_invocation,
+)
 from pipeline.workflow.stale_records import StaleRecords
+
+TRAINING_TARGETS = {"all", "pretrain", "evaluate", "report", "provenance"}
+"""Targets that need trained models."""
+MISTAKE = 2
+"""The exit code of an invocation that is refused."""
 
 Warn = Callable[[str], None]
 ImageEnvironments = Callable[[Config], Mapping[str, Environment] | None]
@@ -49,6 +62,17 @@ def load_run(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
     return load(raw)
 
 
+@contextmanager
+def report_mistakes() -> Iterator[None]:
+    """End Snakemake with one line for each mistake of the user, without the place in the rules where it was found."""
+    try:
+        yield
+    except InputError as error:
+        for sentence in error.sentences:
+            print(f"error: {sentence}", file=sys.stderr, flush=True)  # Snakemake's log of a dry run is its output
+        raise SystemExit(MISTAKE) from None
+
+
 class Startup:
     """One invocation of Snakemake. A process that Snakemake starts for a job prints and changes nothing.
 
@@ -60,7 +84,8 @@ class Startup:
 
     def __init__(self, words: list[str], *, is_main_process: bool, warn: Warn) -> None:
         self.is_main_process = is_main_process
-        self.action = requested_action(words) if is_main_process else "other"
+        self.invocation = read_invocation(words) if is_main_process else Invocation("other", False, [], "")
+        self.action = self.invocation.action
         self._warn = warn
         self._printed: set[str] = set()
 
@@ -95,6 +120,21 @@ class Startup:
         if self.executes or sentence not in self._printed:
             self._printed.add(sentence)
             self.refuse(sentence)
+
+    def refuse_problems(self, config: Config, workflow: SnakemakeWorkflow) -> None:
+        """Refuse a run, or its dry run, that cannot work by its configuration, its files and its platform.
+
+        Raises:
+            InputErrors: each problem, in one sentence.
+        """
+        if not self.executes and not self.invocation.is_dry_run:
+            return
+        trains = not self.invocation.targets or {*self.invocation.targets} & TRAINING_TARGETS
+        own_launch = "launch=" in self.invocation.set_resources  # jobs are checked with it before they start
+        launched = preflight.launch_commands(config) if trains and not own_launch else {}
+        slurm = preflight.uses_slurm(config) if self.invocation.is_dry_run else workflow.submits_to_slurm
+        if problems := [*preflight.find_problems(config, launched, slurm=slurm)]:
+            raise InputErrors(problems)
 
     def build_dag(self, config: Config, environments_in_image: ImageEnvironments) -> Dag:
         """Return the jobs of a run after all checks that cost nothing.

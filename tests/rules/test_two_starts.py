@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.workflow.snakemake_internals import requested_action
+from pipeline.workflow.snakemake_internals import read_invocation
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
 
@@ -47,9 +47,9 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
         first.send_signal(signal.SIGSTOP)  # it takes its time
         for checkout in (colleague, project):
             said = checkout.run("plan", check=False)
-            assert checkout.returncode == 1 and "is being worked on by" in said and f"process {first.pid}" in said
+            assert checkout.returncode == 2 and "is being worked on by" in said and f"process {first.pid}" in said
             assert "Traceback" not in said
-        assert "keeps its lock" in colleague.run("--unlock", check=False) and colleague.returncode == 1
+        assert "keeps its lock" in colleague.run("--unlock", check=False) and colleague.returncode == 2
         for options in (("--dry-run", "plan"), ("--summary",)):
             colleague.run(*options)
             assert stale.read_bytes() == before
@@ -108,4 +108,4 @@ def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
     ],
 )
 def test_only_what_makes_files_is_an_execution(words: str, expected: str) -> None:
-    assert requested_action(words.split()) == expected
+    assert read_invocation(words.split()).action == expected

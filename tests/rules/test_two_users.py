@@ -66,7 +66,7 @@ def test_a_colleague_goes_on_where_the_other_was_killed(users: tuple[User, User]
         wait_until(ada.attempts, "a step works", seconds=180)
         first.send_signal(signal.SIGSTOP)  # it takes its time
         said = bob.run("sources", check=False)
-        assert bob.returncode == 1 and "is being worked on by ada on " in said
+        assert bob.returncode == 2 and "is being worked on by ada on " in said
         first.kill()
     bob.run("sources")
     found = [*bob.results.resolve().rglob("*")]
@@ -83,5 +83,5 @@ def test_who_may_not_write_is_told_what_is_needed(users: tuple[User, User]) -> N
     ada, bob = users
     (ada.folder.parents[1] / "results").chmod(0o2750)
     said = bob.run("plan", check=False)
-    assert bob.returncode == 1 and "cannot be written by this user" in said and "umask 007" in said
+    assert bob.returncode == 2 and "cannot be written by this user" in said and "umask 007" in said
     assert "Traceback" not in said

@@ -161,7 +161,7 @@ def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "config/micro.yaml"]) == 0
+    assert main(["plan", "config/micro.yaml", "--details"]) == 0
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
     assert ["corpus.filter", "4", "–", "1", "1", "GB"] in [line[:6] for line in lines]
@@ -185,10 +185,10 @@ def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, caps
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "{data}/text/nl_laws"
     (tmp_path / "micro.yaml").write_text(yaml.safe_dump(raw))
-    assert main(["plan", str(tmp_path / "micro.yaml")]) == 0
+    assert main(["plan", str(tmp_path / "micro.yaml"), "--details"]) == 0
     printed = capsys.readouterr().out
     assert "training flops 6nd" in printed
-    assert "of texts and their jobs nothing can be told: source nl_gids: its path {data}/text/nl_laws" in printed
+    assert "cannot estimate the corpus: source nl_gids: its path {data}/text/nl_laws" in printed
 
 
 def test_every_step_of_the_two_chapters_says_what_it_needs() -> None:

@@ -112,7 +112,7 @@ def test_an_image_with_another_python_is_refused_at_the_start(
     written(copy, {"container": f"{tmp_path}/images/torch.sif"})
     command = copy.command("plan", "--config", "platform=image")
     done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and words in done.stderr, done.stderr
+    assert done.returncode == 2 and words in done.stderr, done.stderr
     assert not copy.attempts()
 
 
@@ -128,14 +128,14 @@ def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Pat
     written(copy, {"container": f"{tmp_path}/torch.sif"})
     command = copy.command("plan", "--config", "platform=image")
     done = subprocess.run(command, cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and not copy.attempts()
+    assert done.returncode == 2 and not copy.attempts()
     assert "there is neither apptainer nor singularity here: load its module before snakemake starts" in done.stderr
 
 
 def test_a_missing_image_is_refused_before_anything_starts_and_a_dry_run_says_so(copy: Project, tmp_path: Path) -> None:
     written(copy, {"container": f"{tmp_path}/gone.sif"})
     sentence = f"there is no image {tmp_path}/gone.sif: write one that is there into workflow/platforms/image.yaml"
-    for options, code in (((), 1), (("--dry-run",), 0)):
+    for options, code in (((), 2), (("--dry-run",), 0)):
         command = copy.command("plan", *options, "--config", "platform=image")
         environment = copy.environment()
         done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)

@@ -159,7 +159,7 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
     refused = subprocess.run(
         words, cwd=project.folder, env=project.environment(), capture_output=True, text=True
     )  # the commands of Slurm are installed here, but find no cluster without its configuration
-    assert refused.returncode == 1 and "there is no Slurm here: run snakemake there" in refused.stderr
+    assert refused.returncode == 2 and "there is no Slurm here: run snakemake there" in refused.stderr
     log = project.folder / "second.log"
     environment = {**project.environment(), **cluster.environment()}
     with log.open("w") as stream:

@@ -208,7 +208,7 @@ def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, pr
         text=True,
         timeout=120,
     )
-    assert done.returncode == 1 and "there is no account nobody for this user: write slurm" in done.stderr
+    assert done.returncode == 2 and "there is no account nobody for this user: write slurm" in done.stderr
     assert not cluster.jobs() and not [*project.results.glob("provenance/attempts/*")]
 
 

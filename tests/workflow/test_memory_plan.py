@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import load
-from pipeline.workflow.memory_plan import format_memory_plan
+from pipeline.workflow.memory_plan import plan_memory
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))
@@ -17,7 +17,7 @@ NAME, MODEL = next(iter(MICRO["models"].items()))
 
 def lines(platform: str, **training: object) -> list[str]:
     model = {**MODEL, "training": {**MODEL["training"], **training}}
-    return format_memory_plan(load({**MICRO, "models": {NAME: model}, "platform": platform}))
+    return plan_memory(load({**MICRO, "models": {NAME: model}, "platform": platform})).lines()
 
 
 def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:

@@ -173,7 +173,7 @@ def patch_expert_groups() -> Iterator[None]:
     exchange = expert_parallel.dispatch_rows
     product: Any = _GroupedProduct.apply
     with (
-        patch.object(mixture_of_experts, "grouped_product", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
+        patch.object(mixture_of_experts, "grouped_matmul", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
         patch.object(expert_parallel, "exchanged", exchanged),
     ):
         yield

@@ -1,0 +1,62 @@
+"""`polder doctor` is one screen, and says what to do about each problem."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.cli import doctor
+from pipeline.cli.doctor import examine
+
+
+def program(folder: Path, name: str, answer: str, code: int = 0) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{answer}'\nexit {code}\n")
+    path.chmod(0o755)
+
+
+def test_a_machine_without_gpus_and_slurm_is_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(tmp_path, "g++", "")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [])
+    monkeypatch.setattr(doctor, "NEEDED_BYTES", 1)
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 120
+    assert not [line for line in lines if line.startswith("PROBLEM")]
+    assert any("packages" in line and "as envs/cpu.lock says" in line for line in lines)
+
+
+def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "NVIDIA H100, 81559 MiB, 550.1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    sentence = "the run needs numpy 2 by envs/cpu.lock, but 1 is installed: run `sh x`, or, where the machine brings"
+    monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [sentence] * 5)
+    monkeypatch.setattr(doctor, "NEEDED_BYTES", 10**18)
+    found = [*examine("cpu", tmp_path)]
+    problems = [one for one in found if one.ok is False]
+    assert {one.subject for one in problems} >= {"packages", "GPU", "disk", "results"}
+    assert all(one.advice for one in problems)
+    assert next(one.advice for one in problems if one.subject == "packages") == "run `sh x`"
+    assert "LOCK=cuda" in next(one.advice for one in problems if one.subject == "GPU")
+    assert next(one.found for one in problems if one.subject == "GPU") == "1 x NVIDIA H100, 81559 MiB, 550.1"
+
+
+def test_slurm_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "sinfo", "Unable to contact slurm controller", code=1)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    said = [one for one in examine("cpu", tmp_path) if one.subject == "Slurm"]
+    assert all(one.ok is False and one.advice for one in said)
+    assert said[-1].found == "Unable to contact slurm controller"
+
+
+def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--json"])
+    assert {"Python", "packages", "GPU", "Slurm", "disk"} <= {
+        one["subject"] for one in json.loads(capsys.readouterr().out)
+    }

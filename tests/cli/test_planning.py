@@ -1,0 +1,55 @@
+"""`polder plan`: mistakes first and exit code 2, then one screen; JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.__main__ import main
+
+
+def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "config/micro.yaml"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert len(lines) <= 24 and printed.err == ""
+    assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
+    assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
+    assert any(line.startswith("main ") and " 169 " in line for line in lines)
+
+
+def test_mistakes_come_first_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["sources"][1]["path"] = "nowhere/*.txt"
+    raw["models"]["base"]["training"]["float8"] = True
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["plan", str(tmp_path / "wrong.yaml")]) == 2
+    printed = capsys.readouterr()
+    first, second = printed.err.splitlines()
+    assert first.startswith("error: source nl_gids: no file")
+    assert second.startswith("error: models.base.training.float8")
+    assert "parameters" in printed.out and "cannot estimate the corpus: source nl_gids" in printed.out
+    assert main(["plan", str(tmp_path / "wrong.yaml"), "--json"]) == 2
+    content = json.loads(capsys.readouterr().out)
+    assert len(content["problems"]) == 2 and content["models"]["base"]["parameters"] == 69280
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"run: {name: a}\nsources: [\n  \xff]\n", "line 3, column 3: this is not UTF-8"),
+        (b"run: {name: a\nsources: ]\n", "line 2, column 8 is not valid YAML: expected"),
+        (b"run:\n\tname: a\n", "line 2, column 1 is not valid YAML"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_file_that_is_no_yaml_is_named_with_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: bytes, words: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_bytes(content)
+    assert main([command, str(tmp_path / "wrong.yaml")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/wrong.yaml, ") and words in line

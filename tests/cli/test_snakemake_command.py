@@ -1,0 +1,49 @@
+"""`polder run` prints the Snakemake command and becomes it, from any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import snakemake_command as module
+from pipeline.cli.snakemake_command import find_project, snakemake_command
+from pipeline.core.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words: str, profile: str = "local", dry_run: bool = False, data: str | None = None) -> str:
+    return " ".join(snakemake_command(ROOT / "config/micro.yaml", words, profile, dry_run=dry_run, data=data))
+
+
+def test_targets_stand_before_the_configuration_and_options_behind_it(tmp_path: Path) -> None:
+    assert command() == "snakemake --profile local --configfile config/micro.yaml"
+    given = command("corpus", "tokens", "--cores", "2", profile="slurm", dry_run=True, data=str(tmp_path))
+    assert given == (
+        f"snakemake corpus tokens -n --profile slurm --configfile config/micro.yaml --config data={tmp_path} --cores 2"
+    )
+
+
+def test_a_profile_that_there_is_not_names_those_that_there_are() -> None:
+    with pytest.raises(InputError, match="there is no profile cluster: choose one of local, slurm"):
+        command(profile="cluster")
+
+
+def test_a_project_is_found_from_its_folders_and_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_project(ROOT / "config/tasks") == ROOT
+    assert find_project(tmp_path) == ROOT, "the checkout of this package"
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "site-packages/pipeline")
+    with pytest.raises(InputError, match="there is no Snakefile of Polder in"):
+        find_project(tmp_path)
+
+
+def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True)
+    assert done.stdout.startswith(f"cd {ROOT}\nsnakemake no_such_target -n --profile local --configfile config/micro.y")
+    assert done.returncode == 1 and "MissingRuleException" in done.stdout + done.stderr
