@@ -58,7 +58,7 @@ def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
     assert without.schema == FINAL_SCHEMA
     assert without["quality"].null_count == without["perplexity"].null_count == len(left)
     other = pa.Table.from_pylist([{**documents[0], **extra, "id": "s/other"}], schema=DEDUPLICATED_SCHEMA)
-    with pytest.raises(InputError, match="scores are of other documents"):
+    with pytest.raises(InputError, match="scores belong to other documents"):
         add_scores(other, read_scores([path]))
 
 

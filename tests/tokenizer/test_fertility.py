@@ -118,7 +118,7 @@ def test_parity_is_that_of_the_same_sentences(tokenizer: Path, documents: list[P
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"One.\n", "nl.txt has 2, .*en.txt has 1: give as many"), (b"", "has 0"), (b"a\n\xff\n", "en.txt is not UTF-8")],
+    [(b"One.\n", "nl.txt has 2, .*en.txt has 1: align them"), (b"", "has 0"), (b"a\n\xff\n", "en.txt is not UTF-8")],
 )
 def test_sentences_that_are_not_parallel_are_refused(
     tokenizer: Path, documents: list[Path], tmp_path: Path, content: bytes, words: str
