@@ -1,6 +1,6 @@
-"""What a forecast is made from: the work of the planned run, and of finished small runs work, seconds and joules.
+"""Collect the inputs of a forecast: work of the planned run, and work, seconds and joules of finished small runs.
 
-Of both it is counted in the same way (`pipeline.forecast.workload`).
+`pipeline.forecast.workload` computes the work of both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline.sources.units import PARTS_PER_FILE
 
 
 def make_forecast_plan(config: Config) -> ForecastPlan | None:
-    """Return what the run's forecast is made from; None where the configuration names no calibration runs.
+    """Return the inputs of the run's forecast; None where the configuration names no calibration runs.
 
     Raises:
         InputError: a calibration run is missing, not finished, damaged, or the planned run itself.
@@ -41,39 +41,39 @@ def make_forecast_plan(config: Config) -> ForecastPlan | None:
         return None
     for folder in folders:
         if Path(folder).resolve() == config.directory.resolve():
-            raise InputError(f"energy.calibration names {folder}, which is this run itself: name smaller runs")
+            raise InputError(f"energy.calibration names {folder}, the folder of this run: name smaller runs")
     return ForecastPlan(runs=[load_calibration_run(folder) for folder in folders], work=_plan_work(config))
 
 
 def _plan_work(config: Config) -> dict[str, PlannedWork]:
-    """Return the work of each step that the planned run has jobs of."""
+    """Return the work of each step with jobs in the planned run."""
     fetched = sorted(source.name for source in config.sources if source.dataset is not None)
     sizes = {
         source.name: float(sum(config.source_units(source.name).sizes.values()))
         for source in config.sources
         if source.dataset is None
     }
-    without = set() if fetched else {"sources.dataset"}
+    skipped = set() if fetched else {"sources.dataset"}
     if not any(config.source_units(name).large_files for name in sizes):
-        without.add("sources.split")
-    reason = f"the bytes of a data set ({', '.join(fetched)}) are not known before it is fetched: name a path of files"
-    found = {}
+        skipped.add("sources.split")
+    reason = f"the size of a data set ({', '.join(fetched)}) is unknown before it is fetched: name a path of files"
+    planned = {}
     for step, work in WORKLOADS.items():
         amount = work.amount(config, {**dict.fromkeys(fetched, 0.0), **sizes})
-        if amount is None or step in without:
+        if amount is None or step in skipped:
             continue
         unknown = bool(fetched) and work.unit == BYTES
-        found[step] = PlannedWork(
+        planned[step] = PlannedWork(
             amount=None if unknown else amount, unit=work.unit, refused=reason if unknown else None
         )
-    return found
+    return planned
 
 
 def load_calibration_run(folder: str) -> CalibrationRun:
-    """Return what a finished run tells of each of its steps.
+    """Load the cost of each step of a finished run.
 
     Raises:
-        InputError: it is missing, not finished, or damaged; the sentence names the folder.
+        InputError: the run is missing, not finished, or damaged.
     """
     record = Path(folder, layout.REPORT_RECORD)
     return _load_cached(folder, record.stat().st_mtime_ns if record.is_file() else None)
@@ -81,7 +81,7 @@ def load_calibration_run(folder: str) -> CalibrationRun:
 
 @cache
 def _load_cached(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
-    """Return a calibration run, read once as long as its report stays the same."""
+    """Load a calibration run; the time of change of its report is part of the cache key."""
     run = Path(folder)
     if not run.is_dir():
         raise _calibration_error(
@@ -90,16 +90,16 @@ def _load_cached(folder: str, changed_nanoseconds: int | None) -> CalibrationRun
     if changed_nanoseconds is None or not (run / layout.ENERGY_ACCOUNT).is_file():
         missing = layout.ENERGY_ACCOUNT if changed_nanoseconds is not None else layout.REPORT_RECORD
         raise _calibration_error(
-            folder, f"it has no {missing}, so it is no finished run: finish it with snakemake, or leave it out"
+            folder, f"it has no {missing}, so the run is not finished: finish it with `polder run`, or remove it here"
         )
     try:
         record = Record.load(run / layout.REPORT_RECORD)
         written = {output.path: output.sha256 for output in record.outputs}
         if record.frozen is None:
-            raise InputError("the record of its report names no configuration: make its report again")
+            raise InputError("the record of its report names no configuration: run its report again")
         frozen = json.loads((run / record.frozen.path).read_bytes())["configuration"]
         if written.get(layout.ENERGY_ACCOUNT) != hash_file(run / layout.ENERGY_ACCOUNT):
-            raise InputError(f"its {layout.ENERGY_ACCOUNT} is not the one that its report was written with")
+            raise InputError(f"its {layout.ENERGY_ACCOUNT} changed after its report was written")
         account, config = read_energy_accounting(run), load(frozen)
         raw = {source.name: _count_raw_bytes(run, source.name) for source in config.sources}
         steps = {} if account is None else _measure_steps(folder, account, config, raw)
@@ -108,11 +108,9 @@ def _load_cached(folder: str, changed_nanoseconds: int | None) -> CalibrationRun
         raise _calibration_error(folder, f"{error}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
-        raise _calibration_error(
-            folder, f"it cannot be read as a finished run ({words}): make its report again"
-        ) from None
+        raise _calibration_error(folder, f"it cannot be read ({words}): run its report again") from None
     if account is None or not steps:
-        raise _calibration_error(folder, f"its {layout.ENERGY_ACCOUNT} has no finished job: leave it out")
+        raise _calibration_error(folder, f"its {layout.ENERGY_ACCOUNT} has no finished job: remove it here")
     return CalibrationRun(
         folder=folder,
         platform=config.platform.name,
@@ -127,7 +125,7 @@ def _calibration_error(folder: str, reason: str) -> InputError:
 
 
 def _count_raw_bytes(run: Path, source: str) -> float:
-    """Return the bytes of a source's raw files: parts of a cut file count as the file, which may be compressed."""
+    """Return the bytes of a source's raw files on disk; a split file counts as the file, which may be compressed."""
     manifest = json.loads((layout.MANIFEST.path(run, source=source)).read_bytes())
     whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS_PER_FILE)
     size = sum(file["bytes"] for files in whole for file in files)
@@ -137,42 +135,42 @@ def _count_raw_bytes(run: Path, source: str) -> float:
 
 
 def _measure_steps(folder: str, account: EnergyAccounting, config: Config, raw: RawBytes) -> dict[str, StepCost]:
-    """Return what each step did and took, by its jobs whose outputs stand."""
+    """Return work and cost of each step, summed over its jobs with valid outputs."""
     jobs: dict[str, dict[str, AttemptEnergy]] = {}
     for name, job in account.jobs.items():
         if job.fate == "finished" and job.step in WORKLOADS:
             jobs.setdefault(job.step, {})[name] = job
-    found = {}
+    costs = {}
     for step, of_step in jobs.items():
         amount = WORKLOADS[step].amount(config, raw)
         figure = sum_energy(of_step.values())
         unknown = sum(not job.is_known for job in of_step.values())
-        found[step] = StepCost(
+        costs[step] = StepCost(
             work=amount or 0.0,
             seconds=sum(_attempt_seconds(Path(folder), name) for name in of_step),
             joules=figure.joules,
             low_joules=figure.low_joules,
             high_joules=figure.high_joules,
-            refused=f"{folder} does not know the energy of {unknown} of {len(of_step)} jobs of {step}: take another run"
+            refused=f"the energy of {unknown} of {len(of_step)} jobs of {step} in {folder} is unknown: name another run"
             if unknown
             else None,
         )
-    return found
+    return costs
 
 
 def _measure_trainings(run: Path, config: Config, record: Record) -> dict[str, MeasuredTraining]:
-    """Return each training that went from step to step, by its metrics, which must be those of the run's report."""
+    """Return the trainings with a measured step time; their metrics must be the inputs of the run's report."""
     read = {entry.path: entry.sha256 for entry in record.inputs}
-    found = {}
+    trainings = {}
     for name, model in config.models.items():
         metrics = layout.METRICS.path(run, model=name)
         segment = layout.SEGMENT_RECORD.path(run, model=name, step=model.training.steps)
         if not (metrics.is_file() and segment.is_file()):
-            continue  # it was added after the report, or has no end yet
-        told = metrics.read_bytes()
-        if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(told).hexdigest():
-            raise InputError(f"{layout.METRICS.name(model=name)} is not the one that its report was written with")
-        seconds = median_step_seconds(map(json.loads, told.splitlines()))
+            continue  # added after the report, or not finished
+        content = metrics.read_bytes()
+        if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(content).hexdigest():
+            raise InputError(f"{layout.METRICS.name(model=name)} changed after its report was written")
+        seconds = median_step_seconds(map(json.loads, content.splitlines()))
         processes = Record.load(segment).counts.get("world_size")
         if seconds is not None and processes is not None:
             planned = ModelPlan(
@@ -180,13 +178,13 @@ def _measure_trainings(run: Path, config: Config, record: Record) -> dict[str, M
                 training=TrainingPlan.model_validate(model.training),
                 vocabulary_size=config.vocabulary_size(model.tokens),
             )
-            found[name] = MeasuredTraining(model=planned, processes=processes, step_seconds=seconds)
-    return found
+            trainings[name] = MeasuredTraining(model=planned, processes=processes, step_seconds=seconds)
+    return trainings
 
 
 def _attempt_seconds(run: Path, attempt: str) -> float:
-    """Return the seconds that an attempt took."""
+    """Return the wall seconds of an attempt."""
     path = layout.ATTEMPT.path(run, attempt=attempt)
     if not path.is_file():
-        raise InputError(f"{layout.ATTEMPT.name(attempt=attempt)} is missing, so nobody knows how long that job took")
+        raise InputError(f"{layout.ATTEMPT.name(attempt=attempt)} is missing, so the time of that job is unknown")
     return Attempt.load(path).wall_seconds

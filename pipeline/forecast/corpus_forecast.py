@@ -1,7 +1,9 @@
-"""How many documents and bytes of text the sources will give, told by the beginnings of a few files before any job.
+"""Estimate the documents, bytes and CPU seconds of the corpus stage before it runs.
 
-What is stored of a document is counted by storing the sample as the steps do, in the order of `id_hash`. Nothing is
-taken off for what filters and deduplication will remove: these are the most that can come.
+The size comes from a sample of the sources, which is stored as the steps store documents, in the order of `id_hash`.
+It is an upper bound: filters and deduplication remove nothing from it. CPU seconds come from the records of runs, or
+else from a benchmark: a job has a start, and CPU seconds for each megabyte of UTF-8 text, uncompressed. A step without
+measurements has no rate.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from pipeline.sources.raw_documents import FieldNames, RawDocument, make_raw_doc
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.units import SourceUnits
 
-SAMPLED_FILES = 20  # of a source that are looked into, evenly chosen by their names
-SAMPLED_BYTES = 1 << 18  # of each, as it lies on disk, are read
-HASH_BYTES = 8  # bytes of a key of a band
-BYTES_PER_DOCUMENT = DOCUMENT_BYTES + KEY_BYTES  # of a document of which there is no copy, where copies are found
+SAMPLED_FILES = 20  # files of a source, evenly chosen by name
+SAMPLED_BYTES = 1 << 18  # of each file, as stored on disk
+HASH_BYTES = 8  # of a band key
+BYTES_PER_DOCUMENT = DOCUMENT_BYTES + KEY_BYTES  # memory of deduplication for a document without a copy
 
 
 @dataclass(frozen=True)
 class CorpusSize:
-    """What a source, or several, will give; all but `files`, `raw_bytes` and the sizes of empty files is estimated.
+    """The estimated size of one or several sources; `files`, `raw_bytes` and `units` are exact.
 
     Attributes:
-        sampled: the documents that it is told by.
-        id_bytes: of all ids, as they are.
-        stored_text_bytes: of all documents as a file of final documents stores them, without what every file has.
-        stored_id_bytes: of all ids as Parquet stores them.
+        sampled: documents in the sample.
+        id_bytes: all ids, uncompressed.
+        stored_text_bytes: all documents in files of final documents, without the overhead of a file.
+        stored_id_bytes: all ids in Parquet.
     """
 
     files: int = 0
@@ -58,7 +60,7 @@ class CorpusSize:
         return CorpusSize(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def disk_bytes(self, settings: SignatureSettings) -> dict[str, float]:
-        """Return the bytes of the folders of a corpus that have a row for each document."""
+        """Return the bytes of each folder of a corpus with a row per document."""
         keys = HASH_BYTES * (2 + len(band_columns(settings))) * self.documents
         return {
             "filtered": self.stored_text_bytes - self.stored_id_bytes + self.units * _empty_parquet_bytes(FINAL_SCHEMA),
@@ -69,12 +71,12 @@ class CorpusSize:
 
 
 def maximum_documents(memory_bytes: int) -> int:
-    """Return how many documents `deduplication.memory_bytes` allows, where none has a copy."""
+    """Return how many documents fit into `deduplication.memory_bytes` if none has a copy."""
     return memory_bytes // BYTES_PER_DOCUMENT
 
 
 def recommended_memory_bytes(documents: int) -> int:
-    """Return the `deduplication.memory_bytes` that is advised for so many documents, as corpus.find_duplicates does."""
+    """Return the `deduplication.memory_bytes` that corpus.find_duplicates recommends for so many documents."""
     return 2 * BYTES_PER_DOCUMENT * documents
 
 
@@ -89,18 +91,18 @@ def _empty_parquet_bytes(schema: pa.Schema) -> int:
 
 
 def _read_sample(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> tuple[list[RawDocument], int]:
-    """Return the first documents of a file, and how many of its bytes on disk they take."""
-    found: list[RawDocument] = []
+    """Return the first documents of a file, and their bytes on disk."""
+    documents: list[RawDocument] = []
     for document, record in make_raw_documents(read_records(path, name, keys, limit), place, keys):
         if record.position >= SAMPLED_BYTES:
-            return found, record.position
+            return documents, record.position
         if document.text is not None:
-            found.append(document)
-    return found, path.stat().st_size
+            documents.append(document)
+    return documents, path.stat().st_size
 
 
 def _make_final_table(source: str, documents: Iterable[RawDocument]) -> pa.Table:
-    """Return documents with the columns of FINAL_SCHEMA, in their order; what a filter would tell differs in each."""
+    """Return documents with the columns of FINAL_SCHEMA, in their order; filter results are different in each row."""
     rows = [
         {
             **{"id": one.id, "text": one.text, "language": "nl", "language_score": id_hash(one.id) / 2**64},
@@ -113,7 +115,7 @@ def _make_final_table(source: str, documents: Iterable[RawDocument]) -> pa.Table
 
 
 def estimate_corpus_size(listed: SourceUnits) -> CorpusSize | None:
-    """Return what a source will give; None where it is a data set that is not fetched yet, or nothing of it is text.
+    """Estimate the size of a source; None for a data set that is not fetched yet, or without any text.
 
     Raises:
         InputError: a file has no column for the text, or cannot be opened.
@@ -126,10 +128,12 @@ def estimate_corpus_size(listed: SourceUnits) -> CorpusSize | None:
     read_bytes = 0
     for name in names[:: -(-len(names) // SAMPLED_FILES)]:
         try:
-            found, taken = _read_sample(listed.files[name], name, f"{source.name}/{name}", keys, source.document_bytes)
+            sample, sample_bytes = _read_sample(
+                listed.files[name], name, f"{source.name}/{name}", keys, source.document_bytes
+            )
         except DamagedFile:
             continue
-        documents, read_bytes = documents + found, read_bytes + taken
+        documents, read_bytes = documents + sample, read_bytes + sample_bytes
     if not documents:
         return None
     raw_bytes = sum(sizes.values())
@@ -149,15 +153,13 @@ def estimate_corpus_size(listed: SourceUnits) -> CorpusSize | None:
     )
 
 
-MINIMUM_JOBS, MINIMUM_TEXT_BYTES = 3, 10_000_000  # of a step, and of text, in records that a rate is taken from
+MINIMUM_JOBS, MINIMUM_TEXT_BYTES = 3, 10_000_000  # of a step, to take a rate from its records
 MILLION = 1e6
-JOIN_SHARES = (
-    "corpus.find_duplicates of shares"  # what is left of that step where jobs of corpus.equal_keys share the keys
-)
+JOIN_SHARES = "corpus.find_duplicates of shares"  # with jobs of corpus.equal_keys
 
 
 class CpuRate(NamedTuple):
-    """CPU seconds of a job: for its start, and for each million bytes of text, or documents, at least and at most."""
+    """CPU seconds of a job: for its start, and low and high for each million bytes of text, or documents."""
 
     start_seconds: float
     low_seconds: float
@@ -165,7 +167,7 @@ class CpuRate(NamedTuple):
     of_documents: bool = False
 
     def cpu_seconds(self, amount: float) -> tuple[float, float]:
-        """Return what a job on so many bytes, or documents, takes, at least and at most."""
+        """Return low and high CPU seconds of a job on so many bytes, or documents."""
         low, high = (self.start_seconds + each * amount / MILLION for each in self[1:3])
         return low, high
 
@@ -178,8 +180,8 @@ BENCHMARK_RATES = {
     "corpus.filter": CpuRate(3.07, 0.189, 0.489),
     "corpus.signatures": CpuRate(1.95, 0.058, 0.136),
     # `benchmarks/deduplication.py --documents 1400000 --jobs 4`, 280,000 of them copies: four shares of the keys took
-    # 0.8 to 1.1 CPU seconds, joining them 1.4, one job for all 2.5 (and 222 for 100 million documents). It compares no
-    # texts of near copies: that comes on top.
+    # 0.8 to 1.1 CPU seconds, joining them 1.4, one job for all 2.5 (and 222 for 100 million documents). The comparison
+    # of near-duplicate texts is not included.
     "corpus.equal_keys": CpuRate(2.2, 2.3, 3.1, of_documents=True),
     JOIN_SHARES: CpuRate(2.2, 1.0, 1.0, of_documents=True),
     "corpus.find_duplicates": CpuRate(2.2, 1.8, 2.2, of_documents=True),
@@ -190,10 +192,10 @@ BENCHMARK_RATES = {
 
 
 def fit_rates(records: Iterable[Record]) -> dict[str, CpuRate]:
-    """Return the rates of the steps that records have enough jobs of, of different sizes.
+    """Fit the rates of steps with enough jobs of different sizes.
 
-    The start is that of the line through all jobs (least squares); the least and the most for a megabyte are those of
-    the jobs of at least the mean size, less that start.
+    The start is the intercept of a least-squares line through all jobs. Low and high rates are the extremes of the jobs
+    of at least mean size, without the start.
     """
     listed = [record for record in records if "unit" in record.instance]
     text = {
@@ -219,7 +221,7 @@ def fit_rates(records: Iterable[Record]) -> dict[str, CpuRate]:
 
 
 def load_rates(runs: Iterable[Path]) -> tuple[dict[str, CpuRate], str]:
-    """Return the rates of the first of some runs that has enough jobs, of other steps the benchmark's, and whence."""
+    """Return the rates of the first run with enough jobs, completed from the benchmark, and their source."""
     for run in runs:
         records = load_records(run) if layout.RECORDS.path(run).is_dir() else []
         if own := fit_rates(records):

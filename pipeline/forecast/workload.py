@@ -1,166 +1,152 @@
-"""How much each step of a run does, by its configuration and the bytes of its sources: what its time grows with.
+"""Compute the work of each step of a run, which its time grows with, from the configuration and the source sizes.
 
-Work is counted from what is known before anything runs: bytes of the raw files as they lie on disk up to the tokens,
-floating-point operations of training, parameters of models that are exported, and of those that are evaluated, once for
-each milestone.
+Work is known before the run: bytes of raw files on disk for the steps up to the tokens, floating-point operations of
+training, parameters of exported models, and parameters of evaluated models for each milestone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pipeline.config.configuration import Config, counted
 from pipeline.model.size import parameter_count, training_flops
 
 RawBytes = Mapping[str, float]
+"""Bytes on disk by source."""
+Amount = Callable[[Config, RawBytes], float | None]
 BYTES, FLOP, PARAMETERS = "bytes of raw text", "FLOP", "parameters"
 
 
 class StepWorkload(NamedTuple):
-    """How much of what a step does, by the configuration and the raw bytes of each source; None: no such jobs.
+    """The unit of a step's work and its amount in a run, None where the run has no such jobs.
 
     `of_job` is the amount of one job, where that follows from its wildcards alone.
     """
 
     unit: str
-    amount: Callable[[Config, RawBytes], float | None]
+    amount: Amount
     of_job: Callable[..., float] | None = None
 
 
-def _sources(config: Config, raw: RawBytes) -> float:
+def _source_bytes(config: Config, raw: RawBytes) -> float:
     return sum(raw[source.name] for source in config.sources)
 
 
-def _reserving(config: Config, raw: RawBytes) -> float | None:
+def _opt_out_bytes(config: Config, raw: RawBytes) -> float | None:
     return sum(raw[name] for name in config.reserving()) if config.reserving() else None
 
 
-def _corpus(config: Config, raw: RawBytes, name: str) -> float:
+def _reserved_bytes(config: Config, raw: RawBytes) -> float | None:
+    amount = _opt_out_bytes(config, raw)
+    return None if amount is None else len(config.corpus) * amount
+
+
+def _tokenizer_bytes(config: Config, raw: RawBytes) -> float:
+    return sum(
+        min(_corpus_bytes(config, raw, section.corpus), section.sample_bytes) for section in config.tokenizer.values()
+    )
+
+
+def _corpus_bytes(config: Config, raw: RawBytes, name: str) -> float:
     return sum(raw[source] for source in config.corpus_sources(name))
 
 
-def _corpora(config: Config, raw: RawBytes) -> float:
-    return sum(_corpus(config, raw, name) for name in config.corpus)
+def _sum_bytes(select: Callable[[Config], Iterable[str]]) -> Amount:
+    """Return a function that sums the raw bytes of the selected corpora."""
+
+    def amount(config: Config, raw: RawBytes) -> float | None:
+        names = [*select(config)]
+        return sum(_corpus_bytes(config, raw, name) for name in names) if names else None
+
+    return amount
 
 
-def _reserved(config: Config, raw: RawBytes) -> float | None:
-    return len(config.corpus) * sum(raw[name] for name in config.reserving()) if config.reserving() else None
-
-
-def _forgotten(config: Config, raw: RawBytes) -> float | None:
-    return _corpora(config, raw) if config.reserving() else None
-
-
-def _divided(config: Config, raw: RawBytes) -> float | None:
-    return sum(_corpus(config, raw, name) for name, of in config.corpus.items() if of.deduplication.jobs > 1) or None
-
-
-def _scored(config: Config, raw: RawBytes) -> float | None:
-    return sum(_corpus(config, raw, name) for name in config.scored("quality")) or None
-
-
-def _read_by_model(config: Config, raw: RawBytes) -> float | None:
-    return sum(_corpus(config, raw, name) for name in config.scored("perplexity")) or None
-
-
-def _later_suites(config: Config, raw: RawBytes) -> float | None:
-    return sum(_corpus(config, raw, name) for name in config.corpus if counted(config, name)) or None
-
-
-def _tokenizers(config: Config, raw: RawBytes) -> float:
-    return sum(min(_corpus(config, raw, section.corpus), section.sample_bytes) for section in config.tokenizer.values())
-
-
-def _tokens(config: Config, raw: RawBytes) -> float:
-    return sum(_corpus(config, raw, section.corpus) for section in config.tokens.values())
-
-
-def _sorted(config: Config, raw: RawBytes) -> float | None:
-    return sum(_corpus(config, raw, section.corpus) for section in config.tokens.values() if section.suffixes) or None
-
-
-def _parameters(config: Config, model: str) -> float:
+def _count_parameters(config: Config, model: str) -> float:
     return parameter_count(config.models[model].architecture, config.vocabulary_size(config.models[model].tokens))
 
 
-def _training(config: Config, raw: RawBytes) -> float | None:
-    total = 0.0
-    for model in config.models.values():
-        size, t = (model.architecture, config.vocabulary_size(model.tokens)), model.training
-        total += training_flops(*size, t.batches, t.first_step, t.steps)
-    return total or None
+def _sum_parameters(select: Callable[[Config], Iterable[str]]) -> Amount:
+    """Return a function that sums the parameters of the selected models."""
+    return lambda config, _: sum(_count_parameters(config, model) for model in select(config)) or None
 
 
 def segment_flops(config: Config, model: str, step: str) -> float:
     """Return the floating-point operations of the segment of a training that ends with a step."""
-    section, last = config.models[model], int(step)
-    training = section.training
+    training, last = config.models[model].training, int(step)
+    return _training_flops(config, model, training.segment_start(last), last)
+
+
+def _training_flops(config: Config, model: str, first: int, last: int) -> float:
+    section = config.models[model]
     size = section.architecture, config.vocabulary_size(section.tokens)
-    return training_flops(*size, training.batches, training.segment_start(last), last)
+    return training_flops(*size, section.training.batches, first, last)
 
 
-def _exported(config: Config, raw: RawBytes) -> float | None:
-    return sum(_parameters(config, name) for name in config.models) or None
+def _all_training_flops(config: Config, raw: RawBytes) -> float | None:
+    steps = ((name, model.training.first_step, model.training.steps) for name, model in config.models.items())
+    return sum(_training_flops(config, *one) for one in steps) or None
 
 
-def _adopted(config: Config, raw: RawBytes) -> float | None:
-    return sum(_parameters(config, name) for name, model in config.models.items() if model.pretrained) or None
-
-
-def _searched(config: Config, raw: RawBytes) -> float | None:
-    return sum(_parameters(config, name) for name in config.searched_models()) or None
-
-
-def _evaluated(config: Config, raw: RawBytes) -> float | None:
-    return sum(_parameters(config, name) for name, _ in config.evaluated()) or None
-
-
-def _baselines(config: Config, raw: RawBytes) -> float | None:
-    """A baseline in a folder counts by its bytes, two of them for a parameter."""
+def _baseline_parameters(config: Config, raw: RawBytes) -> float | None:
+    """Count a baseline in a folder as a parameter for two of its bytes."""
     sizes = [
-        config.baseline_bytes(name) / 2 if model is None else _parameters(config, model)
+        config.baseline_bytes(name) / 2 if model is None else _count_parameters(config, model)
         for name, model in config.baselines().items()
     ]
     return sum(sizes) or None
 
 
-# In the order of the steps. Of cut files and of data sets the planned run has jobs only where it has such sources.
+_CORPORA = _sum_bytes(lambda config: config.corpus)
+_SCORED = _sum_bytes(lambda config: config.scored("quality"))
+_TOKEN_SETS = _sum_bytes(lambda config: [section.corpus for section in config.tokens.values()])
+_EVALUATED = _sum_parameters(lambda config: [name for name, _ in config.evaluated()])
+
+# In the order of the steps. A run has jobs of sources.split and sources.dataset only where it has such sources.
 WORKLOADS: dict[str, StepWorkload] = {
-    "sources.split": StepWorkload(BYTES, _sources),
-    "sources.dataset": StepWorkload(BYTES, _sources),
-    "sources.listing": StepWorkload(BYTES, _sources),
-    "sources.fingerprint": StepWorkload(BYTES, _sources),
-    "opt_out.entries": StepWorkload(BYTES, _reserving),
-    "sources.manifest": StepWorkload(BYTES, _sources),
-    "corpus.filter": StepWorkload(BYTES, _corpora),
-    # The seeds of the classifiers are taken to be those of the calibration runs, and so is the model that reads.
-    "corpus.quality": StepWorkload(BYTES, _scored),
-    "corpus.scores": StepWorkload(BYTES, _scored),
-    "corpus.perplexity": StepWorkload(BYTES, _read_by_model),
-    "corpus.signatures": StepWorkload(BYTES, _corpora),
-    "opt_out.reserved": StepWorkload(BYTES, _reserved),
-    "corpus.equal_keys": StepWorkload(BYTES, _divided),
-    "corpus.find_duplicates": StepWorkload(BYTES, _corpora),
-    "corpus.deduplicate": StepWorkload(BYTES, _corpora),
-    "corpus.ngrams": StepWorkload(BYTES, _corpora),
-    "corpus.matches": StepWorkload(BYTES, _corpora),
-    "corpus.find_items": StepWorkload(BYTES, _corpora),
-    "corpus.decontaminate": StepWorkload(BYTES, _corpora),
-    "corpus.count_items": StepWorkload(BYTES, _later_suites),
-    "corpus.statistics": StepWorkload(BYTES, _corpora),
-    "corpus.publish": StepWorkload(BYTES, _corpora),
-    "opt_out.forgotten": StepWorkload(BYTES, _forgotten),
-    "tokenizer.train": StepWorkload(BYTES, _tokenizers),
-    "tokenizer.fertility": StepWorkload(BYTES, _tokenizers),
-    "tokens.shard": StepWorkload(BYTES, _tokens),
-    "tokens.suffixes": StepWorkload(BYTES, _sorted),
-    "tokens.index": StepWorkload(BYTES, _tokens),
-    "pretrain.adopt": StepWorkload(PARAMETERS, _adopted),
-    "pretrain.segment": StepWorkload(FLOP, _training, segment_flops),
-    "pretrain.export": StepWorkload(PARAMETERS, _exported),
-    "evaluate.suites": StepWorkload(PARAMETERS, _evaluated),
-    "evaluate.baselines": StepWorkload(PARAMETERS, _baselines),
-    "evaluate.samples": StepWorkload(PARAMETERS, _searched),
-    "evaluate.differences": StepWorkload(PARAMETERS, _evaluated),
+    "sources.split": StepWorkload(BYTES, _source_bytes),
+    "sources.dataset": StepWorkload(BYTES, _source_bytes),
+    "sources.listing": StepWorkload(BYTES, _source_bytes),
+    "sources.fingerprint": StepWorkload(BYTES, _source_bytes),
+    "opt_out.entries": StepWorkload(BYTES, _opt_out_bytes),
+    "sources.manifest": StepWorkload(BYTES, _source_bytes),
+    "corpus.filter": StepWorkload(BYTES, _CORPORA),
+    # Assume the classifier seeds and the perplexity model of the calibration runs.
+    "corpus.quality": StepWorkload(BYTES, _SCORED),
+    "corpus.scores": StepWorkload(BYTES, _SCORED),
+    "corpus.perplexity": StepWorkload(BYTES, _sum_bytes(lambda config: config.scored("perplexity"))),
+    "corpus.signatures": StepWorkload(BYTES, _CORPORA),
+    "opt_out.reserved": StepWorkload(BYTES, _reserved_bytes),
+    "corpus.equal_keys": StepWorkload(
+        BYTES,
+        _sum_bytes(lambda config: [name for name, corpus in config.corpus.items() if corpus.deduplication.jobs > 1]),
+    ),
+    "corpus.find_duplicates": StepWorkload(BYTES, _CORPORA),
+    "corpus.deduplicate": StepWorkload(BYTES, _CORPORA),
+    "corpus.ngrams": StepWorkload(BYTES, _CORPORA),
+    "corpus.matches": StepWorkload(BYTES, _CORPORA),
+    "corpus.find_items": StepWorkload(BYTES, _CORPORA),
+    "corpus.decontaminate": StepWorkload(BYTES, _CORPORA),
+    "corpus.count_items": StepWorkload(
+        BYTES, _sum_bytes(lambda config: [name for name in config.corpus if counted(config, name)])
+    ),
+    "corpus.statistics": StepWorkload(BYTES, _CORPORA),
+    "corpus.publish": StepWorkload(BYTES, _CORPORA),
+    "opt_out.forgotten": StepWorkload(BYTES, _sum_bytes(lambda config: config.corpus if config.reserving() else ())),
+    "tokenizer.train": StepWorkload(BYTES, _tokenizer_bytes),
+    "tokenizer.fertility": StepWorkload(BYTES, _tokenizer_bytes),
+    "tokens.shard": StepWorkload(BYTES, _TOKEN_SETS),
+    "tokens.suffixes": StepWorkload(
+        BYTES, _sum_bytes(lambda config: [section.corpus for section in config.tokens.values() if section.suffixes])
+    ),
+    "tokens.index": StepWorkload(BYTES, _TOKEN_SETS),
+    "pretrain.adopt": StepWorkload(
+        PARAMETERS, _sum_parameters(lambda config: [name for name, model in config.models.items() if model.pretrained])
+    ),
+    "pretrain.segment": StepWorkload(FLOP, _all_training_flops, segment_flops),
+    "pretrain.export": StepWorkload(PARAMETERS, _sum_parameters(lambda config: config.models)),
+    "evaluate.suites": StepWorkload(PARAMETERS, _EVALUATED),
+    "evaluate.baselines": StepWorkload(PARAMETERS, _baseline_parameters),
+    "evaluate.samples": StepWorkload(PARAMETERS, _sum_parameters(lambda config: config.searched_models())),
+    "evaluate.differences": StepWorkload(PARAMETERS, _EVALUATED),
 }

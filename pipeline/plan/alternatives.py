@@ -22,8 +22,8 @@ TOKENS_PER_PARAMETER = {
 }
 VOCABULARY_SIZE, SEQUENCE_LENGTH = 128_256, 8192  # of Llama 3
 BATCH_SIZE = 512
-"""Sequences in a step at least, of 4 million tokens together: that of Llama 3 at its start (Grattafiori et al. 2024,
-section 3.4.1); more where there are more devices."""
+"""Minimum sequences in a step, 4 million tokens: the batch at the start of Llama 3 (Grattafiori et al. 2024, section
+3.4.1). More devices get more."""
 SIZE_KEYS = (
     *("seconds", "device_hours", "energy_joules", "carbon_grams", "water_liters", "cost_euros"),
     *("published_least_seconds", "published_most_seconds"),
@@ -31,13 +31,13 @@ SIZE_KEYS = (
 
 
 def plan_model_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan) -> list[dict[str, Any]]:
-    """Return a row for each size and number of tokens; none where the platform states no peak.
+    """Return a row for each model size and number of tokens; none where the platform states no peak.
 
-    Each size is trained in the fastest of the ways that fit into memory by the plan: strategy, tensor parallelism
-    within a node, micro-batch, full recomputation or none. A size that fits in no way has no figures.
+    Each size takes the fastest settings that fit into memory: strategy, tensor parallelism within a node, micro-batch
+    size, full recomputation or none. A size that never fits has no figures.
 
     Args:
-        planned: what the plan says of a model.
+        planned: returns the plan of a model.
     """
     if platform.peak_flops_per_second is None:
         return []
@@ -58,7 +58,7 @@ def plan_model_sizes(planned: Callable[[ModelPlan], dict[str, Any]], platform: P
 
 
 def _plan_tokens(best: ModelPlan | None, tokens: int, planned: Callable[[ModelPlan], dict[str, Any]]) -> dict[str, Any]:
-    """Return what so many tokens cost in the way that was chosen, and the way."""
+    """Return the cost of training on so many tokens with the chosen settings, and these."""
     if best is None:
         return {"way": None, **dict.fromkeys(SIZE_KEYS)}
     t = best.training
@@ -71,21 +71,21 @@ def _plan_tokens(best: ModelPlan | None, tokens: int, planned: Callable[[ModelPl
 def _find_fastest(
     architecture: Architecture, planned: Callable[[ModelPlan], dict[str, Any]], platform: PlatformPlan
 ) -> ModelPlan | None:
-    """Return the fastest way that fits, the first of equal ones; None where none fits."""
-    found: list[tuple[float, ModelPlan]] = []
+    """Return the fastest settings that fit, the first of equal ones; None where none fits."""
+    candidates: list[tuple[float, ModelPlan]] = []
     for model in _list_candidates(architecture, platform):
-        told = planned(model)
-        again = model.training.recomputation == "full"
-        if told["memory_fits_with_recomputation" if again else "memory_fits"] is not False:
-            found.append((told["step_seconds"] or math.inf, model))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+        plan = planned(model)
+        recomputes = model.training.recomputation == "full"
+        if plan["memory_fits_with_recomputation" if recomputes else "memory_fits"] is not False:
+            candidates.append((plan["step_seconds"] or math.inf, model))
+    return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
 
 
 def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iterator[ModelPlan]:
-    """Yield the ways to train a model on all devices; one alone where steps cannot be counted."""
+    """Yield settings to train a model on all devices; only one where step times cannot be computed."""
     devices = platform.devices * platform.nodes
     degrees = [t for t in tensor_parallel_degrees(architecture, platform.devices) if platform.devices % t == 0]
-    for strategy, tensor, micro, again in product(
+    for strategy, tensor, micro, recomputation in product(
         ("hybrid_shard", "shard_grad_op", "full_shard"), degrees, (1, 2, 4), ("none", "full")
     ):
         data = devices // tensor
@@ -97,7 +97,7 @@ def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iter
             batch_size=-(-BATCH_SIZE // (data * micro)) * data * micro,
             micro_batch_size=micro,
             steps=1,
-            recomputation=again,
+            recomputation=recomputation,
             compile=True,
         )
         model = ModelPlan(architecture=architecture, training=training, vocabulary_size=VOCABULARY_SIZE)
@@ -106,15 +106,15 @@ def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iter
             return
 
 
-# Other shapes and meshes of a model, each with its expected gain and its source.
+# Advice on other shapes and meshes of a model, each with its expected gain and source.
 
 
 TILE_ELEMENTS = 64
-"""Elements of two bytes that fill the 128 bytes in which an A100's or H100's matrix units read best: Anthony et al.
-2024 (The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
+"""Matrix units of an A100 or H100 are fastest on multiples of 128 bytes, 64 elements of two bytes: Anthony et al. 2024
+(The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
 SHAPE_SOURCE = "Anthony et al. 2024, arXiv 2401.14489"
 IMBALANCE_THRESHOLD = 0.05
-"""Share of a stage's time from which on a wait for the longest one is worth another number of layers."""
+"""Share of a stage's time. A longer wait for the longest stage is worth another number of layers."""
 SHAPE_GAIN = "up to 39 % of the throughput, measured between shapes with equally many parameters"
 
 

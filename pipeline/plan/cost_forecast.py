@@ -1,4 +1,4 @@
-"""The interval of a planned time, and notes on what it is computed from and what it leaves out."""
+"""Forecast time and energy from finished runs with 95 % intervals, and list the notes on a planned time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan, StepCo
 from pipeline.plan.training_time import estimate_training_time, find_similar_trainings, list_missing_figures
 
 STEP_ERROR = 0.108
-"""Standard deviation of the logarithm of measured over counted seconds of a step, of shapes that nothing was fitted on:
+"""Standard deviation of ln(measured / planned seconds of a step), for shapes that nothing was fitted on:
 the 34 published rows of docs/results/plan.md, each shape by the others."""
 STEP_ERROR_DEGREES_OF_FREEDOM = 8
-"""Its degrees of freedom: the rows have ten shapes, on two machines whose rates were fitted."""
+"""The rows have ten shapes, on two machines with fitted rates."""
 MACHINE_ERROR = 0.115
-"""What comes on top where no training was measured on the machine, in the same measure: of three published speeds that
-nothing was fitted on, TinyLlama's and GPT-NL's two, it is 0.158 in all."""
+"""The additional deviation of a machine without a measured training. The total deviation of three published speeds that
+nothing was fitted on, TinyLlama's and GPT-NL's two, is 0.158."""
 MINIMUM_DEGREES_OF_FREEDOM = 2
-"""With one, a 95 % interval is a factor of ten and more, and `student_quantile` is too narrow."""
+"""With one degree of freedom a 95 % interval spans a factor of ten, and `student_quantile` is too narrow."""
 FORMULAS = {
     "low_seconds": "seconds x exp(the mean m of ln(measured / planned seconds of a step) of n trainings of calibration "
     "runs on this platform - t s sqrt(1 + 1 / n)); s, the standard deviation, is theirs pooled with 0.108 of 8 degrees "
@@ -42,124 +42,136 @@ FORMULAS = {
 
 
 class TimeRatio(NamedTuple):
-    """How many times as long as planned a step of a finished training took."""
+    """The ratio of measured to planned step time of a finished training."""
 
     training: str
     value: float
 
 
 class TimeInterval(NamedTuple):
-    """The factors between which the measured over the planned time lies 95 times of 100."""
+    """The factors that bound measured / planned time in 95 of 100 cases."""
 
     low: float
     high: float
 
 
 def measure_time_ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[TimeRatio]:
-    """Return what the calibration runs on the platform tell of times that are planned in the same way.
+    """Return the time ratio of each calibration training on the platform that is planned in the same way.
 
     Args:
-        is_counted: whether by operations, bytes and bandwidths, not by the platform's model_flops_utilization.
+        is_counted: whether the time is planned from operations, bytes and bandwidths, and not from the platform's
+            model_flops_utilization.
     """
-    found = []
+    ratios = []
     for run in plan.runs if plan else ():
         for name, training in run.trainings.items() if run.platform == platform.name else ():
             planned = estimate_training_time(training.model, platform, training.processes)["step_seconds"]
             if planned and is_counted == (not list_missing_figures(training.model, platform, training.processes)):
-                found.append(TimeRatio(f"{name} of {run.folder}", training.step_seconds / planned))
-    return found
+                ratios.append(TimeRatio(f"{name} of {run.folder}", training.step_seconds / planned))
+    return ratios
 
 
-def fit_time_interval(found: list[TimeRatio], is_counted: bool) -> TimeInterval | None:
-    """Return the factors by which a planned time is multiplied at both ends; None where nothing tells them."""
-    logarithms = [math.log(ratio.value) for ratio in found]
+def fit_time_interval(ratios: list[TimeRatio], is_counted: bool) -> TimeInterval | None:
+    """Return the factors from a planned time to the ends of its 95 % interval; None without enough measurements."""
+    logarithms = [math.log(ratio.value) for ratio in ratios]
     number, mean = len(logarithms), fmean(logarithms) if logarithms else 0.0
     freedom = STEP_ERROR_DEGREES_OF_FREEDOM if is_counted else 0
-    squares = freedom * STEP_ERROR**2 + sum((one - mean) ** 2 for one in logarithms)
+    squares = freedom * STEP_ERROR**2 + sum((value - mean) ** 2 for value in logarithms)
     freedom += max(number - 1, 0)
     if freedom < MINIMUM_DEGREES_OF_FREEDOM:
         return None
     variance = squares / freedom
-    spread = math.sqrt(variance * (1 + 1 / number) if number else variance + MACHINE_ERROR**2)
-    reach = student_quantile(freedom) * spread
-    return TimeInterval(math.exp(mean - reach), math.exp(mean + reach))
+    deviation = math.sqrt(variance * (1 + 1 / number) if number else variance + MACHINE_ERROR**2)
+    half_width = student_quantile(freedom) * deviation
+    return TimeInterval(math.exp(mean - half_width), math.exp(mean + half_width))
 
 
 def add_time_interval(
     planned: dict[str, Any], model: ModelPlan, platform: PlatformPlan, plan: ForecastPlan | None
 ) -> dict[str, Any]:
-    """Return a model's entry of the plan with the ends of its time."""
+    """Return a model's entry of the plan with `low_seconds` and `high_seconds`."""
     none = {"low_seconds": None, "high_seconds": None}
     if planned["seconds"] is None:
         return planned | none
     is_counted = not list_missing_figures(model, platform, planned["devices_used"])
-    found = fit_time_interval(measure_time_ratios(plan, platform, is_counted), is_counted)
-    if found is None:
+    interval = fit_time_interval(measure_time_ratios(plan, platform, is_counted), is_counted)
+    if interval is None:
         return planned | none
-    return planned | {f"{end}_seconds": planned["seconds"] * factor for end, factor in found._asdict().items()}
+    return planned | {f"{end}_seconds": planned["seconds"] * factor for end, factor in interval._asdict().items()}
 
 
-def format_interval_note(planned: Mapping[str, Any], found: list[TimeRatio]) -> str:
-    """Return the interval of a model's time in one sentence, with what it is known by."""
+def format_interval_note(planned: Mapping[str, Any], ratios: list[TimeRatio]) -> str:
+    """Format the interval of a model's time and its source as one sentence."""
     if planned["low_seconds"] is None:
         return (
-            "no interval of the time: three finished trainings on this platform tell one "
+            "no interval of the time: it needs three finished trainings on this platform "
             "(energy: {calibration: [results/SMALL, results/LARGER]})"
         )
-    told = " to ".join(format_quantity("seconds", planned[end]) for end in ("low_seconds", "high_seconds"))
-    if not found:
-        return f"time {told} (95 %) by the error on published trainings; none was measured on this platform"
-    values = ", ".join(f"{ratio.value:.3g} ({ratio.training})" for ratio in found)
+    interval = " to ".join(format_quantity("seconds", planned[end]) for end in ("low_seconds", "high_seconds"))
+    if not ratios:
+        return f"time {interval} (95 %), from the errors on published trainings; none was measured on this platform"
+    values = ", ".join(f"{ratio.value:.3g} ({ratio.training})" for ratio in ratios)
     return (
-        f"time {told} (95 %) by {format_count(len(found), 'training')} on this platform, whose steps took as many "
-        f"times as long as planned: {values}"
+        f"time {interval} (95 %), from {format_count(len(ratios), 'training')} on this platform, with measured / "
+        f"planned time of a step: {values}"
     )
 
 
 OMITTED_PARTS = {
-    "validation_seconds": "validations, for training.validation_tokens is not stated",
-    "start_seconds": "starts of jobs, for the platform does not state job_start_seconds (from the start of a job to "
-    "its first step: a finished job's log has both)",
-    "queue_seconds": "waiting in the queue, for the platform does not state job_queue_seconds (sacct has Submit and "
-    "Start of jobs of as many nodes)",
-    "checkpoint_write_seconds": "the interval between checkpoints by Young and Daly, for the platform does not state "
-    "storage_bytes_per_second (time dd of 10 GB with oflag=direct to its scratch)",
+    "validation_seconds": "validations, because training.validation_tokens is not set",
+    "start_seconds": "starts of jobs, because the platform does not state job_start_seconds (from the start of a job "
+    "to its first step: the log of a finished job has both)",
+    "queue_seconds": "waiting in the queue, because the platform does not state job_queue_seconds (sacct shows Submit "
+    "and Start of jobs with as many nodes)",
+    "checkpoint_write_seconds": "the interval between checkpoints by Young and Daly, because the platform does not "
+    "state storage_bytes_per_second (time dd of 10 GB with oflag=direct to its scratch)",
 }
-OVERLAPPED_PARTS = "loading, and checkpoints written beside the training"
+OVERLAPPED_PARTS = "loading, and checkpoints that are written during the training"
 
 
 PRETRAINED_NOTE = (
-    "begins with weights that were trained before: its shape is theirs, and laws of trainings from the first token on "
-    "tell neither its loss nor its rate"
+    "begins with pretrained weights: its shape is theirs, and the scaling laws, which hold for training from the first "
+    "token, predict neither its loss nor its learning rate"
 )
 EXPERTS_NOTE = (
-    "operations are those of the experts that a token visits, memory that of all; time and memory are those of tokens "
-    "shared equally, which take longer and hold more where some experts are liked better; laws of models without "
-    "experts tell neither its loss nor its rate"
+    "operations count the experts that a token visits, memory counts all experts; time and memory assume a balanced "
+    "load and are larger where some experts get more tokens; the scaling laws, which hold for models without experts, "
+    "predict neither its loss nor its learning rate"
 )
 
 
 def list_time_notes(
     model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
 ) -> list[str]:
-    """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
-    began = [PRETRAINED_NOTE] * model.pretrained + [EXPERTS_NOTE] * bool(model.architecture.experts)
-    found = list_missing_figures(model, platform, planned["devices_used"])
+    """Return the notes on a model's time: method, interval, omitted parts and published trainings.
+
+    Args:
+        planned: the model's entry in the plan.
+    """
+    notes = [PRETRAINED_NOTE] * model.pretrained + [EXPERTS_NOTE] * bool(model.architecture.experts)
+    missing = list_missing_figures(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
-        return [*began, f"no time: {'; '.join(found)}"]
-    ends = format_interval_note(planned, measure_time_ratios(forecast, platform, is_counted=not found))
-    if found:
-        told = f"time by the platform's model_flops_utilization {platform.model_flops_utilization:g}, steps alone"
-        return [*began, f"{told}, for {'; '.join(found)}", ends, *_list_published_trainings(platform, planned)]
+        return [*notes, f"no time: {'; '.join(missing)}"]
+    interval = format_interval_note(planned, measure_time_ratios(forecast, platform, is_counted=not missing))
+    if missing:
+        method = (
+            f"time of the steps alone, by the platform's model_flops_utilization {platform.model_flops_utilization:g}"
+        )
+        return [
+            *notes,
+            f"{method}, because {'; '.join(missing)}",
+            interval,
+            *_list_published_trainings(platform, planned),
+        ]
     rate = "at the platform's rate"
     if platform.failures_per_device_hour is None:
-        rate = "as often as those of Llama 3 405B, for the platform does not state failures_per_device_hour"
-    missing = [words for key, words in OMITTED_PARTS.items() if planned[key] is None]
+        rate = "at the rate of Llama 3 405B, because the platform does not state failures_per_device_hour"
+    omitted = [words for key, words in OMITTED_PARTS.items() if planned[key] is None]
     return [
-        *began,
+        *notes,
         f"time by operations, bytes and bandwidths; failures {rate}",
-        ends,
-        f"not in it: {'; '.join([OVERLAPPED_PARTS, *missing])}",
+        interval,
+        f"not included: {'; '.join([OVERLAPPED_PARTS, *omitted])}",
         *_list_published_trainings(platform, planned),
     ]
 
@@ -172,39 +184,39 @@ def _list_published_trainings(platform: PlatformPlan, planned: dict[str, Any]) -
         for one in find_similar_trainings(planned["active_parameters"])
     ]
     took = " to ".join(dict.fromkeys(format_quantity("seconds", value) for value in (least, most)))
-    told = (
-        f"published runs of this size took as much of their peak that this one would take {took} on "
+    note = (
+        f"at the share of the peak that published trainings of this size reached, this one takes {took} on "
         f"{format_count(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
     )
     if own < least:
-        told += f"; the plan is {most / own:.2g} times as fast as the slowest of them, and faster than all"
-    return [told]
+        note += f"; the plan is faster than all of them, and {most / own:.2g} times as fast as the slowest"
+    return [note]
 
 
 FORECAST_SCOPE = (
-    "Of the jobs whose outputs stand, their seconds added up as if one ran after another; without lost attempts, idle "
-    "nodes, Snakemake's own process, plan, report and crate."
+    "Covers the jobs with valid outputs, their seconds added up as if one ran after another; without lost attempts, "
+    "idle nodes, Snakemake's own process, plan, report and crate."
 )
 
 
 def forecast_costs(plan: ForecastPlan, platform: str) -> dict[str, Any]:
-    """Return the forecast as JSON: of each step seconds and joules with 95 % intervals, or why there is none."""
+    """Return the forecast as JSON: seconds and joules of each step with 95 % intervals, or the reason for none."""
     fitted: dict[str, CostForecast] = {}
     work: dict[str, float] = {}
     steps: dict[str, dict[str, Any]] = {}
     ends: dict[str, tuple[float, float]] = {}
     for step, planned in plan.work.items():
-        told: dict[str, Any] = {"work": planned.amount, "unit": planned.unit}
+        entry: dict[str, Any] = {"work": planned.amount, "unit": planned.unit}
         try:
             if planned.amount is None:
-                raise InputError(planned.refused or "its work is not known before the run")
+                raise InputError(planned.refused or "its work is unknown before the run")
             rows = _calibration_costs(plan, step)
             fitted[step] = CostForecast.fit([(row.work, row.seconds, row.joules) for row in rows])
             work[step] = planned.amount
             ends[step] = _widest_accounting_interval(rows)
-            steps[step] = told | _prediction_to_json(fitted[step].predict(planned.amount), ends[step])
+            steps[step] = entry | _prediction_to_json(fitted[step].predict(planned.amount), ends[step])
         except InputError as error:
-            steps[step] = told | {"refused": str(error)}
+            steps[step] = entry | {"refused": str(error)}
     return {
         "label": "estimated",
         "scope": FORECAST_SCOPE,
@@ -216,16 +228,16 @@ def forecast_costs(plan: ForecastPlan, platform: str) -> dict[str, Any]:
 
 
 def _calibration_costs(plan: ForecastPlan, step: str) -> list[StepCost]:
-    """Return what a step took in the calibration runs.
+    """Return the cost of a step in each calibration run.
 
     Raises:
-        InputError: a run did no such step, or its energy is not known.
+        InputError: a run has no such step, or its energy is unknown.
     """
     rows = []
     for run in plan.runs:
         row = run.steps.get(step)
         if row is None:
-            raise InputError(f"{run.folder} did no {step}: take a calibration run that does the same steps")
+            raise InputError(f"{run.folder} has no job of {step}: name a calibration run with the same steps")
         if row.refused is not None:
             raise InputError(row.refused)
         rows.append(row)
@@ -233,13 +245,13 @@ def _calibration_costs(plan: ForecastPlan, step: str) -> list[StepCost]:
 
 
 def _widest_accounting_interval(rows: Iterable[StepCost]) -> tuple[float, float]:
-    """Return the widest ends of the account's own intervals: a model's mistake no scatter of the runs tells."""
+    """Return the widest ends of the accounting's own intervals: the scatter between runs hides a model's error."""
     ends = [relative_interval(row.joules, row.low_joules, row.high_joules) for row in rows]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def _prediction_to_json(prediction: CostPrediction, ends: tuple[float, float]) -> dict[str, float]:
-    """Return a prediction as JSON, its joules with the ends of the account's own interval."""
+    """Return a prediction as JSON, with joules widened by the accounting's own interval."""
     low, high = widen_interval(CostRange(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {
         "seconds": prediction.seconds,
@@ -257,14 +269,14 @@ def _forecast_all_steps(
     work: Mapping[str, float],
     ends: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any]:
-    """Return the forecast of all steps together; none where a step has none, for a part is not the whole."""
-    missing = [step for step, told in steps.items() if "refused" in told]
+    """Return the forecast of all steps together, or a refusal where one step has none."""
+    missing = [step for step, entry in steps.items() if "refused" in entry]
     if missing or not steps:
         words = ", ".join(missing) if len(missing) < len(steps) else "any step"
-        return {"refused": f"no forecast, because there is none of {words}"}
+        return {"refused": f"no forecast, because {words} has none"}
     whole = forecast_chain(fitted, work)
-    joules = {step: float(told["joules"]) for step, told in steps.items()}
-    # The same meter or model is wrong alike in all steps: the ends of its intervals are added as they are.
+    joules = {step: float(entry["joules"]) for step, entry in steps.items()}
+    # One meter or power model has the same error in all steps, so the ends of its intervals add up.
     low, high = (
         math.log(sum(joules[step] * math.exp(ends[step][side]) for step in steps) / sum(joules.values()))
         for side in (0, 1)
@@ -274,8 +286,8 @@ def _forecast_all_steps(
 
 def _list_platform_notes(plan: ForecastPlan, platform: str) -> list[str]:
     return [
-        f"{run.folder} ran on the platform {run.platform}, this run is planned for {platform}: the forecast is of a "
-        f"run on {run.platform}."
+        f"{run.folder} ran on the platform {run.platform}, this run is planned for {platform}: the forecast holds for "
+        f"{run.platform}."
         for run in plan.runs
         if run.platform != platform
     ]

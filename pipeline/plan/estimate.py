@@ -1,4 +1,4 @@
-"""The step `plan estimate`: compute, memory, time, energy, carbon and cost of every model before anything runs."""
+"""Run the step `plan estimate`: compute, memory, time, energy, carbon and cost of every model before anything runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pipeline.plan.training_time import estimate_training_time
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
-    "active_parameters": "those that one token uses: of experts the ones that it visits, otherwise all",
-    "tokens": "steps x batch_size x sequence_length, stage by stage of a ramp; of a branch its own steps",
+    "active_parameters": "the parameters that one token uses: with experts those that it visits, otherwise all",
+    "tokens": "steps x batch_size x sequence_length, stage by stage of a ramp; a branch counts its own steps",
     "training_flops_6nd": "6 x active parameters x tokens (Kaplan et al. 2020)",
     "training_flops_8nd": "8 x active parameters x tokens, with full recomputation (Narayanan et al. 2021)",
     "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x H) with H "
     "= heads x head dimension (Chowdhery et al. 2022)",
-    "general_purpose_share_6nd": "training_flops_6nd, of a branch with what it goes on from, / 1e23, the indicative "
+    "general_purpose_share_6nd": "training_flops_6nd, of a branch with the steps before it, / 1e23, the indicative "
     "criterion for general-purpose models",
     "general_purpose_share_8nd": "training_flops_8nd likewise / 1e23",
     "devices_used": "min(devices x nodes, batch_size / micro_batch_size x tensor x pipeline x context): "
-    "more stand idle",
+    "other devices are idle",
     "tensor_parallel_degrees": "divisors of heads up to 8",
-    "model_state_bytes_per_device": "parameters of the fullest pipeline process / tensor, but key and value matrices "
-    "whole where tensor does not divide their heads, x (weights + gradients + optimizer bytes, each / devices that "
+    "model_state_bytes_per_device": "parameters of the fullest pipeline process / tensor, with undivided key and value "
+    "matrices where tensor does not divide their heads, x (weights + gradients + optimizer bytes, each / devices that "
     "share it, 0 in main memory) (Rajbhandari et al. 2020)",
     "gathered_bytes_per_device": "of a strategy that shards weights, in their precision / tensor: embedding, output, 2 "
     "blocks with 1 / expert of their experts (Zhao et al. 2023); of a pipeline all of the fullest process",
@@ -43,11 +43,11 @@ FORMULAS = {
     "gradient in bf16; with tensor > 1 4 D + 2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit "
     "(after Korthikanti et al. 2022); K the width of the least multiple of the key-value heads that tensor x the "
     "common divisor of context and heads / tensor divides, x the rest of context; of a pipeline the layers of all "
-    "micro-batches that are under way; without flash_attention besides (layers + 2) x heads x sequence_length fp32 "
+    "micro-batches in flight; without flash_attention also (layers + 2) x heads x sequence_length fp32 "
     "scores of a token",
-    "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
+    "activation_bytes_with_recomputation": "the same with one block in full and D elements of every other block",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
-    "memory_fits_with_recomputation": "the same with activations with recomputation",
+    "memory_fits_with_recomputation": "the same with activation_bytes_with_recomputation",
     **RUN_TIME,
     **INTERVAL,
     "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x utilization_share)",
@@ -78,8 +78,8 @@ def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
 def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """Return the plan: `models` and `totals` hold estimates, each by the formula of the same name in `formulas`.
 
-    What needs a figure that the platform does not state is None; `forecast` is, where no calibration runs are named.
-    `not_run` has the cells of experiments that fit nowhere, which no total counts.
+    A value is None where the platform does not state a figure that it needs, and `forecast` where the configuration
+    names no calibration runs. `not_run` has the cells of experiments that do not fit; totals exclude them.
     """
     platform = settings.platform
     models = {
@@ -173,37 +173,37 @@ def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan
 
 
 def _predict_loss(model: ModelPlan, tokens: int) -> dict[str, Any]:
-    """Return what published laws expect of a training from the first token on, without experts; of others nothing."""
-    found = scaling_laws.predict_by_published_laws(model.architecture, model.vocabulary_size, tokens)
-    return dict.fromkeys(found) if model.pretrained or model.architecture.experts else found
+    """Return the prediction of published scaling laws; None for pretrained models and experts, which they exclude."""
+    predicted = scaling_laws.predict_by_published_laws(model.architecture, model.vocabulary_size, tokens)
+    return dict.fromkeys(predicted) if model.pretrained or model.architecture.experts else predicted
 
 
 def _estimate_consumption(
     model: ModelPlan, flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
 ) -> dict[str, float | None]:
-    """Return time, energy, carbon and cost; None where the platform does not state what they need."""
-    found: dict[str, float | None] = dict.fromkeys((*CONSUMPTION_KEYS, "seconds_6nd", "seconds_8nd"))
-    found |= estimate_training_time(model, platform, devices)
-    seconds, peak, utilization = found["seconds"], platform.peak_flops_per_second, found["utilization_share"]
+    """Return time, energy, carbon and cost; None where the platform does not state a figure that they need."""
+    figures: dict[str, float | None] = dict.fromkeys((*CONSUMPTION_KEYS, "seconds_6nd", "seconds_8nd"))
+    figures |= estimate_training_time(model, platform, devices)
+    seconds, peak, utilization = figures["seconds"], platform.peak_flops_per_second, figures["utilization_share"]
     if seconds is None or peak is None or utilization is None:
-        return found
+        return figures
     for convention in ("6nd", "8nd"):
-        found[f"seconds_{convention}"] = formulas.duration_seconds(
+        figures[f"seconds_{convention}"] = formulas.duration_seconds(
             flops[f"training_flops_{convention}"], devices=devices, peak_flops_per_second=peak, utilization=utilization
         )
     hours = seconds * devices / 3600
-    found["device_hours"] = hours
+    figures["device_hours"] = hours
     if billed := platform.billed_resources(devices):
-        found["billed_core_hours"], found["billed_gpu_hours"] = (seconds / 3600 * number for number in billed)
+        figures["billed_core_hours"], figures["billed_gpu_hours"] = (seconds / 3600 * number for number in billed)
     if platform.price_euros_per_device_hour is not None:
-        found["cost_euros"] = hours * platform.price_euros_per_device_hour
+        figures["cost_euros"] = hours * platform.price_euros_per_device_hour
     if platform.device_power_watts is not None:
         joules = formulas.energy_joules(seconds, devices=devices, device_power_watts=platform.device_power_watts)
-        found["energy_joules"] = joules
-        found["facility_energy_joules"] = joules * energy.pue
-        found["carbon_grams"] = carbon_grams(
+        figures["energy_joules"] = joules
+        figures["facility_energy_joules"] = joules * energy.pue
+        figures["carbon_grams"] = carbon_grams(
             joules, pue=energy.pue, grams_per_kwh=energy.carbon_intensity_grams_per_kwh
         )
         if energy.water_liters_per_kwh is not None:
-            found["water_liters"] = joules / JOULES_PER_KWH * energy.water_liters_per_kwh
-    return found
+            figures["water_liters"] = joules / JOULES_PER_KWH * energy.water_liters_per_kwh
+    return figures

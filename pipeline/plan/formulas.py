@@ -1,4 +1,4 @@
-"""Compute, memory, time and energy of a training, by published formulas, and the layers of each pipeline stage."""
+"""Compute compute, memory, time and energy of a training by published formulas, and divide layers over a pipeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def training_flops(parameters: float, tokens: float, *, recomputation: bool = Fa
     """Return the floating-point operations of training: 6 N D, or 8 N D where activations are computed again.
 
     2 N per token forward and 4 N backward, a second forward with recomputation: Kaplan et al. 2020, section 2.1;
-    Narayanan et al. 2021, appendix. Attention's own products are not in it (`pipeline.model.size.flops_per_token`).
+    Narayanan et al. 2021, appendix. Attention's own products are excluded (`pipeline.model.size.flops_per_token`).
     """
     return (8 if recomputation else 6) * parameters * tokens
 
@@ -30,8 +30,8 @@ def model_state_bytes(
 ) -> float:
     """Return the bytes on one device of weights, gradients and Adam's state.
 
-    `node` devices share one copy in a hybrid strategy; without it all do. Buffers, fragmentation and the weights that a
-    sharded strategy gathers (`gathered_bytes`) come on top.
+    `node` devices share one copy in a hybrid strategy, by default all. The result excludes buffers, fragmentation and
+    the weights that a sharded strategy gathers (`gathered_bytes`).
     """
     share: dict[Placement, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices)}
     pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].placements, strict=True)
@@ -39,11 +39,11 @@ def model_state_bytes(
 
 
 def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:
-    """Return the bytes on one device of weights that it holds a share of, and gathers to compute with.
+    """Return the bytes of sharded weights that one device gathers to compute with.
 
-    Embedding and output, gathered for the whole step, and two blocks: one that computes, and the next one, which is
-    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A process of a pipeline holds all of its layers
-    gathered, so that no micro-batch gathers them again; a device has its share of a block's experts.
+    It gathers embedding and output for the whole step, and two blocks: the one that computes, and the next one (Zhao et
+    al. 2023, sections 3.3 and 4.2). A process of a pipeline keeps all of its layers gathered, so that no micro-batch
+    gathers them again; a device has its share of a block's experts.
     """
     if not STRATEGIES[training.strategy].reshards_after_forward:
         return 0.0
@@ -56,13 +56,13 @@ def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: T
 
 
 def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
-    """Return the bytes of attention's scores on one device, in fp32; none with FlashAttention, which keeps none.
+    """Return the bytes of attention scores on one device, in fp32; zero with FlashAttention, which keeps none.
 
-    Each token has one with each position, in each head, of each block or, with recomputation, of one; the gradients of
-    the softmax and of its argument come on top in the block whose gradient is made.
+    A token has one score per position and head, in each block or, with recomputation, in one block. The block in its
+    backward pass adds the gradients of the softmax and of its argument.
 
     Args:
-        tokens: a device's share of those of a micro-batch, over the tensor and context devices.
+        tokens: the device's tokens of a micro-batch, divided over the tensor and context devices.
     """
     if training.flash_attention:
         return 0.0
@@ -71,25 +71,25 @@ def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int,
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:
-    """Return the time that devices of a given peak need at a given utilization of it (1 = all of the peak)."""
+    """Return the time of an amount of operations at a share of the devices' peak (1 = all of it)."""
     return flops / (devices * peak_flops_per_second * utilization)
 
 
 def energy_joules(seconds: float, *, devices: int, device_power_watts: float) -> float:
-    """Return the energy of the devices, each at a constant power; without the building's overhead."""
+    """Return the energy of devices at constant power, without the building's overhead."""
     return seconds * devices * device_power_watts
 
 
 def tensor_parallel_degrees(architecture: Architecture, largest: int = 8) -> list[int]:
-    """Return the degrees up to `largest` by which the attention splits: divisors of the heads."""
+    """Return the possible degrees of tensor parallelism up to `largest`: the divisors of the heads."""
     return [degree for degree in range(1, largest + 1) if architecture.heads % degree == 0]
 
 
-# Layers of each pipeline stage, and the load of the process that has most.
+# Layers of each pipeline stage, and the load of the fullest process.
 
 
 def output_cost_in_layers(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> float:
-    """Return how many layers take as many operations as the output with its loss: 6 V D of a token."""
+    """Return the cost of output and loss, 6 V D per token, in units of one layer's operations."""
     output = 6 * vocabulary_size * architecture.width
     all_layers = flops_per_token(architecture, vocabulary_size, sequence_length) - output
     return output * architecture.layers / all_layers
@@ -98,7 +98,7 @@ def output_cost_in_layers(architecture: Architecture, vocabulary_size: int, sequ
 def divide_layers(
     architecture: Architecture, vocabulary_size: int, sequence_length: int, stages: int
 ) -> tuple[range, ...]:
-    """Return the layers of each stage, in order and at least one, so that the longest stage is as short as can be.
+    """Divide the layers over the stages, at least one each, so that the longest stage is as short as possible.
 
     The output counts as `output_cost_in_layers` layers of the last stage; the embedding takes no matrix product. Among
     equally good divisions, the last stage gets most layers, then the later stages, which hold fewer micro-batches.
@@ -118,22 +118,22 @@ def divide_layers(
 
 
 def layers_per_pipeline_rank(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[int]:
-    """Return the number of layers of each process of a pipeline; the first has the embedding, the last the output."""
+    """Return the number of layers of each pipeline rank; the first has the embedding, the last the output."""
     m = training.mesh
     parts = divide_layers(architecture, vocabulary_size, training.sequence_length, m.pipeline * m.interleaving)
     return [sum(map(len, parts[process :: m.pipeline])) for process in range(m.pipeline)]
 
 
 def work_per_pipeline_rank(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> list[float]:
-    """Return what each process of a pipeline computes, in layers: see `output_cost_in_layers`."""
+    """Return the work of each pipeline rank in layers, the output as `output_cost_in_layers`."""
     *others, last = layers_per_pipeline_rank(architecture, vocabulary_size, training)
     return [*others, last + output_cost_in_layers(architecture, vocabulary_size, training.sequence_length)]
 
 
 def layers_in_flight(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> int:
-    """Return of how many layers a process holds what the backward pass needs: of its layers, a micro-batch each.
+    """Return the largest number of layers whose activations a pipeline rank holds, times micro-batches in flight.
 
-    1F1B has a micro-batch under way for each stage from this one on; interleaved, each of the v parts of process r of p
+    1F1B has a micro-batch in flight for each stage from this one on; interleaved, each of the v parts of rank r of p
     runs (v - 1) p + 2 (p - 1 - r) times before the first backward pass, and once more (Narayanan et al. 2021, section
     2.2).
     """
@@ -145,9 +145,9 @@ def layers_in_flight(architecture: Architecture, vocabulary_size: int, training:
 
 
 def parameters_per_device(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:
-    """Return the parameters of the process of a pipeline that has most, those of all that share its state.
+    """Return the parameters of the fullest pipeline rank, before data parallelism shards them.
 
-    The tensor devices split all of them but the matrices of key-value heads that they do not divide, which each has.
+    Tensor parallelism splits all of them, except key and value matrices whose heads it does not divide.
     """
     a, t = architecture, training.mesh.tensor
     shared = 2 * a.width * a.groups * a.head_dimension if a.groups % t else 0

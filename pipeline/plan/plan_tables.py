@@ -28,7 +28,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
 
 
 def format_quantity(key: str, value: Any) -> str:
-    """Return a value with three significant digits in the unit that the key's name tells."""
+    """Format a value with three significant digits in the unit that its key names."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):
@@ -46,24 +46,24 @@ def format_quantity(key: str, value: Any) -> str:
 
 
 def _format_label(key: str) -> str:
-    """Return the words of a key without its unit, which the value carries."""
+    """Return the words of a key without its unit, which the value shows."""
     units = ("bytes", "joules", "grams", "liters", "euros")
     words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
     return " ".join(words)
 
 
 def _format_number(value: float) -> str:
-    """Return a number with its thousands separated, a large one with a power of ten."""
+    """Format a number with thousands separators, from a million on with a power of ten."""
     if value >= 1e6:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 
 def format_plan(plan: dict[str, Any]) -> str:
-    """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
+    """Format the plan as text: a column for each model and one for all, then the assumptions."""
     columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
     keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
-    # Of a time, which the platform may not state figures for.
+    # The parts of a time are unknown where the platform does not state their figures.
     parts = {*RUN_TIME, "low_seconds", "high_seconds"} - {"seconds"}
     keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
     rows = [["estimated", *columns]]
@@ -80,30 +80,33 @@ def format_plan(plan: dict[str, Any]) -> str:
     missing = [key for key, value in assumed.items() if value is None]
     lines += ["", PUBLISHED_LAWS_SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
     if missing:
-        lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
-    lines += [f"{cell} fits nowhere and is not run: {reason}" for cell, reason in plan.get("not_run", {}).items()]
+        lines.append(f"unknown, so the plan leaves out what depends on it: {', '.join(missing)}")
+    lines += [
+        f"{cell} does not fit on the platform and does not run: {reason}"
+        for cell, reason in plan.get("not_run", {}).items()
+    ]
     return "\n".join([*lines, "", *format_forecast(plan.get("forecast"))])
 
 
 def format_forecast(forecast: dict[str, Any] | None) -> list[str]:
-    """Return the forecast by calibration runs in lines of text: energy and time of each step with 95 % intervals."""
+    """Format the forecast from calibration runs: energy and time of each step with 95 % intervals."""
     if forecast is None:
         return [NO_CALIBRATION_RUNS]
-    told = {**forecast["steps"], "whole chain": forecast["chain"]}
+    entries = {**forecast["steps"], "whole chain": forecast["chain"]}
     rows = [["forecast, estimated", "energy", "95 % interval", "time of jobs", "95 % interval"]]
     rows += [
         [step, *(cell for key in ("joules", "seconds") for cell in _format_range(key, values))]
-        for step, values in told.items()
+        for step, values in entries.items()
         if "refused" not in values
     ]
     lines = align_columns(rows) if len(rows) > 1 else ["forecast: none"]
     refused: dict[str, list[str]] = {}
-    for step, values in told.items():
+    for step, values in entries.items():
         if "refused" in values:
             refused.setdefault(values["refused"], []).append(step)
     lines += [f"{', '.join(steps)}: {reason}" for reason, steps in refused.items()]
     runs = "; ".join(f"{run['folder']} ({run['platform']}; energy {run['known']})" for run in forecast["calibration"])
-    return [*lines, "", f"by {runs}", forecast["scope"], *forecast["notes"]]
+    return [*lines, "", f"from {runs}", forecast["scope"], *forecast["notes"]]
 
 
 def _format_range(key: str, values: dict[str, Any]) -> tuple[str, str]:
@@ -124,10 +127,10 @@ SIZE_COLUMNS = {
 
 
 def format_notes_and_sizes(plan: dict[str, Any]) -> list[str]:
-    """Return the notes and advice of each model, and the table of sizes."""
-    lines = [f"{name}: {note}" for name, told in plan["notes"].items() for note in told]
-    for name, told in plan["advice"].items():
-        lines += [f"{name}, shape: {one['advice']} (gain: {one['gain']}; {one['source']})" for one in told]
+    """Format the notes and the advice on each model, and the table of model sizes."""
+    lines = [f"{name}: {note}" for name, notes in plan["notes"].items() for note in notes]
+    for name, advice in plan["advice"].items():
+        lines += [f"{name}, shape: {one['advice']} (gain: {one['gain']}; {one['source']})" for one in advice]
     return [*lines, *_format_sizes(plan)]
 
 
@@ -142,18 +145,18 @@ def _format_sizes(plan: dict[str, Any]) -> list[str]:
         + [format_quantity(key, row[key]) for key in SIZE_COLUMNS]
         for row in plan["sizes"]
     ]
-    ways = {row["model"]: row["way"] or "fits in no way that was tried" for row in plan["sizes"]}
+    settings = {row["model"]: row["way"] or "fits with none of the settings that were tried" for row in plan["sizes"]}
     return [
         "",
         *align_columns(rows),
         "tokens per parameter: " + "; ".join(f"{ratio:,} {name}" for ratio, name in TOKENS_PER_PARAMETER.items()),
-        *(f"{model}: {way}" for model, way in ways.items()),
+        *(f"{model}: {chosen}" for model, chosen in settings.items()),
         f"sequences of {SEQUENCE_LENGTH:,}, {BATCH_SIZE} or more in a step, bf16, compiled, Llama 3's vocabulary",
     ]
 
 
 def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
-    """Return in lines of text what `pipeline.slurm.corpus_plan` has told; what will not fit comes last."""
+    """Format the plan of `pipeline.slurm.corpus_plan`; problems come last."""
     lines = ["sources, estimated", *_format_steps(plan["sources"]["steps"]), ""]
     for name, corpus in plan["corpora"].items():
         lines += [f"corpus {name}, estimated, as if nothing were removed", *_format_volumes(corpus), ""]
@@ -161,21 +164,23 @@ def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
     free = format_quantity("bytes", plan["free_bytes"])
     lines.append(f"disk of the corpora and tokens: at most {format_quantity('bytes', plan['disk_bytes'])}, free {free}")
     where = (
-        f"{plan['cores']} cores" if plan["cores"] else "the cores that each job asks for, all jobs of a step at once"
+        f"{plan['cores']} cores"
+        if plan["cores"]
+        else "the requested cores of each job, with all jobs of a step at once"
     )
-    lines.append(f"hours: on {where}, without waiting")
-    lines.append(f"core hours: by {plan['rates_by']}; cores of another kind take another time; –: not measured")
+    lines.append(f"hours: on {where}, without the queue")
+    lines.append(f"core hours: from {plan['rates_by']}; other cores take a different time; –: not measured")
     return [*lines, *(f"does not fit: {problem}" for problem in plan["problems"])]
 
 
 def _format_volumes(corpus: dict[str, Any]) -> list[str]:
     rows = [["raw, as stored", f"{format_quantity('bytes', corpus['raw_bytes'])} in {corpus['files']:,} files"]]
     if corpus["unknown_sources"]:
-        rows.append(["not known before they are read", ", ".join(corpus["unknown_sources"])])
+        rows.append(["unknown until they are read", ", ".join(corpus["unknown_sources"])])
     sampled = f"by the first {corpus['sampled_documents']:,} of files"
     rows.append(["text", f"{format_quantity('bytes', corpus['text_bytes'])}, {sampled}"])
     rows.append(["documents", f"{corpus['documents']:,}, {sampled}"])
-    allowed = f"{corpus['documents_allowed']:,}, where few are copies"
+    allowed = f"{corpus['documents_allowed']:,}, if few are copies"
     rows.append(["documents that deduplication allows", allowed])
     rows += [
         [f"disk, {name}", f"at most {format_quantity('bytes', size)}"] for name, size in corpus["disk_bytes"].items()
@@ -213,7 +218,7 @@ def _format_steps(steps: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _format_hours(step: dict[str, Any], key: str) -> str:
-    """Return a time in hours from the least to the most; a dash where it is not known."""
+    """Format a range of time in hours; a dash where it is unknown."""
     if f"low_{key}" not in step:
         return "–"
     low, high = (step[f"{end}_{key}"] / 3600 for end in ("low", "high"))

@@ -1,4 +1,4 @@
-"""Scaling laws: the loss of a model by its parameters and tokens, and what published laws predict for a plan."""
+"""Predict the loss of a model from its parameters and tokens by scaling laws, fitted or published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 
-MINIMUM_EXPONENT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
+MINIMUM_EXPONENT = 1e-3  # below it, a thousand times as many change the term by less than 1 %
 LossUnit = Literal["nats per token", "bits per byte"]
 
 
@@ -21,8 +21,8 @@ LossUnit = Literal["nats per token", "bits per byte"]
 class ScalingLaw:
     """L(N, D) = E + A / N^alpha + B / D^beta, N parameters and D tokens (Hoffmann et al. 2022, equation 2).
 
-    `parameters` and `tokens` are the least and the most that it was fitted on, where that is known. It knows fresh text
-    alone: D counts tokens that are read once.
+    `parameters` and `tokens` are the fitted ranges, where they are known. D counts tokens that are read once: the law
+    holds for fresh text only.
     """
 
     E: float
@@ -39,24 +39,24 @@ class ScalingLaw:
         return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
 
     def extrapolation(self, parameters: float, tokens: float) -> list[str]:
-        """Return by which factor parameters and tokens lie outside of the fitted range; nothing where within."""
-        found = []
+        """Return by which factor parameters and tokens are outside the fitted range; nothing for those within."""
+        factors = []
         for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
             if not low <= value <= high:
                 factor, side = (low / value, "below") if value < low else (value / high, "above")
-                found.append(f"{noun} {factor:.3g} x {side}")
-        return found
+                factors.append(f"{noun} {factor:.3g} x {side}")
+        return factors
 
     def compute_optimal(self, flops: float) -> tuple[float, float]:
-        """Return the parameters and tokens of least loss with 6 N D = `flops` (Hoffmann et al. 2022, equation 4).
+        """Return the parameters and tokens with the lowest loss for 6 N D = `flops` (Hoffmann et al. 2022, equation 4).
 
         Raises:
-            InputError: the loss does not fall with parameters or with tokens, so that no split is best.
+            InputError: the loss does not fall with parameters or with tokens, so no split is optimal.
         """
         for noun, exponent in (("parameters", self.alpha), ("tokens", self.beta)):
             if exponent < MINIMUM_EXPONENT:
                 raise InputError(
-                    f"the law does not fall with {noun}, so that no split of compute is best: vary them more"
+                    f"the fitted loss does not fall with more {noun}, so no split of compute is optimal: vary them more"
                 )
         total = self.alpha + self.beta
         ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / total)
@@ -65,15 +65,14 @@ class ScalingLaw:
 
 # Published laws: the loss of a model with its interval, and a learning rate and batch size to begin with.
 #
-# The losses are those of other tokenizers and of English text: nats per token of 32,000 pieces of MassiveText
-# (Hoffmann et al.) or of GPT-2's tokens of C4 (Muennighoff et al.). They say what order of loss to expect, and no
-# more.
+# The losses hold for their own tokenizers and English text: nats per token of 32,000 pieces of MassiveText (Hoffmann
+# et al.) or of GPT-2's tokens of C4 (Muennighoff et al.). They give the order of magnitude only.
 
 
 NATS: LossUnit = "nats per token"
 PUBLISHED_LAWS_SCOPE = (
-    "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell "
-    "the order of the loss; a ladder of small models on your text tells it better (`polder ladder`)."
+    "Expected losses come from published scaling laws, for their own tokenizers and English text that is read once. "
+    "They give an order of magnitude; a ladder of small models on your text predicts better (`polder ladder`)."
 )
 FORMULAS = {
     "expected_loss_nats_per_token": "E + A / parameters^alpha + B / tokens^beta, the middle one of three published "
@@ -103,8 +102,8 @@ class StandardErrors:
 # are too narrow to be so (Besiroglu et al. 2024). The ranges are those of its abstract.
 HOFFMANN = ScalingLaw(1.69, 406.4, 410.7, 0.34, 0.28, NATS, parameters=(7e7, 1.6e10), tokens=(5e9, 5e11))
 # Besiroglu et al. 2024 (Chinchilla Scaling: A replication attempt), table 1: fitted on 240 points of Hoffmann's figure
-# 4, whose range this is. The errors are those of their notebook (github.com/epoch-research/analyzing-chinchilla), which
-# the table has rounded.
+# 4, with the range of these. The errors come from their notebook (github.com/epoch-research/analyzing-chinchilla);
+# the table rounds them.
 BESIROGLU = ScalingLaw(
     1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11)
 )
@@ -121,10 +120,10 @@ DRAWS, SEED = 1000, 0
 
 
 def predict_by_published_laws(architecture: Architecture, vocabulary_size: int, tokens: int) -> dict[str, Any]:
-    """Return what a plan tells of a model's loss and of the Step Law's advice, by the keys of `FORMULAS`.
+    """Return the expected loss of a model and the Step Law's learning rate and batch size, by the keys of `FORMULAS`.
 
     The laws of the loss count all parameters, as Hoffmann et al. do, the Step Law those without embedding and output.
-    The loss is None where the laws expect no less than of a uniform guess over the vocabulary: there they tell nothing.
+    The loss is None where the laws predict no less than a uniform guess over the vocabulary has.
     """
     parameters, without_embedding = (parameter_count(architecture, size) for size in (vocabulary_size, 0))
     ranges = [_estimate_loss_interval(law, errors, parameters, tokens) for law, errors in PUBLISHED_LAWS]
@@ -145,9 +144,9 @@ def _estimate_loss_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval of a law's loss by its standard errors; the loss alone where none are published.
 
-    A and B are not drawn by themselves: the fit holds both terms fast in the middle of its runs, so that A moves with
-    alpha and B with beta. This gives back their published errors, 124.6 and 1293, to a quarter; drawn alone, they would
-    make an interval of more than a nat.
+    A and B are not drawn independently: the fit fixes both terms in the middle of its runs, so A moves with alpha and B
+    with beta. This reproduces their published errors, 124.6 and 1293, within a quarter; independent draws would give an
+    interval of more than a nat.
     """
     if errors is None:
         return law.loss(parameters, tokens), law.loss(parameters, tokens)

@@ -1,4 +1,4 @@
-"""Inputs of a plan: models, machine, energy. Lengths of training are in steps of global batches."""
+"""Settings of a plan: models, machine, energy. Lengths of training are in steps of global batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Precision = Literal["fp32", "bf16"]
 
 
 class _PartialSettings(Settings):
-    """A part of a section of the configuration: the keys that a plan reads, the others left out."""
+    """The keys of a configuration section that a plan reads; it ignores the others."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
 class MeshPlan(_PartialSettings):
-    """How many devices share one model, besides the data, and one copy of its state in a hybrid strategy."""
+    """The devices that share one model, and one copy of its state in a hybrid strategy."""
 
     tensor: int = Field(default=1, ge=1)
     pipeline: int = Field(default=1, ge=1)
@@ -32,7 +32,7 @@ class MeshPlan(_PartialSettings):
 
 
 class TrainingPlan(_PartialSettings):
-    """What decides a model's compute and memory."""
+    """The keys of a training that determine its compute and memory."""
 
     strategy: StrategyName = "full_shard"
     mesh: MeshPlan = MeshPlan()
@@ -41,7 +41,7 @@ class TrainingPlan(_PartialSettings):
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
     ramp: list[RampStage] = Field(default=[], exclude_if=lambda ramp: not ramp)
     micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
-    first_step: int = Field(default=0, ge=0, description="that were done before, by another model of the run")
+    first_step: int = Field(default=0, ge=0, description="steps done before, by another model of the run")
     steps: int = Field(ge=1)
     recomputation: Literal["none", "selective", "full"] = "none"
     optimizer: str = Field(default="adamw", exclude_if=lambda optimizer: optimizer == "adamw")
@@ -72,7 +72,7 @@ class ModelPlan(_PartialSettings):
     training: TrainingPlan
     vocabulary_size: int = Field(ge=1)
     pretrained: bool = Field(
-        default=False, exclude_if=lambda is_so: not is_so, description="begins with trained weights"
+        default=False, exclude_if=lambda value: not value, description="begins with trained weights"
     )
 
 
@@ -84,7 +84,7 @@ class AllocationPlan(_PartialSettings):
 
 
 class PartitionPlan(_PartialSettings):
-    """What is billed of a node, and how long."""
+    """The billed resources of a node, and the longest job."""
 
     cpus: int = Field(ge=1)
     gpus: int = Field(default=0, ge=0)
@@ -93,16 +93,16 @@ class PartitionPlan(_PartialSettings):
 
 
 class PlatformPlan(_PartialSettings):
-    """The machine; what is not known of it is left out of the plan."""
+    """The machine; the plan leaves out what depends on an unknown figure."""
 
     name: str = "local"
-    devices: int = Field(default=1, ge=1, description="of one node")
-    nodes: int = Field(default=1, ge=1, description="that a model is trained on")
+    devices: int = Field(default=1, ge=1, description="devices of one node")
+    nodes: int = Field(default=1, ge=1, description="nodes that train a model")
     peak_flops_per_second: float | None = Field(
         default=None, gt=0, description="of one device, dense, in the precision"
     )
     matrix_flops_per_second: float | None = Field(
-        default=None, gt=0, description="what products of large matrices reach on one device, in bf16"
+        default=None, gt=0, description="measured rate of large matrix products on one device, in bf16"
     )
     memory_bytes_per_second: float | None = Field(default=None, gt=0, description="of one device")
     node_bytes_per_second: float | None = Field(
@@ -112,13 +112,13 @@ class PlatformPlan(_PartialSettings):
         default=None, gt=0, description="of one device's share of its node's adapters, in one direction"
     )
     storage_bytes_per_second: float | None = Field(
-        default=None, gt=0, description="that one node writes to the folder of checkpoints"
+        default=None, gt=0, description="write rate of one node to the folder of checkpoints"
     )
-    failures_per_device_hour: float | None = Field(default=None, ge=0, description="that end a training")
+    failures_per_device_hour: float | None = Field(default=None, ge=0, description="failures that end a training")
     job_start_seconds: float | None = Field(
         default=None, ge=0, description="from the start of a training's job to its first step"
     )
-    job_queue_seconds: float | None = Field(default=None, ge=0, description="that a training's job waits for its nodes")
+    job_queue_seconds: float | None = Field(default=None, ge=0, description="wait of a training's job for its nodes")
     device_power_watts: float | None = Field(default=None, gt=0, description="of one device with its share of the node")
     memory_bytes_per_device: int | None = Field(default=None, gt=0)
     model_flops_utilization: float | None = Field(default=None, gt=0, le=1)
@@ -126,7 +126,7 @@ class PlatformPlan(_PartialSettings):
     partitions: dict[str, PartitionPlan] = {}
 
     def billed_resources(self, devices: int) -> tuple[int, int] | None:
-        """Return the cores and GPUs that are billed for so many devices: whole allocations; None where none is stated.
+        """Return the cores and GPUs that are billed for so many devices, in whole allocations; None if none is stated.
 
         A device has its share of a node's cores or, without GPUs, one core.
         """
@@ -140,7 +140,7 @@ class PlatformPlan(_PartialSettings):
 
 
 class EnergyPlan(_PartialSettings):
-    """From energy to carbon."""
+    """Factors from energy to carbon and water."""
 
     pue: float = Field(default=1.2, ge=1)
     carbon_intensity_grams_per_kwh: float = Field(default=267.622, ge=0)
@@ -148,18 +148,18 @@ class EnergyPlan(_PartialSettings):
 
 
 class StepCost(Settings):
-    """What a step of a calibration run did and took: its jobs whose outputs stand, one after another."""
+    """Work and cost of a step in a calibration run, summed over its jobs with valid outputs."""
 
     work: float = Field(ge=0, description="in the unit of the step")
     seconds: float = Field(ge=0)
     joules: float = Field(ge=0)
-    low_joules: float = Field(ge=0, description="95 % interval of the account")
+    low_joules: float = Field(ge=0, description="95 % interval of the energy accounting")
     high_joules: float = Field(ge=0)
-    refused: str | None = Field(default=None, description="why nothing can be told from it, in one sentence")
+    refused: str | None = Field(default=None, description="why it cannot be used, in one sentence")
 
 
 class MeasuredTraining(Settings):
-    """A finished training, and how long its steps took."""
+    """A finished training with the measured time of its steps."""
 
     model: ModelPlan
     processes: int = Field(ge=1)
@@ -167,7 +167,7 @@ class MeasuredTraining(Settings):
 
 
 class CalibrationRun(Settings):
-    """A finished small run: where it was, how its joules are known, each step that it did, and its trainings."""
+    """A finished small run: its platform, the source of its joules, the cost of its steps, and its trainings."""
 
     folder: str
     platform: str
@@ -177,7 +177,7 @@ class CalibrationRun(Settings):
 
 
 class PlannedWork(Settings):
-    """The work of a step of the run that is planned; None where it is not known before the run, and why."""
+    """The work of a step of the planned run, or the reason why it is unknown before the run."""
 
     amount: float | None = Field(ge=0)
     unit: str
@@ -185,7 +185,7 @@ class PlannedWork(Settings):
 
 
 class ForecastPlan(Settings):
-    """What a forecast is made from: finished small runs, and the work of the run that is planned."""
+    """The inputs of a forecast: finished small runs, and the work of the planned run."""
 
     runs: list[CalibrationRun]
     work: dict[str, PlannedWork]
@@ -197,5 +197,9 @@ class EstimateSettings(Settings):
     models: dict[str, ModelPlan]
     platform: PlatformPlan
     energy: EnergyPlan
-    forecast: ForecastPlan | None = Field(default=None, description="none where no calibration runs are named")
-    not_run: dict[str, str] = Field(default={}, description="cells of experiments that fit nowhere, and why")
+    forecast: ForecastPlan | None = Field(
+        default=None, description="unset where the configuration names no calibration runs"
+    )
+    not_run: dict[str, str] = Field(
+        default={}, description="cells of experiments that do not fit on the platform, with the reason"
+    )

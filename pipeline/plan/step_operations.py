@@ -1,4 +1,4 @@
-"""Count what a training step asks of one device: operations, bytes through memory, bytes over links, in bf16."""
+"""Count the operations, memory traffic and link traffic of one device in a training step, in bf16."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 
 ATTENTION_RATE = 0.68
-"""FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, FlashAttention-3, abstract), the other matrix
-products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, abstract), where they reach 76 %."""
+"""Rate of attention relative to other matrix products. FlashAttention-2 reaches 35 % of an H100's peak (Shah et al.
+2024, FlashAttention-3, abstract), other products 51 %; on an A100 50 to 73 % (Dao 2023, abstract) and 76 %."""
 SCORE_BYTES = 24
-"""Of one score in fp32 without FlashAttention: the product written, the mask added and the softmax taken, each reading
-and writing it, and it read for the product with the values. All are computed, where FlashAttention leaves half out."""
+"""Memory traffic of one fp32 score without FlashAttention: the product writes it, mask and softmax read and write it,
+and the product with the values reads it. All scores are computed; FlashAttention computes half of them."""
 MUON_ITERATIONS = 5  # of Muon on a matrix: `pipeline.pretrain.parallel.optimizer`
 OPTIMIZER_BYTES = 42
-"""Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
-read and two bytes written for its bf16 copy, the gradient set to zero."""
+"""Memory traffic of one parameter in a step: the norm reads its gradient, Adam reads four and writes three fp32
+numbers, the bf16 copy reads one and writes two bytes, and the gradient is set to zero."""
 
 
 def count_key_value_heads_read(heads: int, parts: int) -> int:
-    """Return of how many key-value heads the fullest of `parts` equal parts of the queries reads."""
+    """Return how many key-value heads the fullest of `parts` equal parts of the queries reads."""
     each, times = (math.lcm(heads, parts) // number for number in (parts, heads))
     return -(-(each + times - 1) // times)
 
 
 def make_device_mesh(training: TrainingPlan, devices: int, devices_of_a_node: int) -> DeviceMesh:
-    """Return how the strategy lays out so many devices.
+    """Return the mesh of so many devices under the training's strategy.
 
-    Where each holds all gradients, they are summed once in a step: one part of the state each changes no volume.
+    Where each device holds all gradients, they are summed once in a step, whatever the sharding of the optimizer.
     """
     m, strategy = training.mesh, STRATEGIES[training.strategy]
-    together = max(devices // (m.tensor * m.pipeline), 1)
+    data_parallel = max(devices // (m.tensor * m.pipeline), 1)
     if strategy.gradients == "all":
         sharing = 1
     elif strategy.is_hybrid:
-        sharing = m.shard or hybrid_group_size(together, devices_of_a_node, m.tensor)
+        sharing = m.shard or hybrid_group_size(data_parallel, devices_of_a_node, m.tensor)
     else:
-        sharing = together
-    return DeviceMesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
+        sharing = data_parallel
+    return DeviceMesh(m.tensor, m.context, sharing, data_parallel // sharing, m.pipeline, m.interleaving, m.expert)
 
 
 def _muon_kernels(architecture: Architecture, layers: int, devices: int) -> list[Kernel]:
-    """Return what the busiest of the devices that share layers does to their matrices: the largest of each turn.
+    """Return the kernels of the busiest device that shares the layers' matrices: the largest matrix of each turn.
 
     An iteration on a matrix of m x n, m <= n, multiplies it by its transpose, the square by itself and that by the
     matrix: 2 m^2 (2 n + m) operations (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/).
@@ -63,7 +63,7 @@ def _block_matrices(architecture: Architecture) -> list[tuple[int, int]]:
 
 
 def _count_expert_sorting(architecture: Architecture, divided: bool) -> tuple[float, float]:
-    """Return the elements that experts move of a token, forward and backward, besides what they compute.
+    """Return the elements of a token that experts move besides their computation, forward and backward.
 
     Of C experts: rows put in the experts' order, 2 C D, and back, 2 C D, weighted and added, 3 C D + D. Backward 3 C D
     + D, 4 C D and 3 C D + 2 D. Where experts are divided, rows are put in order and back once more.
@@ -79,9 +79,10 @@ def count_step_work(
     mesh: DeviceMesh,
     divided: TrainingPlan | None = None,
 ) -> StepWork:
-    """Return what one device does in a step of a decoder like Llama's.
+    """Return the work of one device in a step of a decoder like Llama's.
 
-    A pipeline's layers are those of the training `divided`, where this one is a part of it with shorter sequences.
+    Args:
+        divided: the training that a pipeline divides its layers for, where `training` is a ramp stage of it.
 
     Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
     scores and backward 2.5 times as much (Dao 2023, section 4.1), and in a layer with a window those in it; a layer has
@@ -110,7 +111,7 @@ def count_step_work(
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
-    seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # positions that one attends to, the mean
+    seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # mean attended positions
     rows = tokens * visited, held
     attended = product(d, h / t + 2 * computed), product(h / t, d)
     fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
@@ -126,8 +127,8 @@ def count_step_work(
     between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
     between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
     forward = (*linear, attention, between)
-    again = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
-    passes = 2 if training.recomputation == "none" else 3  # what is exchanged is not kept
+    recomputed = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
+    passes = 2 if training.recomputation == "none" else 3  # exchanged activations are not kept
     head = product(d, vocabulary_size / t)
     own = parameters_per_device(a, vocabulary_size, divided or training)
     stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
@@ -136,14 +137,14 @@ def count_step_work(
     data = mesh.sharing * mesh.replicas // c
     micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
     gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
-    elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # parameters of others, not gathered
+    elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # experts of other devices
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
     muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
     matrices = max(stages) * sum(map(math.prod, _block_matrices(a))) * muon
     return StepWork(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
-        again=again,
+        recomputed=recomputed,
         tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * (not training.async_tensor_parallel),
         context_bytes=passes * 2 * tokens * (2 * h * (1 - 1 / parts) + 2 * k * (1 - 1 / c)) / t,
         head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times

@@ -1,6 +1,6 @@
-"""Compute the time of a training step on one device of a mesh, by operations, bytes and the rates of the machine.
+"""Estimate the time of a training step on one device of a mesh, by operations, bytes and the rates of the machine.
 
-It knows no architecture: `pipeline.plan.step_operations` counts what a model asks for.
+This module knows no architecture: `pipeline.plan.step_operations` counts the work of a model.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MATRIX_SHARE = 0.885
-"""What the matrix products of a training reach of the best single one. Fitted once, with `MEMORY_SHARE`, on the eight
-iterations that Korthikanti et al. 2022 (arXiv 2205.05198), table 5, measured: `benchmarks/step_time.py --fit`."""
+"""Rate of a training's matrix products relative to the best single product. Fitted once, with `MEMORY_SHARE`, on the
+eight iterations that Korthikanti et al. 2022 (arXiv 2205.05198), table 5, measured: `benchmarks/step_time.py --fit`."""
 MEMORY_SHARE = 0.525
-"""What kernels that only move bytes reach of the memory's bandwidth: fitted with `MATRIX_SHARE`."""
+"""Share of the memory bandwidth that memory-bound kernels reach: fitted with `MATRIX_SHARE`."""
 LINK_SHARE = 0.78
-"""What collectives reach of a link: 235 of 300 GB/s in an all-reduce of eight A100, measured by others
-(https://github.com/stas00/ml-engineering, network/README.md, 2024). Taken for links between nodes too."""
+"""Share of a link that collectives reach: 235 of 300 GB/s in an all-reduce of eight A100, measured by others
+(https://github.com/stas00/ml-engineering, network/README.md, 2024). Also used for links between nodes."""
 
 
 class Kernel(NamedTuple):
-    """Floating-point operations on matrices and bytes that go through memory; the slower of the two counts."""
+    """Matrix operations and memory traffic of a kernel; the slower of the two sets its time."""
 
     flops: float
     bytes: float
     rate: float = 1.0
-    """Of the rate of other matrix products."""
+    """Relative to the rate of other matrix products."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device and its links do at best, links in one direction."""
+    """The peak rates of a device and its links, links in one direction."""
 
     matrix_flops_per_second: float
     memory_bytes_per_second: float
     node_bytes_per_second: float
     network_bytes_per_second: float
     devices: int
-    """Of one node."""
+    """Devices of one node."""
 
     def seconds(self, kernels: Iterable[Kernel]) -> float:
-        """Return the time that kernels need one after another, each by the slower of its operations and its bytes."""
+        """Return the time of kernels one after another, each limited by its operations or its bytes."""
         operations, moved = self.matrix_flops_per_second * MATRIX_SHARE, self.memory_bytes_per_second * MEMORY_SHARE
         return sum(max(k.flops / (operations * k.rate), k.bytes / moved) for k in kernels)
 
     def ring_bytes_per_second(self, size: int, stride: int = 1) -> float:
-        """Return the bytes that a ring of `size` devices passes on a second, every `stride`th one in order of rank.
+        """Return the bandwidth of a ring of `size` devices, every `stride`-th in the order of ranks.
 
-        A ring over nodes goes through all adapters of a node that has several of its devices.
+        A ring over nodes uses all adapters of a node that has several of its devices.
         """
         if size * stride <= self.devices:
             return self.node_bytes_per_second * LINK_SHARE
@@ -56,9 +56,9 @@ class Machine:
         return min(self.node_bytes_per_second, together * self.network_bytes_per_second) * LINK_SHARE
 
     def all_to_all_bytes_per_second(self, size: int, stride: int = 1) -> float:
-        """Return the bytes that each of such devices sends a second where each has something for each other.
+        """Return the send bandwidth of each device in an all-to-all of such devices.
 
-        To those of other nodes it sends through its own adapter.
+        A device sends to other nodes through its own adapter.
         """
         inside = max(min(size, self.devices // stride), 1)
         if size == inside:
@@ -69,40 +69,40 @@ class Machine:
 
 @dataclass(frozen=True)
 class StepWork:
-    """What one device of a stage does in a step: for one micro-batch, where nothing else is said."""
+    """The work of one device of a stage in a step, for one micro-batch where the field does not say otherwise."""
 
     forward: tuple[Kernel, ...]
-    """Of one block, as what follows up to `context_bytes`."""
+    """Of one block, like the fields up to `context_bytes`."""
     backward: tuple[Kernel, ...]
-    again: tuple[Kernel, ...]
-    """What recomputation repeats before the backward pass."""
+    recomputed: tuple[Kernel, ...]
+    """Kernels that recomputation repeats before the backward pass."""
     tensor_bytes: float
-    """What the tensor devices exchange while they wait."""
+    """Exposed communication of the tensor-parallel devices."""
     context_bytes: float
-    """The same of those that split the sequence."""
+    """Exposed communication of the context-parallel devices."""
     head: tuple[Kernel, ...]
-    """The output and the loss, forward and backward; of the last stage."""
+    """Output and loss, forward and backward; on the last stage."""
     layers: float
-    """Of a device of the pipeline, on average."""
+    """Mean layers of a device of the pipeline."""
     micro_batches: int
     most_layers: float = 0
-    """Of the device that has most, where they are not equal."""
+    """Layers of the device with most, where they differ."""
     last_layers: float = 0
-    """Of the last one, which has the output, likewise."""
+    """Layers of the last device, which has the output, where they differ."""
     stage_bytes: float = 0
     """To the next stage, forward and backward."""
     expert_bytes: float = 0
-    """Of one block: what the devices that divide its experts exchange while they wait, each with each."""
+    """Exposed all-to-all of one block between the expert-parallel devices."""
     data_bytes: float = 0
-    """Weights gathered and gradients reduced by the devices that share the model, behind computation."""
+    """Gathered weights and reduced gradients of the data-parallel devices, which computation overlaps."""
     step_bytes: float = 0
-    """The same, once in a step, behind its last backward pass."""
+    """The same once in a step, overlapped by its last backward pass."""
     optimizer: tuple[Kernel, ...] = ()
     """Once in a step."""
     gathered_bytes: float = 0
-    """What devices that share the state tell each other about the optimizer's updates, once in a step."""
+    """Optimizer updates gathered by the devices that share the state, once in a step."""
     copied_bytes: float = 0
-    """What they tell the other copies of it."""
+    """Optimizer updates sent to the other copies of the state."""
 
 
 @dataclass(frozen=True)
@@ -111,30 +111,30 @@ class DeviceMesh:
 
     tensor: int = 1
     context: int = 1
-    """Of those that share the state."""
+    """Context-parallel devices, of those that share the state."""
     sharing: int = 1
-    """That share one copy of the model's state, each with a part of the batch or of a sequence."""
+    """Devices that share one copy of the model's state, each with a part of the batch or of a sequence."""
     replicas: int = 1
-    """Copies of it."""
+    """Copies of the state."""
     pipeline: int = 1
     interleaving: int = 1
     """Parts of the model on each stage: Narayanan et al. 2021, section 2.2.2."""
     expert: int = 1
-    """Of those that share the state, each with a part of the experts."""
+    """Expert-parallel devices, of those that share the state."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of a step in which the device does one thing; communication that computation hides is not in them."""
+    """The parts of a step's time; they exclude communication that overlaps with computation."""
 
     compute_seconds: float
     recomputation_seconds: float
     exchange_seconds: float
-    """Waiting for the devices that split the matrices, the sequence or the experts."""
+    """Exposed communication of tensor, context and expert parallelism."""
     data_seconds: float
-    """Waiting for weights and gradients of the devices that share the data."""
+    """Exposed communication of data parallelism: weights and gradients."""
     pipeline_seconds: float
-    """Waiting for other stages: the bubble, the longest stage, what is sent between stages."""
+    """Pipeline bubble, wait for the longest stage, and messages between stages."""
     optimizer_seconds: float
 
     @property
@@ -146,11 +146,11 @@ class StepTime:
 def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     """Return the time of one step.
 
-    1F1B: of m micro-batches on p stages each with v parts, (p - 1) / v more are waited for (Narayanan et al. 2021,
-    section 2.2). Communication of the data-parallel devices runs beside computation (Zhao et al. 2023, section 3.3), so
-    that only what is longer than that counts.
+    1F1B with m micro-batches on p stages of v parts each has a bubble of (p - 1) / v micro-batches (Narayanan et al.
+    2021, section 2.2). Data-parallel communication overlaps with computation (Zhao et al. 2023, section 3.3), so only
+    the excess counts.
     """
-    forward, backward, again = (machine.seconds(k) for k in (work.forward, work.backward, work.again))
+    forward, backward, recomputed = (machine.seconds(k) for k in (work.forward, work.backward, work.recomputed))
     exchange = (
         work.tensor_bytes / machine.ring_bytes_per_second(mesh.tensor)
         + work.context_bytes / machine.all_to_all_bytes_per_second(mesh.context, mesh.tensor)
@@ -159,8 +159,8 @@ def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> St
     head = machine.seconds(work.head)
     m, p = work.micro_batches, mesh.pipeline
     computed = work.layers * (forward + backward) + head / p
-    stage = computed + work.layers * (again + exchange)
-    block = forward + backward + again + exchange
+    stage = computed + work.layers * (recomputed + exchange)
+    block = forward + backward + recomputed + exchange
     longest = max((work.most_layers or work.layers) * block, (work.last_layers or work.layers) * block + head)
     data = work.data_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
     once = work.step_bytes / machine.ring_bytes_per_second(mesh.replicas, mesh.tensor * mesh.sharing)
@@ -172,7 +172,7 @@ def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> St
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
     gathered = work.gathered_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
-    # A matrix goes from one device of a node to one of another, through their adapters.
+    # A matrix goes from a device of one node to a device of another, through their adapters.
     gathered += (
         work.copied_bytes / machine.all_to_all_bytes_per_second(2, mesh.tensor * mesh.sharing)
         if mesh.replicas > 1
@@ -180,7 +180,7 @@ def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> St
     )
     return StepTime(
         compute_seconds=m * computed,
-        recomputation_seconds=m * work.layers * again,
+        recomputation_seconds=m * work.layers * recomputed,
         exchange_seconds=m * work.layers * exchange,
         data_seconds=waited,
         pipeline_seconds=pipeline,

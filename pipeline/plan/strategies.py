@@ -1,4 +1,4 @@
-"""Sharding strategies: where a model's state is placed, one declaration each, read by plan and training."""
+"""Declare the sharding strategies: the placement of weights, gradients and optimizer state, for plan and training."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 Backend = Literal["fsdp", "deepspeed"]
 Placement = Literal["all", "share", "node", "host", "disk"]
-"""Every device holds all of it, all devices share it, those of one node do, or it lies in main memory or on a disk."""
+"""Every device holds all of it, all devices or those of a node share it, or it is in main memory or on a disk."""
 
 
 class ConflictingKey(NamedTuple):
-    """A value of a key of `training` that a strategy does not work with, and what to choose instead."""
+    """A value of a key of `training` that a strategy does not support, and what to choose instead."""
 
     key: str
     value: object
@@ -21,7 +21,7 @@ class ConflictingKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Strategy:
-    """Who trains with it and where the state of a model lies; what the backends do follows from the places.
+    """A backend and the placement of a model's state, from which the backends derive what they do.
 
     ZeRO, section 5 (Rajbhandari et al. 2020); Zhao et al. 2023 (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload);
     Rajbhandari et al. 2021 (ZeRO-Infinity), section 5.
@@ -36,12 +36,12 @@ class Strategy:
 
     @property
     def placements(self) -> tuple[Placement, Placement, Placement]:
-        """Return where weights, gradients and optimizer state lie, in this order."""
+        """Return the placement of weights, gradients and optimizer state, in this order."""
         return self.parameters, self.gradients, self.optimizer
 
     @property
     def zero_stage(self) -> int:
-        """Return how many of optimizer state, gradients and parameters, in this order, no device holds in full."""
+        """Return the ZeRO stage: how many of optimizer state, gradients and parameters, in this order, are sharded."""
         return sum(place != "all" for place in self.placements)
 
     @property
@@ -51,7 +51,7 @@ class Strategy:
 
     @property
     def is_hybrid(self) -> bool:
-        """Return whether groups of devices, by default the nodes, hold a copy of the state each."""
+        """Return whether each group of devices, by default a node, holds a copy of the state."""
         return "node" in self.placements
 
     @property
@@ -61,21 +61,21 @@ class Strategy:
 
     @property
     def offloads_optimizer(self) -> bool:
-        """Return whether the optimizer steps in main memory, where its state lies or whence it is on a disk."""
+        """Return whether the optimizer steps in main memory, with its state there or on a disk."""
         return self.optimizer in ("host", "disk")
 
     @property
     def optimizer_on_disk(self) -> bool:
-        """Return whether the optimizer's state, the float32 weights included, lies on a disk of the node."""
+        """Return whether the optimizer's state, including the float32 weights, is on a disk of the node."""
         return self.optimizer == "disk"
 
     @property
     def offloads_parameters(self) -> bool:
-        """Return whether the parameters lie in main memory."""
+        """Return whether the parameters are in main memory."""
         return self.parameters == "host"
 
 
-# In the order in which they are proposed where memory is short.
+# In the order in which a run without enough memory proposes them.
 STRATEGIES: dict[str, Strategy] = {
     "no_shard": Strategy("fsdp", "all", "all", "all"),
     "shard_grad_op": Strategy("fsdp", "all", "share", "share"),
@@ -94,16 +94,16 @@ STRATEGIES: dict[str, Strategy] = {
 
 if TYPE_CHECKING:
     StrategyName = str
-else:  # the names above, so that another is refused with the choices, in the schema too
+else:  # the schema and the error of an unknown strategy list these names
     StrategyName = Literal[tuple(STRATEGIES)]
 
 
 def hybrid_group_size(sharing: int, devices_of_a_node: int, tensor: int) -> int:
-    """Return how many of the devices that share a model hold a copy of its state in a hybrid strategy: those of a node.
+    """Return how many devices share one copy of the state in a hybrid strategy: those of a node.
 
     Args:
-        sharing: how many share it, each with a part of the batch or of the sequence, over all nodes.
-        tensor: how many of a node split each matrix, so that they count as one.
+        sharing: devices that share the model over all nodes, each with a part of the batch or of the sequence.
+        tensor: tensor-parallel devices, which count as one.
     """
     return math.gcd(sharing, max(devices_of_a_node // tensor, 1))
 

@@ -1,4 +1,4 @@
-"""Plan the time of a whole training: steps, validations, starts of jobs, and work lost to failures."""
+"""Estimate the time of a whole training: steps, validations, starts of jobs, and work lost to failures."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ HOW_TO_MEASURE = {
     "memory_bytes_per_second": "the data sheet has it, or time the copy of 1 GB on one device, which moves 2 GB",
     "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run all_reduce_perf of "
     "nccl-tests or rccl-tests on one node and divide its busbw by 0.78",
-    "network_bytes_per_second": "ibstat or the site's page tells a node's adapters and their rate: divide the sum by "
+    "network_bytes_per_second": "ibstat or the site's page shows a node's adapters and their rate: divide the sum by "
     "its devices; `polder platform check` measures what two nodes reach",
 }
-"""The figures that a time needs, and how to come by each."""
+"""The platform figures that a time needs, and how to measure each."""
 FORMULAS = {
-    "step_seconds": "after a ramp: the sum of what follows; else model_flops / (steps x devices_used x "
+    "step_seconds": "after a ramp: the sum of the parts below; else model_flops / (steps x devices_used x "
     "peak_flops_per_second x model_flops_utilization)",
     "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
     "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
-    "step_recomputation_seconds": "the same of what is computed again",
+    "step_recomputation_seconds": "the same, of the recomputed kernels",
     "step_exchange_seconds": "bytes between devices that split matrices, a sequence or experts / (0.78 of the link)",
-    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), as far as they take longer than what is "
-    "computed meanwhile (Zhao et al. 2023)",
-    "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, what stages send "
+    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), beyond the computation that overlaps "
+    "them (Zhao et al. 2023)",
+    "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, messages between stages "
     "(Narayanan et al. 2021)",
     "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); with muon also "
     "10 m^2 (2 n + m) / (0.885 matrix_flops_per_second) of each matrix, m its shorter and n its longer side, that the "
-    "busiest device orthogonalises, and up to 6 bytes of each element of all matrices / (0.78 of the link)",
+    "busiest device orthogonalizes, and up to 6 bytes of each element of all matrices / (0.78 of the link)",
     "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
     "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
     "training_seconds": "steps x step_seconds, stage by stage of a ramp",
@@ -46,39 +46,39 @@ FORMULAS = {
     "start_seconds": "training_jobs x job_start_seconds",
     "failure_seconds": "training_seconds x devices_used x failures_per_device_hour / 3600 x (half of the time between "
     "checkpoints + job_start_seconds)",
-    "seconds": "training_seconds + validation_seconds + start_seconds + failure_seconds, as far as known; "
-    "training_seconds where steps are not counted",
+    "seconds": "training_seconds + validation_seconds + start_seconds + failure_seconds, as far as they are known; "
+    "training_seconds where the step is not computed from its kernels",
     "queue_seconds": "training_jobs x job_queue_seconds; not in seconds",
-    "checkpoint_write_seconds": "12 bytes of each parameter / (nodes x storage_bytes_per_second), beside the training",
+    "checkpoint_write_seconds": "12 bytes of each parameter / (nodes x storage_bytes_per_second), during the training",
     "checkpoint_interval_seconds": "sqrt(2 x checkpoint_write_seconds x seconds between failures) (Young 1974, "
     "Daly 2006)",
     "published_least_seconds": "training_flops_6nd / (devices_used x peak_flops_per_second x the largest share of the "
     "peak that a published training of this size reached, 6 N D over all of its hours)",
     "published_most_seconds": "the same with the smallest share",
 }
-STATE_BYTES = 12  # of one parameter in a recovery checkpoint: weights and Adam's moments in fp32
+STATE_BYTES = 12  # per parameter of a recovery checkpoint: weights and Adam's moments in fp32
 STEP_KEYS = {f"step_{field.name}": field.name for field in dataclasses.fields(StepTime)}
 
 
 def list_missing_figures(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
-    """Return why no step can be counted, a sentence each; none where it can."""
+    """Return the reasons why the time of a step cannot be computed, a sentence each; none where it can."""
     needed = ["peak_flops_per_second", "matrix_flops_per_second", "memory_bytes_per_second"]
     needed += ["node_bytes_per_second"] * (devices > 1 and platform.devices > 1)
     needed += ["network_bytes_per_second"] * (devices > platform.devices)
-    found = [
+    reasons = [
         f"the platform {platform.name} does not state {key}: {HOW_TO_MEASURE[key]}"
         for key in needed
         if getattr(platform, key) is None
     ]
     if model.training.precision != "bf16":
-        found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
+        reasons.append(f"step times are computed for bf16, not for precision {model.training.precision}")
     if STRATEGIES[model.training.strategy].offloads_optimizer:
-        found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
-    return found
+        reasons.append(f"the work of strategy {model.training.strategy} in main memory is not modeled")
+    return reasons
 
 
 def estimate_step(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: StepRange | None = None) -> StepTime:
-    """Return the parts of a step, after a ramp or of a stretch of it, of a model without `list_missing_figures`."""
+    """Return the time of a step, after a ramp or within one stage of it, of a model without missing figures."""
     machine = Machine(
         platform.matrix_flops_per_second or math.nan,
         platform.memory_bytes_per_second or math.nan,
@@ -95,18 +95,18 @@ def estimate_step(model: ModelPlan, platform: PlatformPlan, devices: int, stretc
 
 
 def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str, Any]:
-    """Return each of `FORMULAS` by its name; None where something is not stated.
+    """Return the value of each key of `FORMULAS`; None where the platform does not state what it needs.
 
-    Where a step cannot be counted, the time is that of the utilization that the platform states.
+    Where the time of a step cannot be computed, the platform's utilization gives the time.
     """
-    training, found = model.training, dict[str, Any].fromkeys(FORMULAS)
+    training, figures = model.training, dict[str, Any].fromkeys(FORMULAS)
     peak = platform.peak_flops_per_second
     tokens = training.batch_size * training.sequence_length
     flops = tokens * flops_per_token(model.architecture, model.vocabulary_size, training.sequence_length)
     if peak is None:
-        return found
+        return figures
     least, most = estimate_published_seconds(model, devices, peak)
-    found |= {"published_least_seconds": least, "published_most_seconds": most}
+    figures |= {"published_least_seconds": least, "published_most_seconds": most}
     if list_missing_figures(model, platform, devices):
         utilization = platform.model_flops_utilization
         if utilization is not None:
@@ -116,24 +116,24 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
             whole = training_flops(
                 model.architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
             )
-            found |= dict.fromkeys(("training_seconds", "seconds"), step * whole / flops)
-            found |= {"step_seconds": step, "utilization_share": utilization}
-            found["tokens_per_second_per_device"] = tokens / step / devices
-        return found
+            figures |= dict.fromkeys(("training_seconds", "seconds"), step * whole / flops)
+            figures |= {"step_seconds": step, "utilization_share": utilization}
+            figures["tokens_per_second_per_device"] = tokens / step / devices
+        return figures
     parts = estimate_step(model, platform, devices)
-    found |= {key: getattr(parts, name) for key, name in STEP_KEYS.items()}
-    found["step_seconds"] = parts.seconds
-    found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
-    found["utilization_share"] = flops / (devices * peak * parts.seconds)
-    found["training_seconds"] = steps = sum(
+    figures |= {key: getattr(parts, name) for key, name in STEP_KEYS.items()}
+    figures["step_seconds"] = parts.seconds
+    figures["tokens_per_second_per_device"] = tokens / parts.seconds / devices
+    figures["utilization_share"] = flops / (devices * peak * parts.seconds)
+    figures["training_seconds"] = steps = sum(
         stretch.steps * estimate_step(model, platform, devices, stretch).seconds
         for stretch in training.batches.stretches(training.first_step, training.steps)
     )
-    return found | _estimate_overheads(model, platform, devices, parts, steps)
+    return figures | _estimate_overheads(model, platform, devices, parts, steps)
 
 
 def _ramp_stage_training(training: TrainingPlan, stretch: StepRange) -> TrainingPlan:
-    """Return a training whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
+    """Return a training with the batches of one stage of a ramp: shorter sequences, more rows."""
     rows = training.sequence_length // stretch.sequence_length
     changes = {
         "sequence_length": stretch.sequence_length,
@@ -147,10 +147,10 @@ def _ramp_stage_training(training: TrainingPlan, stretch: StepRange) -> Training
 def _estimate_overheads(
     model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime, steps: float
 ) -> dict[str, Any]:
-    """Return what a training takes besides its steps, and all of it together.
+    """Return the time of a training besides its steps, and the total.
 
-    A failure undoes half of the time between two checkpoints, which are best sqrt(2 C M) apart, C the time to write one
-    and M that between failures: Young 1974, Daly 2006, first order.
+    A failure undoes half of the time between two checkpoints. Their best distance is sqrt(2 C M), C the time to write
+    one and M the time between failures: Young 1974, Daly 2006, first order.
     """
     training = model.training
     validation = _estimate_validation(model, step)
@@ -184,7 +184,7 @@ def _estimate_overheads(
 
 
 def _estimate_validation(model: ModelPlan, step: StepTime) -> float | None:
-    """Return the time of all validations, of which a token costs the third of a training's: forward alone."""
+    """Return the time of all validations; their tokens have a forward pass only, a third of a training's."""
     training = model.training
     if not training.validation_every:
         return 0.0
@@ -196,9 +196,9 @@ def _estimate_validation(model: ModelPlan, step: StepTime) -> float | None:
 
 
 def estimate_published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
-    """Return the least and the most time in which published trainings of this size would have done this one.
+    """Return the shortest and the longest time of this training at the utilization of published ones of its size.
 
-    Each at its own share of the peak in 6 N D over all of its hours; of experts N is what a token uses.
+    The utilization is 6 N D over all hours of a training; with experts N counts the active parameters.
     """
     training = model.training
     parameters = active_parameter_count(model.architecture, model.vocabulary_size)
@@ -219,7 +219,7 @@ FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16_384)
 
 
 class PublishedTraining(NamedTuple):
-    """A whole training: its own account of devices times hours."""
+    """A whole training, with the device hours that its authors report."""
 
     name: str
     parameters: float
@@ -230,7 +230,7 @@ class PublishedTraining(NamedTuple):
 
     @property
     def utilization(self) -> float:
-        """Return the share of the peak in 6 N D over all hours, whatever was done in them."""
+        """Return the share of the peak: 6 N D over all reported hours."""
         return formulas.training_flops(self.parameters, self.tokens) / (
             self.device_hours * 3600 * PUBLISHED_PEAKS[self.device]
         )
@@ -259,8 +259,8 @@ PUBLISHED_TRAININGS = (
 
 
 def find_similar_trainings(parameters: float) -> list[PublishedTraining]:
-    """Return the trainings of models of half to twice the size; of no such size, the nearest one."""
-    found = [one for one in PUBLISHED_TRAININGS if 1 / 2 <= one.parameters / parameters <= 2]
-    return found or [
+    """Return the published trainings of half to twice the size, or else the one nearest in size."""
+    similar = [one for one in PUBLISHED_TRAININGS if 1 / 2 <= one.parameters / parameters <= 2]
+    return similar or [
         min(PUBLISHED_TRAININGS, key=lambda one: max(one.parameters / parameters, parameters / one.parameters))
     ]

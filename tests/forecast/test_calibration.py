@@ -159,7 +159,7 @@ def test_a_step_that_the_small_runs_did_not_do_has_no_forecast_nor_has_the_chain
     runs = [made(tmp_path, size, steps=["sources.manifest", "corpus.filter"]) for size in (1000, 10_000)]
     forecast = plan_of(planned(tmp_path, runs))["forecast"]
     assert "joules" in forecast["steps"]["corpus.filter"]
-    assert f"{runs[0]} did no tokens.shard" in forecast["steps"]["tokens.shard"]["refused"]
+    assert f"{runs[0]} has no job of tokens.shard" in forecast["steps"]["tokens.shard"]["refused"]
     assert "tokens.shard" in forecast["chain"]["refused"] and "joules" not in forecast["chain"]
 
 
@@ -207,7 +207,7 @@ def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path
     assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
     metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
     (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
-    with pytest.raises(InputError, match=r"base/metrics\.jsonl is not the one that its report was written with"):
+    with pytest.raises(InputError, match=r"base/metrics\.jsonl changed after its report was written"):
         make_forecast_plan(planned(tmp_path, runs))
 
 
@@ -292,9 +292,9 @@ def of_another_pipeline(run: Path) -> None:
     ("damage", "words"),
     [
         (gone, "there is no such folder"),
-        (unfinished, "it is no finished run"),
+        (unfinished, "the run is not finished"),
         (without_account, "it has no report/energy.json"),
-        (altered, "is not the one that its report was written with"),
+        (altered, "changed after its report was written"),
         (foreign, "is no energy accounting"),
         (without_attempt, "provenance/attempts/corpus.filter"),
         (without_manifest, "manifest.json"),

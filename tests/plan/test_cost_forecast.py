@@ -97,7 +97,7 @@ def test_finished_trainings_on_the_platform_move_and_narrow_the_time() -> None:
     assert math.isclose(math.sqrt(known["low_seconds"] * known["high_seconds"]), 1.3 * alone["seconds"])
     assert known["high_seconds"] / known["low_seconds"] < alone["high_seconds"] / alone["low_seconds"]
     (note,) = [note for note in told if "95 %" in note]
-    assert "by 2 trainings on this platform" in note and "1.3 (small0 of results/pilot)" in note
+    assert "from 2 trainings on this platform" in note and "1.3 (small0 of results/pilot)" in note
 
 
 def test_another_platform_or_another_way_of_planning_tells_nothing() -> None:
@@ -109,7 +109,7 @@ def test_another_platform_or_another_way_of_planning_tells_nothing() -> None:
     assert planned(machine, calibration(2))[0] != alone
     stated, notes = planned(STATED, calibration(2, 2, 2, of=PlatformPlan.model_validate(STATED), precision="fp32"))
     assert math.isclose(math.sqrt(stated["low_seconds"] * stated["high_seconds"]), 2 * stated["seconds"])
-    assert any("by 3 trainings on this platform" in note for note in notes)
+    assert any("from 3 trainings on this platform" in note for note in notes)
 
 
 def test_without_a_time_there_is_no_interval() -> None:
@@ -117,7 +117,7 @@ def test_without_a_time_there_is_no_interval() -> None:
     assert nothing["low_seconds"] is None and nothing["high_seconds"] is None and len(notes) == 1
     stated, notes = planned(STATED, None)
     assert stated["seconds"] and stated["low_seconds"] is None
-    assert any("no interval of the time: three finished trainings" in note for note in notes)
+    assert any("no interval of the time: it needs three finished" in note for note in notes)
 
 
 def planned_notes(platform: dict[str, Any], **models: Any) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def planned_notes(platform: dict[str, Any], **models: Any) -> dict[str, Any]:
 def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     plan = planned_notes(CLUSTER, one=model(validation_every=10))
     by, ends, missing, others = plan["notes"]["one"]
-    assert " (95 %) by the error on published trainings; none was measured on this platform" in ends
-    assert by.startswith("time by operations, bytes and bandwidths; failures as often as those of Llama 3 405B")
+    assert " (95 %), from the errors on published trainings; none was measured on this platform" in ends
+    assert by.startswith("time by operations, bytes and bandwidths; failures at the rate of Llama 3 405B")
     for word in ("loading", "validation_tokens", "job_start_seconds", "job_queue_seconds", "storage_bytes_per_second"):
         assert word in missing
     assert "Llama 3 8B 1,300,000 hours of H100 for 1.5e+13 tokens, 16 % of the peak" in others
@@ -141,7 +141,7 @@ def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     }
     by, _, missing, _ = planned_notes(CLUSTER | known, one=model())["notes"]["one"]
     assert by.endswith("failures at the platform's rate")
-    assert missing == "not in it: loading, and checkpoints written beside the training"
+    assert missing == "not included: loading, and checkpoints that are written during the training"
 
 
 def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
@@ -149,7 +149,7 @@ def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
     alone = planned_notes(CLUSTER, one=odd)
     assert alone["models"]["one"]["expected_loss_nats_per_token"] and alone["advice"]["one"]
     plan = planned_notes(CLUSTER, one=odd.model_copy(update={"pretrained": True}))
-    assert plan["notes"]["one"][0].startswith("begins with weights that were trained before: its shape is theirs")
+    assert plan["notes"]["one"][0].startswith("begins with pretrained weights: its shape is theirs")
     assert plan["notes"]["one"][1:] == alone["notes"]["one"] and plan["advice"]["one"] == []
     unknown = [key for key, value in plan["models"]["one"].items() if value is None]
     assert {"expected_loss_nats_per_token", "step_law_learning_rate"} <= {*unknown}
@@ -160,7 +160,7 @@ def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
 def test_a_plan_that_is_faster_than_all_published_runs_says_so():
     (*_, others) = planned_notes(CLUSTER, one=model(THIRTY))["notes"]["one"]
     slow = planned_notes(CLUSTER | {"matrix_flops_per_second": 100e12}, one=model(THIRTY))
-    assert "faster than all" in others and "faster than all" not in slow["notes"]["one"][-1]
+    assert "is faster than all of them" in others and "faster than all" not in slow["notes"]["one"][-1]
     one = planned_notes(CLUSTER, one=model(THIRTY))["models"]["one"]
     assert f"{one['published_most_seconds'] / one['seconds']:.2g} times as fast as the slowest" in others
 
@@ -171,9 +171,9 @@ def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them()
     assert nothing.startswith("no time: the platform cluster does not state network_bytes_per_second: ibstat")
     stated, ends, _ = planned_notes(told | {"model_flops_utilization": 0.3}, one=model())["notes"]["one"]
     assert stated.startswith(
-        "time by the platform's model_flops_utilization 0.3, steps alone, for the platform cluster"
+        "time of the steps alone, by the platform's model_flops_utilization 0.3, because the platform cluster"
     )
-    assert ends.startswith("no interval of the time: three finished trainings on this platform tell one")
+    assert ends.startswith("no interval of the time: it needs three finished trainings on this platform")
     bare = planned_notes({"name": "bare"}, one=model())
     assert "peak_flops_per_second" in bare["notes"]["one"][0] and bare["sizes"] == []
     assert "step compute time" not in format_plan(bare) and "step compute time" in format_plan(
@@ -203,7 +203,7 @@ def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
     assert "88 devices of cluster, estimated" in text and re.search("llama3-8b, 1,875 per parameter +1.51e\\+13", text)
     small = planned_notes(CLUSTER | {"nodes": 1, "memory_bytes_per_device": 10**10}, one=model())
     assert small["sizes"][-1]["way"] is None and small["sizes"][-1]["seconds"] is None
-    assert "llama3-70b: fits in no way that was tried" in format_notes_and_sizes(small)
+    assert "llama3-70b: fits with none of the settings that were tried" in format_notes_and_sizes(small)
 
 
 def test_the_fastest_way_is_taken():

@@ -46,7 +46,7 @@ def test_what_is_not_known_is_said() -> None:
     told = plan(model_flops_utilization=0.3)
     model, notes = told["models"]["m"], " ".join(told["notes"]["m"])
     assert model["expected_loss_nats_per_token"] is None and model["step_law_learning_rate"] is None
-    assert "laws of models without experts tell neither" in notes
+    assert "the scaling laws, which hold for models without experts, predict neither" in notes
     assert "those of tokens shared equally, which take longer" in notes
     assert model["seconds"] > 0 and model["utilization_share"] != 0.3  # counted, whatever the platform states
 

@@ -157,7 +157,7 @@ def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path
     corpus = told["corpora"]["main"]
     assert corpus["unknown_sources"] == ["hub"] and corpus["documents"] == 169
     assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]
-    assert any("not known before they are read" in line and "hub" in line for line in format_corpus_plan(told))
+    assert any("unknown until they are read" in line and "hub" in line for line in format_corpus_plan(told))
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
