@@ -32,7 +32,7 @@ BLOCK = StepWork(
 )
 
 
-PAGE = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/results/plan.md").read_text(encoding="utf-8")
 
 
 def errors(pairs: list[tuple[float, float]]) -> tuple[float, float]:
