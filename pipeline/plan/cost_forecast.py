@@ -273,7 +273,7 @@ def _forecast_all_steps(
     missing = [step for step, entry in steps.items() if "refused" in entry]
     if missing or not steps:
         words = ", ".join(missing) if len(missing) < len(steps) else "any step"
-        return {"refused": f"no forecast, because {words} has none"}
+        return {"refused": f"no forecast, because there is none for {words}"}
     whole = forecast_chain(fitted, work)
     joules = {step: float(entry["joules"]) for step, entry in steps.items()}
     # One meter or power model has the same error in all steps, so the ends of its intervals add up.

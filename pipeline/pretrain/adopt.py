@@ -1,6 +1,6 @@
-"""The step `pretrain adopt`: a model in Transformers' layout becomes the milestone that a training begins from.
+"""Run the step `pretrain adopt`: import a pretrained model in Transformers' layout as the milestone of step 0.
 
-Its weights stay as they are; where the tokens of the run are another tokenizer's, its embeddings are made anew.
+Its weights stay as they are. Where the run has another tokenizer, new embeddings are composed from the old ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.tokens.token_reader import TokenReader
 
 EMBEDDING_WEIGHTS = ("embedding.weight", "output.weight")
 UNCHECKED_KEYS = ("preset", "rope_theta", "rope_scaling", "initial_deviation", "base_width")
-"""Of a shape: how positions turn, which a longer context needs otherwise, and what concerns no weight that is there."""
+"""Keys of a shape that may differ: the rotation, which a longer context changes, and keys that affect no weight."""
 _FILE = "rank-00000.safetensors"
 
 
@@ -40,10 +40,12 @@ def run(
     configuration: Path,
     milestone: Path,
 ) -> dict[str, Any]:
-    """Write the milestone of step 0; return how many parameters it has and how its embeddings were made.
+    """Write the milestone of step 0; return its number of parameters and how its embeddings were made.
 
-    `model` are the files of a folder that AutoModelForCausalLM loads; `index` has the tokens of `tokenizer`, and
-    `configuration` the roles of some.
+    Args:
+        model: the files of a folder that AutoModelForCausalLM loads.
+        index: the tokens of `tokenizer`.
+        configuration: tokenizer_config.json, with the special tokens.
     """
     folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
     check_shape(folder, settings.architecture)
@@ -53,10 +55,10 @@ def run(
     shapes = parameter_shapes(settings.architecture, reader.vocabulary_size)
 
     def weight(name: str) -> Tensor:
-        found = theirs[name]
-        if not found.isfinite().all():
-            raise InputError(f"{folder} has numbers in {name} that are not finite: give a model that works")
-        return (mapping.apply(found) if mapping and name in EMBEDDING_WEIGHTS else found).contiguous()
+        tensor = theirs[name]
+        if not tensor.isfinite().all():
+            raise InputError(f"{folder} has NaN or infinite numbers in {name}: name another model")
+        return (mapping.apply(tensor) if mapping and name in EMBEDDING_WEIGHTS else tensor).contiguous()
 
     _write_milestone(milestone, shapes, weight)
     longest = huggingface.read_architecture(folder)[2]
@@ -80,19 +82,23 @@ def run(
 
 
 def check_shape(folder: Path, architecture: Architecture) -> None:
-    """Raise an InputError that names every key in which a model has another shape than is configured."""
+    """Check that a model has the configured shape and that every tensor of it is known.
+
+    Raises:
+        InputError: a key of the shape differs, or the files hold other tensors; the message names all of them.
+    """
     theirs, _, held = huggingface.load_pretrained(folder)
     read_token_bytes(folder / "tokenizer.json")
-    # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
+    # Rotary angles are computed, and a tied output is the embedding, whatever else was saved.
     known = ("rotary_emb.inv_freq", *(["lm_head.weight"] if theirs.tie_embeddings else []))
     if unused := [name for name in held.unused() if not name.endswith(known)]:
         raise InputError(
-            f"{folder} holds {unused[0]}{f' and {len(unused) - 1} more' * (len(unused) > 1)}, which a model as its "
-            "config.json says does not have: give the configuration that belongs to these weights"
+            f"{folder} holds {unused[0]}{f' and {len(unused) - 1} more' * (len(unused) > 1)}, which its config.json "
+            "does not describe: use the configuration that belongs to these weights"
         )
     if theirs.name != architecture.name:
         raise InputError(
-            f"{folder} holds a {theirs.name}, and architecture is a {architecture.name}: change one of them"
+            f"{folder} holds a {theirs.name}, but architecture is a {architecture.name}: change one of them"
         )
     effective: dict[str, Callable[[Architecture], object]] = {
         "head_width": lambda a: a.head_dimension,
@@ -107,11 +113,11 @@ def check_shape(folder: Path, architecture: Architecture) -> None:
         if value(theirs) != value(architecture)
     ]
     if wanted:
-        raise InputError(f"{folder} holds a model of another shape than architecture says: write {', '.join(wanted)}")
+        raise InputError(f"{folder} holds a model of another shape than architecture: write {', '.join(wanted)}")
 
 
 def list_rotation_changes(folder: Path, architecture: Architecture) -> list[str]:
-    """Return in what positions turn otherwise than in the model that was trained; nothing where they turn alike."""
+    """Return the differences of the rotary embedding from the pretrained model."""
     theirs = huggingface.read_architecture(folder)[0]
     pairs = ((key, getattr(theirs, key), getattr(architecture, key)) for key in ("rope_theta", "rope_scaling"))
     return [f"{key} {_format_value(now)}, was {_format_value(before)}" for key, before, now in pairs if before != now]
@@ -124,7 +130,7 @@ def _format_value(value: float | RopeScaling | None) -> str:
 def _map_embeddings(
     folder: Path, their_size: int, tokenizer: Path, configuration: Path, vocabulary_size: int
 ) -> EmbeddingMapping | None:
-    """Return how our embeddings are made; None where the tokens are the same, and so are all of them."""
+    """Return how to make the embeddings; None where both vocabularies are equal."""
     ours, theirs = read_token_bytes(tokenizer), read_token_bytes(folder / "tokenizer.json")[:their_size]
     special = _map_special_tokens(folder, their_size, tokenizer, configuration)
     if ours == theirs and vocabulary_size == their_size and all(a == b for a, b in special.items()):
@@ -133,11 +139,11 @@ def _map_embeddings(
 
 
 def _map_special_tokens(folder: Path, their_size: int, tokenizer: Path, configuration: Path) -> dict[int, int]:
-    """Return by the number of our begin, end and padding token that of theirs; theirs may be missing, or several."""
+    """Return the ids of their begin, end and padding tokens by ours; theirs may be missing, or several."""
     ours = huggingface.read_special_token_ids(tokenizer, configuration)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     theirs = {key: [value] if isinstance(value, int) else value for key, value in config.items() if key in ours}
-    # Several end a text in some models; -1 and the like stand for none in others.
+    # Some models have several end tokens; others write -1 for none.
     known = {key: [n for n in numbers or () if 0 <= n < their_size] for key, numbers in theirs.items()}
     return {ours[key]: numbers[0] for key, numbers in known.items() if numbers}
 
@@ -145,7 +151,7 @@ def _map_special_tokens(folder: Path, their_size: int, tokenizer: Path, configur
 def _map_end_tokens(
     folder: Path, their_size: int, tokenizer: Path, configuration: Path, *, is_mapped: bool
 ) -> list[int]:
-    """Return the tokens of ours that end a text as theirs do; of another tokenizer those of one part or one name."""
+    """Return our ids of their end tokens; with another tokenizer, those of the same role or the same content."""
     theirs = [number for number in huggingface.read_end_token_ids(folder) if number < their_size]
     if not is_mapped:
         return theirs
@@ -153,14 +159,14 @@ def _map_end_tokens(
     added = [json.loads(path.read_text(encoding="utf-8")).get("added_tokens", []) for path in paths]
     names = {one["id"]: one["content"] for one in added[0]}
     ours = {one["content"]: one["id"] for one in added[1]}
-    parts = {theirs: ours for ours, theirs in _map_special_tokens(folder, their_size, tokenizer, configuration).items()}
-    found = (parts.get(number, ours.get(names.get(number))) for number in theirs)
-    return [*dict.fromkeys(number for number in found if number is not None)]
+    roles = {theirs: ours for ours, theirs in _map_special_tokens(folder, their_size, tokenizer, configuration).items()}
+    ids = (roles.get(number, ours.get(names.get(number))) for number in theirs)
+    return [*dict.fromkeys(number for number in ids if number is not None)]
 
 
 @torch.no_grad()
 def _write_milestone(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
-    """Write a checkpoint that has no optimizer and no steps."""
+    """Write a checkpoint without optimizer state and steps."""
     milestone.mkdir(parents=True)
     tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
     made = checkpoint.LazyTensors([*tensors], lambda name: get(name.removeprefix("model.")))
@@ -171,22 +177,22 @@ def _write_milestone(milestone: Path, shapes: Mapping[str, torch.Size], get: Cal
 
 
 TokenBytes = Sequence[bytes | None]
-"""The text of each token by its number; None of special ones."""
+"""The bytes of each token by its id; None for special tokens."""
 
 
 class EmbeddingMapping(NamedTuple):
-    """From which rows of another vocabulary's matrix each row of ours is made; from none: from all of them."""
+    """The rows of the old embedding whose mean is each row of the new one; an empty list means all rows."""
 
     rows: list[list[int]]
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows are one of theirs, the mean of several, or, for want of their text, the mean of all."""
+        """Return how many rows copy one old row, average several, or average all because their text is unknown."""
         sizes = [len(row) for row in self.rows]
         copied, unknown = sizes.count(1), sizes.count(0)
         return {"tokens_copied": copied, "tokens_composed": len(sizes) - copied - unknown, "tokens_unknown": unknown}
 
     def apply(self, theirs_VD: Tensor) -> Tensor:
-        """Return our matrix, (V', D), from theirs, (V, D)."""
+        """Return the new embedding, (V', D), from the old one, (V, D)."""
         numbers = torch.tensor([number for row in self.rows for number in row], dtype=torch.long)
         begins = torch.tensor([0, *accumulate(map(len, self.rows))][:-1], dtype=torch.long)
         ours_VD = F.embedding_bag(numbers, theirs_VD, begins, mode="mean")
@@ -196,13 +202,16 @@ class EmbeddingMapping(NamedTuple):
 
 
 def map_vocabularies(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], size: int) -> EmbeddingMapping:
-    """Return how `size` embeddings of our vocabulary are made from theirs.
+    """Map `size` embeddings of our vocabulary to theirs.
 
-    A token has the embedding of the token with the same bytes, else the mean of the longest tokens that its bytes are
-    cut into (after Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", who cut with the other
-    tokenizer). `special` gives by their numbers in ours those of theirs that play the same part.
+    A token gets the embedding of the token with the same bytes, else the mean of the longest tokens that its bytes
+    split into (after Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", who split with the
+    other tokenizer).
+
+    Args:
+        special: by our id, their id of the special token with the same role.
     """
-    # Of several with one text the last: SentencePiece's bytes, which stand in for unknown letters, come first.
+    # The last of several tokens with equal text wins: SentencePiece's byte fallbacks come first.
     numbers = {text: number for number, text in enumerate(theirs) if text}
     longest = max(map(len, numbers), default=0)
     rows = [_split_into_tokens(text, numbers, longest) if text else [] for text in ours]
@@ -211,7 +220,7 @@ def map_vocabularies(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int,
 
 
 def _split_into_tokens(text: bytes, numbers: Mapping[bytes, int], longest: int) -> list[int]:
-    """Return the longest tokens that a text begins with, one after the other; none where a byte is in no token."""
+    """Split a text greedily into the longest tokens; return none where a byte is in no token."""
     found: list[int] = []
     place = 0
     while place < len(text):

@@ -1,7 +1,7 @@
-"""Which batches are kept out of the model: a loss or a gradient that is not finite, or that stands out.
+"""Detect and skip bad batches: a loss or a gradient norm that is not finite, or a spike.
 
-Batches are numbered by data steps. A training step draws the first data step that is neither used nor skipped, so
-that what is skipped moves all later batches by one and no sample is lost or repeated but those that were skipped.
+Data steps number the batches. A training step takes the first data step that is neither used nor skipped, so a skip
+moves all later batches by one, and no other sample is lost or repeated.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pipeline.tokens.sampler import data_step
 
 ADVICE = "lower learning_rate, lengthen warmup_steps or use precision fp32"
 MINIMUM_DEVIATION = 0.01
-"""The least deviation that counts, as a share of the median: losses that hardly differ make no spikes."""
+"""Minimum deviation as a share of the median: nearly equal losses make no spikes."""
 
 
 def spike_threshold(values: Sequence[float], deviations: float) -> float:
-    """Return median + deviations x the median absolute deviation, which a few outliers hardly move."""
+    """Return median + deviations x median absolute deviation, which is robust against outliers."""
     middle = median(values)
     deviation = median(abs(value - middle) for value in values)
     return middle + deviations * max(deviation, MINIMUM_DEVIATION * abs(middle))
 
 
 class Rewind(Exception):
-    """The training goes back; the argument says where and why, as `pipeline.pretrain.checkpoints.recovery` keeps it."""
+    """The training rewinds; the argument is the entry of `pipeline.pretrain.checkpoints.recovery.Rewinds`."""
 
 
 class BadBatchDetector:
-    """Decides on every batch from its loss and its gradient's norm; with equal values every process decides alike."""
+    """Judges every batch by its loss and gradient norm; processes with equal values decide equally."""
 
     def __init__(self, settings: Stability, skips: Sequence[int], recent: Mapping[str, Sequence[float]]) -> None:
         self.settings = settings
@@ -43,7 +43,7 @@ class BadBatchDetector:
         self.consecutive_skips = 0
 
     def find_reason(self, **values: float) -> str | None:
-        """Return why a batch with this loss and gradient_norm must not change the model, or None."""
+        """Return why a batch with this loss and gradient_norm is bad, or None."""
         for name, value in values.items():
             if not math.isfinite(value):
                 return f"{name} is {value}"
@@ -55,15 +55,17 @@ class BadBatchDetector:
         return None
 
     def record_good(self, **values: float) -> None:
-        """Note the values of a batch that has changed the model."""
+        """Record the values of a batch that updated the model."""
         self.consecutive_skips = 0
         for name, value in values.items():
             self.recent[name].append(value)
 
     def skip(self, step: int, number: int, values: Mapping[str, float], reason: str, back_to: int) -> Mapping[str, Any]:
-        """Leave a data step out and return the line of metrics that tells it; or raise Rewind, to the step `back_to`.
+        """Skip a data step and return its line of metrics.
 
-        A FloatingPointError says that there were too many in a row: the data are not the cause.
+        Raises:
+            Rewind: the settings ask for a rewind, to the step `back_to`.
+            FloatingPointError: too many batches in a row are bad, so the data are not the cause.
         """
         if self.settings.bad_step == "rewind":
             numbers = [data_step(done, self.skips) for done in range(back_to, step)]
@@ -76,5 +78,5 @@ class BadBatchDetector:
         return {"step": step, "skipped_data_steps": [number], "reason": reason, **finite}
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, so that a training that continues decides as one that was not stopped."""
+        """Return the state for a checkpoint, from which a training continues with the same decisions."""
         return {"skips": self.skips, "recent": {name: [*values] for name, values in self.recent.items()}}

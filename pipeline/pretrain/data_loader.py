@@ -1,4 +1,4 @@
-"""Reads the batch of the next step while this one computes."""
+"""Load the batch of the next step while the current one computes, and split batches into micro-batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipeline.tokens.sampler import document_boundaries
 
 
 class PrefetchingLoader:
-    """The batches of one process, one step ahead; `read` is a pure function of the step, or `forget` is called."""
+    """Loads the batches of one process one step ahead; call `forget` when `read` changes for the next step."""
 
     def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
         self._read, self._target = read, target
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader")
         self._ahead: dict[int, Future[tuple[Tensor, ...]]] = {}
         self.stall_seconds = 0.0
-        """How long the last `get` waited."""
+        """Wait of the last `get`."""
 
     def _load(self, step: int) -> tuple[Tensor, ...]:
         tensors = tuple(from_numpy(array) for array in self._read(step))
@@ -34,7 +34,7 @@ class PrefetchingLoader:
         return tuple(tensor.pin_memory() for tensor in tensors) if self._target.type == "cuda" else tensors
 
     def get(self, step: int) -> tuple[Tensor, ...]:
-        """Return the tensors of a step on the device and start to read those of the next."""
+        """Return the tensors of a step on the device and start to read the next step."""
         began = time.perf_counter()
         future = self._ahead.pop(step, None) or self._pool.submit(self._load, step)
         tensors = future.result()
@@ -44,24 +44,24 @@ class PrefetchingLoader:
         return tuple(tensor.to(self._target, non_blocking=True) for tensor in tensors)
 
     def forget(self) -> None:
-        """Drop what was read ahead."""
+        """Discard the batches that were read ahead."""
         for future in self._ahead.values():
             future.cancel()
         self._ahead.clear()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.forget()
         self._pool.shutdown()
 
 
-# What a process reads of a step, cut into micro-batches.
+# Micro-batches of a step.
 
 
 def find_documents(
     input_BT: Integers, training: Training, begin_of_text_id: int, length: int
 ) -> list[NDArray[np.int32]]:
-    """Return the documents of each micro-batch (see `Decoder.forward`), counted on the host; none without masks."""
+    """Return the document offsets of each micro-batch (see `Decoder.forward`); none without document masks."""
     if not training.sampling.mask_documents:
         return []
     firsts = range(0, len(input_BT), size := training.micro_batch_size)
@@ -83,7 +83,7 @@ def split_batch(
 def make_micro_batches(
     input_BT: Integers, target_BT: Integers, training: Training, begin_of_text_id: int, device: torch.device
 ) -> list[Batch]:
-    """Return micro-batches of whole rows on a device, which is waited for."""
+    """Return micro-batches of full rows on a device, after their synchronous copy."""
     documents = find_documents(input_BT, training, begin_of_text_id, training.sequence_length)
     inputs, targets, *limits = (torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents))
     return split_batch(inputs, targets, limits, training, training.sequence_length)

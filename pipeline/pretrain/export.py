@@ -1,4 +1,4 @@
-"""The end of a model's training: its last weights, and the metrics of all its segments as one."""
+"""Run the step `pretrain export`: the last weights of a model, and the joined metrics of all segments."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def run(
 ) -> dict[str, Any]:
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
 
-    The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Of a cell that did
-    not reach its last step there is no model: `final` tells the outcome.
+    The charts hold the hyperparameters for TensorBoard's tab HPARAMS. A cell that did not reach its last step has no
+    model: `final` holds its outcome.
     """
     ordered = []
     for folder in milestones:
-        if found := training_outcome.read_outcome(folder):
-            ordered.append((found.step, folder))
+        if outcome := training_outcome.read_outcome(folder):
+            ordered.append((outcome.step, folder))
             continue
         try:
             state = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
             ordered.append((int(state["step"]), folder))
         except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
+            raise InputError(f"{folder} is no milestone ({error!r}): remove it, and the run trains it again") from None
     ordered.sort()
     lines = [line for _, folder in ordered for line in read_metrics(folder / layout.METRICS_FILE)]
     steps = [line for line in lines if "loss" in line]
@@ -45,7 +45,7 @@ def run(
     last_step = ended.reached_step if ended else ordered[-1][0]
     if [line["step"] for line in steps] != list(range(settings.first_step + 1, last_step + 1)):
         folder = milestones[0].parent
-        raise InputError(f"{folder} does not hold every step once: remove it, so that they are trained again")
+        raise InputError(f"{folder} does not hold every step exactly once: remove it, and the run trains them again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
     writer.describe(_make_hyperparameters(settings, [line["loss"] for line in steps]))
@@ -65,7 +65,7 @@ def run(
 
 
 def _make_hyperparameters(settings: ExportSettings, losses: list[float]) -> Summary:
-    """Return the hyperparameters as TensorBoard reads them; of models that have the same ones, losses are others."""
+    """Return the hyperparameters for TensorBoard; the group name also depends on the losses, so that models differ."""
     trial = json.dumps([settings.hyperparameters, losses], sort_keys=True)
     start = SessionStartInfo(group_name=hashlib.sha256(trial.encode()).hexdigest()[:16])
     for name, value in settings.hyperparameters.items():
@@ -76,7 +76,7 @@ def _make_hyperparameters(settings: ExportSettings, losses: list[float]) -> Summ
 
 def _make_summary(tag: str, content: HParamsPluginData) -> Summary:
     content.version = hparams.PLUGIN_DATA_VERSION
-    said = content.SerializeToString(deterministic=True)  # else the order of names is another one each time
-    data = SummaryMetadata.PluginData(plugin_name=hparams.PLUGIN_NAME, content=said)
+    serialized = content.SerializeToString(deterministic=True)  # otherwise the order of names varies
+    data = SummaryMetadata.PluginData(plugin_name=hparams.PLUGIN_NAME, content=serialized)
     value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=data), tensor=hparams.NULL_TENSOR)
     return Summary(value=[value])

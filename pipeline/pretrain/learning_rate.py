@@ -1,4 +1,4 @@
-"""The learning rate of each step of a training."""
+"""Compute the learning rate of a training step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pipeline.pretrain.settings import Training
 def learning_rate_at(training: Training, step: int) -> float:
     """Return the learning rate of a step, counted from 1: linear warm-up, then cosine or constant with linear decay.
 
-    cosine: Loshchilov & Hutter 2017, without restarts; wsd (warm-up, stable, decay): Hu et al. 2024. Both end in
-    `minimum_learning_rate_fraction` of the peak at the last step.
+    cosine: Loshchilov & Hutter 2017, without restarts; wsd (warm-up, stable, decay): Hu et al. 2024. Both end at
+    `minimum_learning_rate_fraction` of the peak in the last step.
     """
     peak, floor = training.learning_rate, training.minimum_learning_rate_fraction
     if step <= training.warmup_steps:

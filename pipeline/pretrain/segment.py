@@ -1,7 +1,7 @@
-"""Trains a model from one milestone to the next, on as many processes as the launch command starts.
+"""Run the step `pretrain segment`: train a model from one milestone to the next on the processes of the launch command.
 
-A segment that was interrupted continues from its newest recovery checkpoint and gives the same bytes as one that was
-not, at the same number of processes.
+An interrupted segment continues from its newest recovery checkpoint. With the same number of processes, it gives the
+same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 from pipeline.tokens.validation_set import ValidationSet
 
-# What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
+# Modules that monitor a training, clean up after it, or keep it alive, and do not affect the model.
 WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.monitors",
@@ -67,22 +67,23 @@ def run(
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
 
-    The processes of each node read the tokens from a copy in the folder `staging`, if one is named, where a strategy
-    may keep the optimizer's state, too. `platform` names a file of workflow/platforms, whose variables the training
-    gets. Recovery checkpoints go to `recovery_folder`, if one is named and the segment has none yet, else below
-    `scratch`. `owner` has claimed the scratch when this returns; it is asked again before the outputs get their names.
+    Where the settings record outcomes, a training that runs out of memory or diverges has that as its result: the
+    milestone holds the outcome instead of weights, and later segments copy it.
 
-    Where the settings make it a cell, a training that runs out of memory or diverges has that as its result: the
-    milestone holds no weights but the outcome, which the segments behind it take over.
+    Args:
+        recovery_folder: the folder of recovery checkpoints of a segment without any; default: below `scratch`.
+        owner: the lease of the scratch, claimed here and checked before the outputs get their names.
+        staging: a folder on each node for a copy of the tokens, and for an optimizer state on disk.
+        platform: a file of workflow/platforms with environment variables for the training.
 
     Raises:
-        InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was trained.
+        InputError: the settings do not fit the tokens, the processes or the previous milestone; nothing was trained.
         Superseded: a later start of this segment owns the scratch.
-        DiskFull: there is no room for what must be written; it continues when there is.
-        OutOfMemory: the training does not fit the memory.
+        DiskFull: a disk is full; the segment continues when there is space.
+        OutOfMemory: the training does not fit into memory.
         Diverged: there were too many bad batches, or rewinds.
         RuntimeError: the training failed.
-        Stopped: it was asked to stop and left a recovery checkpoint.
+        Stopped: a signal stopped it after a recovery checkpoint.
     """
     if ended := training_outcome.read_outcome(previous[0]) if previous else None:
         print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
@@ -95,8 +96,8 @@ def run(
     if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
         raise InputError(f"strategy {settings.training.strategy} {process_layout.NO_NODE_DISK}")
     if staging:
-        copy_to_node(index, staging)  # what does not fit is said before anything starts
-    elif not scratch.exists():  # one that continues has been here before
+        copy_to_node(index, staging)  # refuses what does not fit before anything starts
+    elif not scratch.exists():  # a segment that continues has checked it before
         check_altered_shards(index)
     owner = owner or Lease(scratch)
     owner.claim()
@@ -115,7 +116,7 @@ def run(
         world_size=processes,
     )
     try:
-        course = supervisor.supervise_training(arguments, owner, launch)
+        result = supervisor.supervise_training(arguments, owner, launch)
     except (OutOfMemory, Diverged) as error:
         if not settings.records_outcome:
             raise
@@ -127,9 +128,9 @@ def run(
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_write_failed_milestone(settings, milestone, ended, lines), "world_size": processes}
     return {
-        **_summarize_training(settings, milestone, processes, vocabulary_size, course),
+        **_summarize_training(settings, milestone, processes, vocabulary_size, result),
         "validation": _describe_validation(settings.training, index),
-        **course.machine,
+        **result.machine,
     }
 
 
@@ -151,18 +152,18 @@ def _write_failed_milestone(
 
 
 def _check_inputs(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
-    """Check what can be known before anything starts; return the vocabulary size."""
+    """Check tokens, tokenizer and previous milestone before anything starts; return the vocabulary size."""
     training = settings.training
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
     Sampler(reader, *shape, ramp=training.ramp)
     _print_validation_cost(training, index)
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != reader.tokenizer_sha256:
-        raise InputError(f"{index} was made with another tokenizer than {tokenizer}: build the tokens again")
+        raise InputError(f"{index} was built with another tokenizer than {tokenizer}: build the tokens again")
     if settings.index_sha256 not in (None, hashlib.sha256(index.read_bytes()).hexdigest()):
         raise InputError(
-            f"{index} is another than this model was trained on up to step {settings.first_step}: undo the change, "
-            "give the new tokens a name of their own and go on in a branch (start), or have the model trained again "
+            f"{index} differs from the tokens that this model was trained on up to step {settings.first_step}: undo "
+            "the change, give the new tokens their own name and continue in a branch (start), or train the model again "
             "(run: {retrain: [MODEL]})"
         )
     if settings.first_step >= settings.last_step:
@@ -174,16 +175,16 @@ def _check_inputs(settings: SegmentSettings, index: Path, tokenizer: Path, previ
             state = json.loads((folder / CHECKPOINT_STATE).read_text(encoding="utf-8"))
             step, _ = state["step"], state["tensors"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
+            raise InputError(f"{folder} is no milestone ({error!r}): remove it, and the run trains it again") from None
         if step != settings.first_step:
-            raise InputError(f"{folder} is of step {step}, not {settings.first_step}: give the milestone before")
+            raise InputError(f"{folder} is of step {step}, not {settings.first_step}: give the previous milestone")
     return reader.vocabulary_size
 
 
 def _describe_validation(training: Training, index: Path) -> dict[str, Any] | None:
-    """Return what each validation sees, and the losses of trivial models on it; None without any.
+    """Return the size of a validation, and the losses of a unigram and a bigram model on it; None without validation.
 
-    They are a unigram and a bigram model, counted in `counted_tokens` of the `of_training_tokens`.
+    These baselines are counted in `counted_tokens` of the `of_training_tokens`.
     """
     if not training.validation_every:
         return None
@@ -199,14 +200,14 @@ def _describe_validation(training: Training, index: Path) -> dict[str, Any] | No
 
 
 def _print_validation_cost(training: Training, index: Path) -> None:
-    """Print what each validation sees, and what it costs: a token's loss is a third of the arithmetic of its step."""
+    """Print the size and the cost of a validation; a forward pass is a third of a training step's arithmetic."""
     if training.validation_every:
         seen = ValidationSet(index, training.validation_tokens).report()
         trained = training.validation_every * training.batch_size * training.sequence_length
         print(
             f"a validation every {training.validation_every} steps sees {seen['tokens']:,} of {seen['of_tokens']:,} "
             f"held-out tokens and adds {seen['tokens'] / (3 * trained):.1%} to their arithmetic; "
-            "training.validation_tokens makes it smaller",
+            "training.validation_tokens reduces it",
             flush=True,
         )
 
@@ -216,7 +217,7 @@ def _summarize_training(
     milestone: Path,
     processes: int,
     vocabulary_size: int,
-    course: supervisor.SupervisedTraining,
+    result: supervisor.SupervisedTraining,
 ) -> dict[str, Any]:
     lines = metrics.read_metrics(milestone / METRICS_FILE)
     steps = [line for line in lines if "loss" in line]
@@ -235,11 +236,11 @@ def _summarize_training(
         "steps": len(steps),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
-        "resumed_from": course.resumed_from,
-        "resumed_layout": course.resumed_layout,
-        "restarts": len(course.restarts),
-        "restart_reasons": course.restarts,
-        "failed_checkpoints": course.failed_checkpoints,
+        "resumed_from": result.resumed_from,
+        "resumed_layout": result.resumed_layout,
+        "restarts": len(result.restarts),
+        "restart_reasons": result.restarts,
+        "failed_checkpoints": result.failed_checkpoints,
         "skipped_data_steps": [number for line in skips for number in line["skipped_data_steps"]],
         "skip_reasons": [line["reason"] for line in skips],
         "tokens": seen - before,

@@ -1,4 +1,4 @@
-"""How the training of a cell ended that did not reach its last step: its milestones hold that instead of weights."""
+"""Read and write the outcome of a training that failed before its last step, which replaces weights in milestones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTCOME_STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}
 
 
 class TrainingOutcome(NamedTuple):
-    """How it ended, `out of memory` or `diverged`; why; after which training step; of which milestone this is."""
+    """The status `out of memory` or `diverged`, its reason, the last trained step, and the step of the milestone."""
 
     status: str
     reason: str
@@ -24,7 +24,7 @@ class TrainingOutcome(NamedTuple):
 
 
 def write_outcome(folder: Path, outcome: TrainingOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
+    """Write a milestone without weights but with the metrics of the completed steps; return its content."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     content = outcome._asdict()
@@ -42,4 +42,4 @@ def read_outcome(folder: Path) -> TrainingOutcome | None:
     try:
         return TrainingOutcome(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is no outcome ({error}): remove {folder}, so that it is made again") from None
+        raise InputError(f"{path} is no outcome ({error}): remove {folder}, and the run makes it again") from None

@@ -1,7 +1,7 @@
-"""Loss and bits per byte of held-out documents: of all that validation sees, and of each language and each source.
+"""Compute loss and bits per byte of held-out documents, in total and for each language and source.
 
-Every document has its own sum of losses; a mean is a ratio of two sums over the same documents, nats over predicted
-tokens or bits over bytes of text. Its interval says how far it would move with other documents of the same kind.
+A mean is a ratio of two sums over the same documents: nats over predicted tokens, or bits over bytes of text. Its
+interval estimates the variation over other documents of the same kind.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ def document_losses(
     added: AllReduce,
     beat: Callable[[], None],
 ) -> Floats:
-    """Return the sum of the losses of each document in nats, (D,); all processes call this.
+    """Return the summed loss of each document in nats, (D,); all processes call this.
 
-    `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes.
+    Args:
+        split: makes micro-batches of input and target tokens.
+        added: sums an array over all processes.
+        beat: reports progress to the watchdog.
     """
     loss_D = np.zeros(len(held_out.tokens_D))
     shape = (training.sequence_length, training.batch_size, backend.data_rank, backend.data_size)

@@ -28,9 +28,9 @@ from pipeline.core.training_steps import StepRange
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.learning_rate import learning_rate_at
-from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training
+from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings, Training
 
-KEYS_OF_LATER_STEPS = HOW_NUMBERS_ARE_COMPUTED | {
+KEYS_OF_LATER_STEPS = EXECUTION_KEYS | {
     "precision",
     "gradient_reduction",
     "float8",

@@ -110,7 +110,7 @@ def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
         ("training.start.model", "bas", ["no other model 'bas'", "one of base"]),
         ("training.start.model", "branch", ["no other model 'branch'"]),
         ("training.start.step", 3, ["models.base keeps no milestone of step 3", "one of 4, 8"]),
-        ("training.steps", 4, ["models.branch.training", "steps 4 is not above start.step 4"]),
+        ("training.steps", 4, ["models.branch.training", "steps 4 must exceed start.step 4"]),
         ("training.batch_size", 8, ["needs training.batch_size and ramp up to there of models.base"]),
         ("training.ramp", [{"to_step": 3, "batch_size": 2}], ["needs training.batch_size and ramp up to there"]),
         ("training.sequence_length", 32, ["needs training.sequence_length of models.base"]),
@@ -180,7 +180,7 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
     exported(shape.model_copy(update={"rope_theta": 10_000.0}))
     assert config.turned_positions("base") == ["rope_theta 500000, was 10000"]
     exported(shape.model_copy(update={"layers": 3}))
-    with pytest.raises(InputError, match="of another shape than architecture says: write layers: 3"):
+    with pytest.raises(InputError, match="of another shape than architecture: write layers: 3"):
         config.pretrained_files("base")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json is no tokenizer\.json that can be read"):

@@ -152,7 +152,7 @@ def test_one_size_is_refused_in_the_words_of_the_forecast(tmp_path: Path, pilots
         "joules" not in told and "all of one size" in told["refused"] for told in plan["forecast"]["steps"].values()
     )
     text = format_plan(plan)
-    assert text.count("the calibration runs are all of one size") == 1 and "there is none of any step" in text
+    assert text.count("the calibration runs are all of one size") == 1 and "there is none for any step" in text
 
 
 def test_a_step_that_the_small_runs_did_not_do_has_no_forecast_nor_has_the_chain(tmp_path: Path) -> None:

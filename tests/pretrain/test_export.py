@@ -60,14 +60,14 @@ def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 
 def test_a_gap_between_segments_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not hold every step once"):
+    with pytest.raises(InputError, match="does not hold every step exactly once"):
         run(tmp_path / "out", [milestone(tmp_path / "a", 1, 4), milestone(tmp_path / "b", 6, 10)])
 
 
 def test_a_branch_has_the_steps_from_where_it_starts(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "6", 5, 6), milestone(tmp_path / "8", 7, 8)]
     assert run(tmp_path / "out", milestones, first_step=4)["steps"] == 4
-    with pytest.raises(InputError, match="does not hold every step once"):
+    with pytest.raises(InputError, match="does not hold every step exactly once"):
         run(tmp_path / "other", milestones)
 
 

@@ -124,7 +124,7 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
     places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "previous": []}
     rewinds = tmp_path / "scratch/rewinds.json"
     rewinds.parent.mkdir()
-    identity = segment.recovery.identity(chosen, tokens["index"], None)
+    identity = segment.recovery.training_identity(chosen, tokens["index"], None)
     entry = {"back_to": 0, "data_steps": [1], "step": 2, "reason": "a test"}
     rewinds.write_text(json.dumps({"identity": identity, "entries": [entry]}))
     record = segment.run(chosen, **tokens, **places, launch="")
@@ -139,7 +139,7 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
     [
         ({"ramp": [{"to_step": 3, "batch_size": 3}]}, "batch_size 3 is not divisible by micro_batch_size 2"),
         ({"ramp": [{"to_step": 10}]}, "ramp: its last step 10 is not below the 10 steps"),
-        ({"compile": True, "cuda_graphs": True}, "cuda_graphs needs the same sizes at every step"),
+        ({"compile": True, "cuda_graphs": True}, "cuda_graphs needs constant sizes"),
     ],
 )
 def test_what_a_training_cannot_ramp_is_refused(changes: dict[str, Any], sentence: str, settings: Make) -> None:

@@ -40,7 +40,7 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, large: Path |
 
 
 @pytest.fixture(scope="module")
-def is_replicated(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def whole(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the result of an undisturbed segment."""
     folder = tmp_path_factory.mktemp("whole")
     train(settings(), tokens, folder, None)

@@ -80,7 +80,7 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed"}, "choose one of zero0"),
         ({"micro_batch_size": 3}, "micro_batch_size 3"),
         ({"warmup_steps": 101}, "warmup_steps 101"),
-        ({"start": {"model": "base", "step": 100}}, "steps 100 is not above start.step 100"),
+        ({"start": {"model": "base", "step": 100}}, "steps 100 must exceed start.step 100"),
         ({"backend": "deepspeed", "strategy": "zero0", "precision": "bf16"}, "choose zero1 or fp32"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
         ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),

@@ -58,7 +58,7 @@ def test_what_is_finished_stays_whatever_is_edited_and_what_follows_is_of_today(
     project.path(LETTER).write_text(letter + "Morgen regent het, en dan blijf ik thuis met een boek over de zee.\n")
     printed = project.run("pretrain", check=False)
     assert "on another tokens/main/index.json than is there now, and stays as it was made" in printed
-    assert "index.json is another than this model was trained on up to step 4: undo the change" in printed
+    assert "index.json differs from the tokens that this model was trained on up to step 4: undo the change" in printed
     assert files(milestones / "4") == {name[2:]: file for name, file in before.items() if name.startswith("4/")}
 
     # That is undone: what follows is done as it is set today, on what was done before.

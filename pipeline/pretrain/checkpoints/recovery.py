@@ -16,7 +16,7 @@ from pipeline.core.disk_space import full_folder_error, is_disk_full
 from pipeline.core.errors import Diverged, InputError
 from pipeline.core.hashing import hash_files
 from pipeline.pretrain.bad_batches import ADVICE
-from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
+from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings
 
 _EXCLUDED_KEYS = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
 _FAULT_KEYS = {"restarts", "hang_seconds", "skips_in_a_row"}
@@ -27,7 +27,7 @@ def training_identity(settings: SegmentSettings, index: Path, previous: Path | N
 
     Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
     """
-    training: dict[str, Any] = {**dict.fromkeys(HOW_NUMBERS_ARE_COMPUTED, True), "stability": _FAULT_KEYS}
+    training: dict[str, Any] = {**dict.fromkeys(EXECUTION_KEYS, True), "stability": _FAULT_KEYS}
     content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_EXCLUDED_KEYS, True)})
     parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:

@@ -167,14 +167,14 @@ def patch_expert_groups() -> Iterator[None]:
         equal = [len(x_RD) // group.size()] * group.size()
         equal[0] += len(x_RD) - sum(equal)
         numbers = visits_N.view(group.size(), -1), equal, equal
-        with patch.object(expert_parallel, "row_numbers", lambda *_: numbers):
+        with patch.object(expert_parallel, "exchange_row_counts", lambda *_: numbers):
             return exchange(compute, x_RD, visits_N, group=group)
 
     exchange = expert_parallel.dispatch_rows
     product: Any = _GroupedProduct.apply
     with (
         patch.object(mixture_of_experts, "grouped_matmul", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
-        patch.object(expert_parallel, "exchanged", exchanged),
+        patch.object(expert_parallel, "dispatch_rows", exchanged),
     ):
         yield
 

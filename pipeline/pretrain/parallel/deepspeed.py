@@ -93,7 +93,7 @@ class DeepSpeedBackend:
         with self._construction_context(config):
             model = get_network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
-        set_execution_options(model, device, **training.switches())
+        set_execution_options(model, device, **training.execution_options())
         optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer

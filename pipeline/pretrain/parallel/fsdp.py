@@ -58,7 +58,7 @@ class FsdpBackend:
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
-        set_execution_options(self.model, device, **self.training.switches())
+        set_execution_options(self.model, device, **self.training.execution_options())
         self._parallelize()
         self._allocate(start.optimizer_step)
         self.pipeline: Pipeline | None = None

@@ -166,10 +166,10 @@ def test_what_does_not_divide_is_named(
     ("training", "message"),
     [
         ({"backend": "deepspeed", "strategy": "zero1", "mesh": {"tensor": 2}}, "mesh.tensor 2 needs backend fsdp"),
-        ({"mesh": {"interleaving": 2}}, "mesh.interleaving 2 divides the processes of a pipeline: set it to 1 or"),
-        ({"mesh": {"shard": 2}}, "mesh.shard 2 is for the hybrid strategies, not full_shard"),
+        ({"mesh": {"interleaving": 2}}, "mesh.interleaving 2 needs a pipeline: set it to 1, or"),
+        ({"mesh": {"shard": 2}}, "mesh.shard 2 needs a hybrid strategy, not full_shard"),
         ({"async_tensor_parallel": True, "mesh": {"tensor": 2}}, "async_tensor_parallel needs compile"),
-        ({"cuda_graphs": True}, "cuda_graphs records compiled blocks: set compile to true"),
+        ({"cuda_graphs": True}, "cuda_graphs needs compiled blocks: set compile to true"),
         ({"cuda_graphs": True, "compile": True, "mesh": {"context": 2}}, "cannot record blocks with mesh.context 2"),
         ({"cuda_graphs": True, "compile": True, "sampling": {"mask_documents": True}}, "the same sizes at every step"),
     ],

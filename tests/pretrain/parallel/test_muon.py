@@ -88,5 +88,5 @@ def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_sam
 def test_a_base_width_is_refused() -> None:
     training = {"sequence_length": 8, "batch_size": 1, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
     shape = {"layers": 1, "width": 32, "heads": 4, "base_width": 16}
-    with pytest.raises(ValueError, match=r"base_width gives the rates of adamw: remove it"):
+    with pytest.raises(ValueError, match=r"base_width scales the rates of adamw: remove it"):
         Model.model_validate({"architecture": shape, "training": {**training, "optimizer": "muon"}})
