@@ -108,7 +108,7 @@ def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_
     with training.frozen() as ranks:
         ranks[1].kill()
     training.finish()
-    assert training.requeues() == 0 and training.said().count("starting again") == 1
+    assert training.requeues() == 0 and training.said().count("restarting") == 1
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 

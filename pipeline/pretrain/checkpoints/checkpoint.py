@@ -1,7 +1,7 @@
-"""The one checkpoint of every backend, strategy and world size: pieces of full tensors in safetensors, and state.json.
+"""Read and write checkpoints for every backend, strategy and world size: tensor shards in safetensors, and state.json.
 
-Each process writes one file, `rank-00000.safetensors` and so on, of boxes of the full tensors `model.NAME`,
-`exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in `model.NAME@128,0`.
+Each process writes one file, such as `rank-00000.safetensors`, with boxes of the full tensors `model.NAME`,
+`exp_avg.NAME` and `exp_avg_sq.NAME` in float32. A partial box has its offset in the key, as `model.NAME@128,0`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _BLOCK_BYTES = 16 * 2**20
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written or read; the message is one sentence with the way out."""
+    """A checkpoint cannot be written or read; the message says what to do."""
 
 
 class CheckpointDiskFull(CheckpointError):
-    """A checkpoint cannot be written because a disk is full or a quota is used up."""
+    """A checkpoint cannot be written because a disk or a quota is full."""
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,7 +57,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a small file that survives a loss of power, whole or not at all."""
+    """Write a small file atomically, safe against a loss of power."""
     partial = path.with_name(f".{path.name}")
     partial.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     flush_to_disk(partial)
@@ -65,7 +65,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write float32 tensors of the CPU as safetensors, hashing on the way; return bytes and sha256 for state.json."""
+    """Write float32 CPU tensors as safetensors and hash them; return bytes and sha256 for state.json."""
     header: dict[str, Any] = {}
     position = 0
     for key, tensor in tensors.items():
@@ -73,7 +73,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         header[key] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    text += b" " * (-len(text) % 8)  # alignment of the data
     digest = hashlib.sha256()
     with path.open("wb") as stream:
         contents = (memoryview(tensor.view(-1).view(torch.uint8).numpy().data) for tensor in tensors.values())
@@ -97,14 +97,14 @@ def make_state(
     files: Mapping[str, Any],
     tensors: Mapping[str, Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the content of state.json: all that is not a tensor.
+    """Return the content of state.json: everything except tensors.
 
     Args:
-        step: the steps of the training that are done.
-        optimizer_step: how many of them the optimizer took.
-        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
-        files: by name, the bytes, the sha256 and the pieces with their shapes.
-        tensors: by name, the full shapes.
+        step: completed steps of the training.
+        optimizer_step: steps that the optimizer took.
+        judged: the state of the bad-batch detector: skipped data steps `skips`, and `recent` values of good batches.
+        files: by file, its bytes, sha256 and pieces with their shapes.
+        tensors: the full shapes by name.
     """
     training = settings.training.model_dump(mode="json")
     return {
@@ -123,7 +123,7 @@ def make_state(
 
 
 class CheckpointReader:
-    """Reads boxes of a checkpoint's tensors, whatever boxes they were written in, from memory-mapped files."""
+    """Reads any boxes of a checkpoint's tensors from memory-mapped files, whatever boxes were written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,7 +133,7 @@ class CheckpointReader:
 
     @cached_property
     def _stored(self) -> dict[str, list[tuple[Box, str, str]]]:
-        """By tensor: its boxes with the file and the key in it."""
+        """The stored boxes of each tensor, with file and key."""
         stored: dict[str, list[tuple[Box, str, str]]] = {}
         for file, described in self.state["files"].items():
             for key, shape in described["pieces"].items():
@@ -143,7 +143,11 @@ class CheckpointReader:
         return stored
 
     def read(self, name: str, box: Box | None = None) -> Tensor:
-        """Return a box of a tensor, or the whole of it, float32; a CheckpointError says what is not there."""
+        """Return a box of a tensor, by default all of it, in float32.
+
+        Raises:
+            CheckpointError: the checkpoint has no such tensor, or not all elements of the box.
+        """
         if name not in self.shapes:
             raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
         box = box or full_box(self.shapes[name])
@@ -160,17 +164,17 @@ class CheckpointReader:
         return found
 
     def close(self) -> None:
-        """Let go of the files, so that the folder can be removed on every file system; they are opened anew if read."""
+        """Close the files, so that every file system can remove the folder; a later read opens them again."""
         self._open.clear()
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Return the model's parameters by name, each read when it is asked for."""
+        """Return the model's parameters by name, each read on access."""
         names = sorted(name.removeprefix("model.") for name in self.shapes if name.startswith("model."))
         return LazyTensors(names, lambda name: self.read(f"model.{name}"))
 
 
 class LazyTensors(Mapping[str, Tensor]):
-    """Tensors by name, each made when it is asked for, so that one at a time is in memory."""
+    """Tensors by name, each made on access, so that one at a time is in memory."""
 
     def __init__(self, names: Sequence[str], get: Callable[[str], Tensor]) -> None:
         self._names, self._get = names, get
@@ -186,7 +190,7 @@ class LazyTensors(Mapping[str, Tensor]):
 
 
 class SegmentStart:
-    """Where a segment starts: a checkpoint, or weights drawn from the seed; tensors are read when asked for."""
+    """The start of a segment: a checkpoint, or random weights from the seed; tensors are read on access."""
 
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
         self.settings, self.vocabulary_size = settings, vocabulary_size
@@ -198,7 +202,7 @@ class SegmentStart:
 
     @torch.no_grad()
     def load(self, pieces: Iterable[TensorShard]) -> None:
-        """Fill the pieces of a process; only the boxes are made. The optimizer's stay as they are at the first step."""
+        """Fill the shards of a process, reading only their boxes. Optimizer state at the first step stays as it is."""
         if self.reader:
             for piece in pieces:
                 if self.optimizer_step == 0 and piece.name.partition(".")[0] in MOMENTS:
@@ -216,7 +220,11 @@ class SegmentStart:
 
 
 def check_model_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:
-    """Raise an InputError that names the first parameter in which a checkpoint is not of this model."""
+    """Check that a checkpoint has the parameters of this model.
+
+    Raises:
+        InputError: a parameter is missing or has another shape; the message names the first one.
+    """
     parameters = parameter_shapes(architecture, vocabulary_size)
     expected = {f"model.{name}": tuple(shape) for name, shape in parameters.items()}
     shapes = {name: shape for name, shape in CheckpointReader(folder).shapes.items() if name.startswith("model.")}

@@ -1,4 +1,4 @@
-"""Recovery checkpoints of an unfinished segment: which there are, and which of them is whole and of this training."""
+"""Find, validate and remove the recovery checkpoints of an unfinished segment, and keep its rewinds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pipeline.core.hashing import hash_files
 from pipeline.pretrain.bad_batches import ADVICE
 from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings
 
-_EXCLUDED_KEYS = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
+_EXCLUDED_KEYS = ("index_sha256", "energy_options")  # the index itself is hashed
 _FAULT_KEYS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
 
 def training_identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
-    """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
+    """Return a hash of what a segment's results depend on: settings, tokens and the milestone that it starts from.
 
-    Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
+    It excludes settings of the division of work and of fault handling: a checkpoint loads under all of them.
     """
     training: dict[str, Any] = {**dict.fromkeys(EXECUTION_KEYS, True), "stability": _FAULT_KEYS}
     content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_EXCLUDED_KEYS, True)})
@@ -36,12 +36,12 @@ def training_identity(settings: SegmentSettings, index: Path, previous: Path | N
 
 
 def list_recovery_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return the finished recovery checkpoints with their steps, the newest first."""
+    """Return the complete recovery checkpoints with their steps, newest first."""
     return sorted(((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
 
 
 def find_damage(folder: Path) -> str | None:
-    """Return what is wrong with a checkpoint, naming the file; None where every byte is as it was written."""
+    """Return the damage of a checkpoint with the file's name; None where every byte is as written."""
     try:
         state = json.loads((folder / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))
         files = {folder / name: (int(known["bytes"]), str(known["sha256"])) for name, known in state["files"].items()}
@@ -62,9 +62,9 @@ def _warn(message: str) -> None:
 
 
 def choose_folder(scratch: Path, wanted: Path | None) -> Path:
-    """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
+    """Return the folder of a segment's recovery checkpoints: its first one, else `wanted`, else below its scratch.
 
-    What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
+    A link in the scratch points to a folder elsewhere. Where its target is gone, as after a purge, the choice is new.
 
     Raises:
         InputError: `wanted` cannot be written.
@@ -74,7 +74,7 @@ def choose_folder(scratch: Path, wanted: Path | None) -> Path:
         target = link.readlink()
         if target.is_dir():
             return target
-        _warn(f"{target} is gone, as after a purge: the training goes on from what is left")
+        _warn(f"{target} is gone, as after a purge: the training continues from what is left")
         link.unlink()
     if link.is_dir():
         if wanted:
@@ -95,7 +95,7 @@ def choose_folder(scratch: Path, wanted: Path | None) -> Path:
 
 
 def remove_recovery_checkpoints(scratch: Path, keep_every: int | None) -> None:
-    """Remove the recovery checkpoints of a segment that has its milestone, but those of every `keep_every`-th step."""
+    """Remove the recovery checkpoints of a finished segment, except those of every `keep_every`-th step."""
     link = scratch / "recovery"
     folder = link.readlink() if link.is_symlink() else link
     prune(folder, 0, keep_every)
@@ -105,55 +105,55 @@ def remove_recovery_checkpoints(scratch: Path, keep_every: int | None) -> None:
     if not any(folder.glob("*")):
         with suppress(OSError):
             for empty in (folder, *folder.parents[:3]) if link.is_symlink() else (folder,):
-                empty.rmdir()  # CODE, STEP, MODEL and the run; one that holds more stays
+                empty.rmdir()  # CODE, STEP, MODEL and the run, if empty
         if link.is_symlink():
             link.unlink()
 
 
 def find_newest(folder: Path, expected: str, reached: int) -> Path | None:
-    """Return the newest whole checkpoint with that identity up to the step `reached`, or None; warn of others."""
+    """Return the newest undamaged checkpoint of this training up to the step `reached`, or None; remove the others."""
     for step, path in list_recovery_checkpoints(folder):
         try:
             foreign = json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["identity"] != expected
         except (OSError, ValueError, KeyError, TypeError):
             foreign = False
         if foreign:
-            _warn(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
+            _warn(f"{path} belongs to other settings, tokens or another milestone: it is removed")
             shutil.rmtree(path)
         elif step > reached:
-            _warn(f"{path} is removed: the metrics of the steps up to {step} are not all there, only up to {reached}")
+            _warn(f"{path} is removed, because the metrics end at step {reached}, before its step {step}")
             shutil.rmtree(path)
         elif problem := find_damage(path):
             aside = folder / f"damaged-{step}"
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
-            _warn(f"{problem}: the checkpoint is set aside as {aside.name}, and the one before is used")
+            _warn(f"{problem}: the checkpoint is renamed to {aside.name}, and the previous one is used")
         else:
             return path
     return None
 
 
 def prune(folder: Path, keep: int, keep_every: int | None) -> None:
-    """Remove all recovery checkpoints but the newest `keep` and those of every `keep_every`-th step."""
+    """Remove all recovery checkpoints except the newest `keep` and those of every `keep_every`-th step."""
     for step, path in list_recovery_checkpoints(folder)[keep:]:
         if not keep_every or step % keep_every:
             try:
                 shutil.rmtree(path)
             except OSError as error:
-                _warn(f"{path} is no longer needed and cannot be removed ({error}): remove it")
+                _warn(f"{path} is not needed any more and cannot be removed ({error}): remove it")
 
 
-# Where a training went back to, and which batches it left out for that: scratch/rewinds.json. A rewind goes back to the
-# last regular checkpoint, even where a stop has left a newer one: so it does not depend on when a training was stopped.
+# Rewinds and the batches that they skip, in scratch/rewinds.json. A rewind returns to the last regular checkpoint, even
+# where a stop left a newer one, so that it does not depend on stops.
 
 
 def last_regular_step(step: int, every: int, first_step: int) -> int:
-    """Return the last regular checkpoint before a step, or the step that the segment starts after."""
+    """Return the step of the last regular checkpoint before a step, or the segment's first step."""
     return max((step - 1) // every * every, first_step) if every else first_step
 
 
 class Rewinds:
-    """The rewinds of one training: each a step `back_to`, the `data_steps` left out, the bad `step`, the `reason`."""
+    """The rewinds of one training: each has `back_to`, the skipped `data_steps`, the bad `step` and the `reason`."""
 
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
@@ -161,7 +161,11 @@ class Rewinds:
         self.entries: list[dict[str, Any]] = content["entries"] if content.get("identity") == identity else []
 
     def add(self, rewind: dict[str, Any], most_in_a_row: int) -> None:
-        """Keep one more; raise Diverged where the training went back to the same step too often."""
+        """Add a rewind.
+
+        Raises:
+            Diverged: the training went back to the same step too often.
+        """
         self.entries.append(rewind)
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:
@@ -169,17 +173,17 @@ class Rewinds:
         atomic_files.write_json(self.path, {"identity": self.identity, "entries": self.entries})
 
     def discard(self, folder: Path) -> None:
-        """Remove the recovery checkpoints that saw a batch which is left out by now."""
+        """Remove the recovery checkpoints that include a batch which is skipped by now."""
         for step, path in list_recovery_checkpoints(folder):
             try:
                 skips = set(json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"])
             except (OSError, ValueError, KeyError):
-                continue  # it is not whole, which others find
+                continue  # damaged: `find_newest` handles it
             if any(step > entry["back_to"] and not skips.issuperset(entry["data_steps"]) for entry in self.entries):
                 shutil.rmtree(path)
 
 
 def merge_rewinds(entries: list[dict[str, Any]], skips: list[int]) -> tuple[list[int], list[dict[str, Any]]]:
-    """Return the skips with those of the rewinds, and the rewinds that they did not hold yet."""
+    """Return the skips including those of the rewinds, and the rewinds that are new to them."""
     new = [entry for entry in entries if not set(skips).issuperset(entry["data_steps"])]
     return sorted({*skips, *(number for entry in entries for number in entry["data_steps"])}), new

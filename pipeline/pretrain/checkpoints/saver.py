@@ -1,6 +1,6 @@
 """Writes checkpoints while the training goes on, by a thread of each process: see docs/explanation/checkpoints.md.
 
-Threads never talk to each other over the network: each leaves a small file beside its own, for that of process 0.
+Threads do not communicate over the network: each writes a small file next to its own, for the thread of process 0.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Saver:
     """Saves the state of a backend. Every process has one and calls the same methods in the same order.
 
     Args:
-        folder: where recovery checkpoints lie, one folder a step.
-        identity: what the training calls itself, see `recovery.training_identity`.
-        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
+        folder: the folder of recovery checkpoints, with a folder for each step.
+        identity: the hash of the training, see `recovery.training_identity`.
+        owner: the lease of the scratch, which is checked before a write; its number is in the names of partial files.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Saver:
         self._error: CheckpointError | None = None
         if self.rank == 0:
             self._owner.check()
-            for left in folder.glob(".partial-*"):  # by a process that was killed
+            for left in folder.glob(".partial-*"):  # of a killed process
                 shutil.rmtree(left, ignore_errors=True)
         pieces = backend.state_shards()
         holdings: list[Any] = [None] * self.world_size
@@ -69,27 +69,34 @@ class Saver:
         self._hook: Any = None
         self._on_disk = STRATEGIES[settings.training.strategy].optimizer_on_disk
         elements = 0 if self._on_disk else sum(box.elements for _, box in self._mine)
-        # Filled, so that the first save does not wait for the memory either.
+        # Touch the memory now, so that the first save does not wait for it.
         self._buffer = torch.empty(elements, pin_memory=bool(devices)).fill_(0)
 
     @property
     def failed(self) -> bool:
-        """Whether this process knows that the last checkpoint was not written; `wait` then says why."""
+        """Whether the last checkpoint failed on this process; `wait` raises the reason."""
         return self._error is not None
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written; where it was not, raise CheckpointError on all processes, once."""
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            CheckpointError: it was not written; raised once, on all processes.
+        """
         self._settle(None)
 
     def save(self, step: int, judged: Mapping[str, Any]) -> None:
-        """Begin to write a recovery checkpoint, once the one before is written, or raise a CheckpointError.
+        """Start to write a recovery checkpoint after the previous one is written.
 
-        Until `wait_until_copied` returns the state must not be changed; optimizers wait for it by themselves.
+        The state must not change until `wait_until_copied` returns; optimizers wait for it by themselves.
+
+        Raises:
+            CheckpointError: the previous checkpoint was not written, or this one cannot be started.
         """
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
-        """Write a checkpoint to a new folder and wait for it; raise as `save` does.
+        """Write a checkpoint to a new folder and wait for it.
 
         Raises:
             CheckpointError: as `save`.
@@ -98,12 +105,12 @@ class Saver:
         self.wait()
 
     def wait_until_copied(self) -> None:
-        """Wait until the state is copied, or written from the disk, and may be changed."""
+        """Wait until the state is copied, or written from the disk, and may change."""
         if self._thread:
             self._copied.wait()
 
     def _settle(self, partial: Path | None) -> None:
-        """Wait for the threads and agree on what went wrong; make the folder of the next checkpoint."""
+        """Join the thread, make the folder of the next checkpoint, and raise the first error of all processes."""
         if self._thread:
             self._thread.join()
             self._hook.remove()
@@ -124,15 +131,15 @@ class Saver:
             if free < self._bytes:
                 return CheckpointDiskFull(
                     f"{partial.parent} has {free / 1e9:.2f} GB free and a checkpoint takes {self._bytes / 1e9:.2f} GB: "
-                    "make room; the checkpoints before are untouched"
+                    "make room; earlier checkpoints are intact"
                 )
             if partial.parent == self.folder:
-                shutil.rmtree(partial, ignore_errors=True)  # of a failed try
+                shutil.rmtree(partial, ignore_errors=True)  # of a failed attempt
             partial.mkdir()
             return None
         except OSError as error:
             kind = CheckpointDiskFull if is_disk_full(error) else CheckpointError
-            return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
+            return kind(f"a checkpoint cannot be written ({error}); earlier checkpoints are intact")
 
     def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
         self._settle(partial)
@@ -146,9 +153,9 @@ class Saver:
 
     @torch.no_grad()
     def _copy(self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
-        """Copy what this process writes to the host, into the memory of the save before."""
+        """Copy the shards that this process writes into the host buffer."""
         tensors, used = {}, 0
-        if self._stream:  # a thread begins with device 0 as its own, where even a look at a stream would take memory
+        if self._stream:  # a thread starts on device 0, where using a stream would take memory
             torch.cuda.set_device(self._stream.device)
         with torch.cuda.stream(self._stream):
             if self._stream and ready:
@@ -172,7 +179,7 @@ class Saver:
         optimizer_step: int,
         judged: dict[str, Any],
     ) -> None:
-        """Write this process's file and what it is; on process 0 also commit the checkpoint. Runs in the thread."""
+        """Write this process's file and its note; process 0 also commits the checkpoint. Runs in the thread."""
         file, note = (partial / f"rank-{self.rank:05}.{kind}" for kind in ("safetensors", "json"))
         try:
             try:
@@ -193,16 +200,16 @@ class Saver:
                     self.settings, step, optimizer_step, judged, self.identity, self.world_size, files, self._shapes
                 )
                 self._commit(partial, final, content)
-        except Exception as error:  # whatever it is: the others wait for this process's note
+        except Exception as error:  # any error: other processes wait for this note
             kind = (
                 CheckpointDiskFull if isinstance(error, CheckpointDiskFull) or is_disk_full(error) else CheckpointError
             )
-            self._error = kind(f"the checkpoint of step {step} was not written ({error}); those before are untouched")
+            self._error = kind(f"the checkpoint of step {step} was not written ({error}); earlier ones are intact")
             if self.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
                 return
-            with suppress(OSError):  # the folder is gone where process 0 failed as well
-                file.unlink(missing_ok=True)  # it makes room for the message
+            with suppress(OSError):  # process 0 removes the folder when it fails
+                file.unlink(missing_ok=True)  # frees space for the note
                 checkpoint.write_json(note, {"error": str(error), "full": kind is CheckpointDiskFull})
 
     def _collect(self, partial: Path) -> dict[str, Any]:
@@ -210,7 +217,7 @@ class Saver:
         deadline, files = time.monotonic() + PATIENCE_SECONDS, {}
         waiting = {f"rank-{rank:05}.json" for rank in range(self.world_size)}
         while waiting:
-            # A listing shows what others wrote sooner than a look-up by name does on network file systems.
+            # On network file systems a listing shows new files earlier than a look-up by name.
             for name in waiting.intersection(os.listdir(partial)):
                 note = json.loads((partial / name).read_text(encoding="utf-8"))
                 if "error" in note:
@@ -218,7 +225,7 @@ class Saver:
                 files[note["file"]] = note["described"]
                 waiting.discard(name)
             if waiting and time.monotonic() > deadline:
-                raise CheckpointError(f"{min(waiting)} did not come in {PATIENCE_SECONDS:.0f} s")
+                raise CheckpointError(f"{min(waiting)} did not appear in {PATIENCE_SECONDS:.0f} s")
             time.sleep(0.01 if waiting else 0)
         return files
 

@@ -1,4 +1,4 @@
-"""Parts of tensors: the boxes that a process holds of a full tensor, however a strategy cuts it."""
+"""Describe the shards of tensors that a process holds, as boxes of the full tensor, under every strategy."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from pipeline.model.torch_private import find_local_shape
 
 @dataclass(frozen=True, order=True)
 class Box:
-    """A part of a tensor: the position of its first element, and its extent in every dimension."""
+    """A part of a tensor: the position of its first element, and its size in every dimension."""
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def elements(self) -> int:
-        """Return the number of its elements."""
+        """Return the number of elements."""
         return prod(self.shape)
 
     def intersect(self, other: Box) -> Box | None:
-        """Return the part that both have in common, or None."""
+        """Return the common part of both boxes, or None."""
         first = tuple(map(max, self.offset, other.offset))
         ends = zip(self.offset, self.shape, other.offset, other.shape, strict=True)
         shape = tuple(min(a + n, b + m) - start for start, (a, n, b, m) in zip(first, ends, strict=True))
         return Box(first, shape) if all(extent > 0 for extent in shape) else None
 
     def slices_within(self, outer: Box) -> tuple[slice, ...]:
-        """Return the slices that cut it from a tensor that holds `outer`."""
+        """Return the slices of this box in a tensor that holds the box `outer`."""
         starts = (position - first for position, first in zip(self.offset, outer.offset, strict=True))
         return tuple(slice(start, start + extent) for start, extent in zip(starts, self.shape, strict=True))
 
 
 def full_box(shape: Sequence[int]) -> Box:
-    """Return the box that is the full tensor."""
+    """Return the box of a full tensor."""
     return Box((0,) * len(shape), tuple(shape))
 
 
 def list_range_boxes(start: int, length: int, shape: Sequence[int]) -> Iterator[Box]:
-    """Yield, in order, the boxes that make up a range of the flattened tensor: of a matrix at most three."""
+    """Yield in order the boxes of a range of the flattened tensor: at most three of a matrix."""
     if length <= 0:
         return
     if len(shape) <= 1:
         yield Box((start,), (length,)) if shape else Box((), ())
         return
     row = prod(shape[1:])
-    first, last = -(-start // row), (start + length) // row  # the whole rows
+    first, last = -(-start // row), (start + length) // row  # the full rows
     if first > last:  # within one row
         for box in list_range_boxes(start - last * row, length, shape[1:]):
             yield Box((last, *box.offset), (1, *box.shape))
@@ -65,7 +65,7 @@ def list_range_boxes(start: int, length: int, shape: Sequence[int]) -> Iterator[
 
 @dataclass(frozen=True)
 class TensorShard:
-    """What a process holds of the tensor `name`, as `model.NAME`, of full `shape`; `tensor` is the memory in use."""
+    """The part of a tensor, such as `model.NAME` of full `shape`, that a process holds, without a copy."""
 
     name: str
     shape: tuple[int, ...]
@@ -74,12 +74,12 @@ class TensorShard:
 
     @property
     def key(self) -> str:
-        """Return its name in a file: the tensor's, with the offset where it is not the whole of it."""
+        """Return the key in a file: the tensor's name, with the offset if it is not the full tensor."""
         return self.name if self.box == full_box(self.shape) else f"{self.name}@{','.join(map(str, self.box.offset))}"
 
 
 def list_local_shards(name: str, tensor: Tensor) -> Iterator[TensorShard]:
-    """Yield what this process holds of a tensor that may be distributed: one piece, or none."""
+    """Yield this process's shard of a tensor, which may be distributed: one, or none."""
     shape = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         yield TensorShard(name, shape, full_box(shape), tensor.detach())
@@ -90,7 +90,7 @@ def list_local_shards(name: str, tensor: Tensor) -> Iterator[TensorShard]:
 
 
 def list_flat_shards(name: str, shape: Sequence[int], start: int, flat: Tensor) -> Iterator[TensorShard]:
-    """Yield the pieces of a range of the flattened tensor that begins at `start`; what `flat` has beyond is padding."""
+    """Yield the shards of a range of the flattened tensor from `start` on; `flat` may end with padding."""
     length, used = min(flat.numel(), prod(shape) - start), 0
     for box in list_range_boxes(start, length, shape):
         yield TensorShard(name, tuple(shape), box, flat.detach().narrow(0, used, box.elements).view(box.shape))
@@ -98,9 +98,9 @@ def list_flat_shards(name: str, shape: Sequence[int], start: int, flat: Tensor) 
 
 
 def assign_writers(holdings: Sequence[Sequence[tuple[str, tuple[int, ...], Box]]]) -> list[set[tuple[str, Box]]]:
-    """Return for each process the boxes that it writes, of those it holds by name and full shape.
+    """Assign to each process the boxes that it writes, of those that it holds by name and full shape.
 
-    What several hold alike is written once, by the one that has least to write so far, the largest boxes first.
+    A box that several processes hold is written once, by the one with the smallest load; the largest boxes come first.
     """
     holders: dict[tuple[str, Box], list[int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""How the processes of a training run are started, by the launch command of a platform."""
+"""Parse the launch command of a platform, and build the command line of a training's processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from pipeline.core.errors import InputError
 
 
 def split_command(launch: str | None) -> list[str]:
-    """Return the words of a launch command, of none none; an InputError says where a quote is open."""
+    """Split a launch command into words.
+
+    Raises:
+        InputError: a quote is open.
+    """
     try:
         return shlex.split(launch or "")
     except ValueError as error:
-        raise InputError(f"launch: {launch} is no command line ({error}): close its quotes") from None
+        raise InputError(f"launch: {launch} is not a command line ({error}): close its quotes") from None
 
 
 def find_option(words: Sequence[str], *names: str) -> str | None:
@@ -40,19 +44,23 @@ def _parse_count(value: str | None, what: str) -> int:
 
 
 def launcher_name(launch: str | None) -> str:
-    """Return what hands out the ranks: torchrun, srun or none."""
+    """Return the launcher that assigns the ranks: torchrun, srun or none."""
     return _launcher_words(launch)[0]
 
 
 def _launcher_words(launch: str | None) -> tuple[str, list[str]]:
-    """Return the launcher, and the words of the command from it on."""
+    """Return the launcher, and the words from it on."""
     words = split_command(launch)
     kind = next((name for name in ("torchrun", "srun") if name in words), "none")
     return kind, [] if kind == "none" else words[words.index(kind) :]
 
 
 def count_processes(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Return the number of processes that a launch command starts; an InputError says where it does not tell."""
+    """Return the number of processes that a launch command starts.
+
+    Raises:
+        InputError: neither the command nor Slurm gives the number.
+    """
     kind, words = _launcher_words(launch)
     if kind == "torchrun":
         per_node = find_option(words, "--nproc-per-node", "--nproc_per_node") or "1"
@@ -71,37 +79,37 @@ def count_processes(launch: str | None, environment: Mapping[str, str] = os.envi
 
 
 def count_processes_per_node(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many processes run on the first node, as far as the command or Slurm tells; else all."""
+    """Return the number of processes on the first node, by the command or Slurm; by default all."""
     kind, words = _launcher_words(launch)
-    told = None
+    stated = None
     if kind == "torchrun":
-        told = find_option(words, "--nproc-per-node", "--nproc_per_node") or "1"
+        stated = find_option(words, "--nproc-per-node", "--nproc_per_node") or "1"
     elif kind == "srun":
-        told = find_option(words, "--ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
+        stated = find_option(words, "--ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
         nodes = find_option(words, "--nodes", "-N") or environment.get("SLURM_NNODES")
-        if told is None and nodes is not None:
+        if stated is None and nodes is not None:
             return -(-count_processes(launch, environment) // _parse_count(nodes, "--nodes"))
     return (
         count_processes(launch, environment)
-        if told is None
-        else _parse_count(told, "the number of processes on a node")
+        if stated is None
+        else _parse_count(stated, "the number of processes on a node")
     )
 
 
 def find_cpus_per_task(launch: str | None) -> int | None:
-    """Return the cores that `srun` is told to give each process, if it is told so.
+    """Return the option of `srun` for the cores of each process, if it is set.
 
     Raises:
-        InputError: they are no number.
+        InputError: the option is not a number.
     """
-    told = find_option(split_command(launch), "--cpus-per-task", "-c") if launcher_name(launch) == "srun" else None
-    return None if told is None else _parse_count(told, "srun's --cpus-per-task")
+    stated = find_option(split_command(launch), "--cpus-per-task", "-c") if launcher_name(launch) == "srun" else None
+    return None if stated is None else _parse_count(stated, "srun's --cpus-per-task")
 
 
 def build_command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command line that runs a module of this package in every process.
+    """Build the command line that runs a module of this package in every process.
 
-    Where the platform has an image, PIPELINE_PYTHON runs its Python, and its torchrun; srun stays outside.
+    On a platform with an image, PIPELINE_PYTHON runs the image's Python and torchrun; srun stays outside.
     """
     words = split_command(launch)
     python = os.environ.get("PIPELINE_PYTHON", sys.executable)
@@ -110,12 +118,12 @@ def build_command(launch: str | None, module: str, arguments: Sequence[str]) -> 
         words[position : position + 1] = [python, "-m", "torch.distributed.run"]
         return [*words, "-m", module, *arguments]
     if "srun" in words:
-        words.insert(words.index("srun") + 1, "--kill-on-bad-exit=1")  # or the others wait for a dead one
+        words.insert(words.index("srun") + 1, "--kill-on-bad-exit=1")  # otherwise the others wait for a dead process
     return [*words, python, "-m", module, *arguments]
 
 
 def set_platform_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables, with $VARIABLES of the job filled in, where they are not set."""
+    """Set the platform's environment variables that are unset, substituting $VARIABLES of the job."""
     if platform is not None:
         for variable, value in platform_files.platform_variables(platform_files.load_platform(platform)).items():
             environment.setdefault(variable, Template(value).safe_substitute(environment))

@@ -1,4 +1,4 @@
-"""Which devices a process computes on: NVIDIA's through CUDA, AMD's through ROCm, both under torch.cuda, or the CPU."""
+"""Choose the device of a process, NVIDIA (CUDA), AMD (ROCm) or CPU, and join its process group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.model.torch_private import HashStore
 from pipeline.pretrain.parallel.process_groups import COLLECTIVE_TIMEOUT
 
 VISIBILITY_VARIABLES = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
-"""The variables that hide devices from a process; torch numbers those that are left from 0."""
+"""The variables that hide devices from a process; torch numbers the visible ones from 0."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -28,7 +28,7 @@ COLLECTIVES = "PIPELINE_COLLECTIVES"
 
 
 def find_torch_build() -> str:
-    """Return what the installed torch can use: `cuda`, `rocm` or `cpu`."""
+    """Return the platform that the installed torch is built for: `cuda`, `rocm` or `cpu`."""
     if torch.version.hip:
         return "rocm"
     return "cuda" if torch.version.cuda else "cpu"
@@ -40,42 +40,42 @@ def count_visible_devices() -> int:
 
 
 def choose_device(local_rank: int) -> tuple[str, torch.device]:
-    """Return the collectives' backend, that of the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
+    """Return the collective backend, from the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
 
-    Where a scheduler shows each process its own device only, that device is number 0.
+    Where a scheduler shows each process only its own device, that device is number 0.
 
     Raises:
-        InputError: UCC is asked for and torch is built without it.
+        InputError: the variable selects UCC, and torch is built without it.
     """
     count = count_visible_devices()
     if not count:
         return "gloo", torch.device("cpu")
     backend = os.environ.get(COLLECTIVES, "nccl")
     if backend == "ucc" and not dist.is_ucc_available():
-        raise InputError(f"{COLLECTIVES} is ucc, but the installed torch is built without UCC: leave it out")
+        raise InputError(f"{COLLECTIVES} is ucc, but the installed torch is built without UCC: remove it")
     return backend, torch.device("cuda", local_rank % count)
 
 
 def get_device_name(device: torch.device) -> str:
-    """Return the name that a device gives itself."""
+    """Return the product name of a device."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
+    """Wait until a device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def keep_freed_memory() -> None:
-    """Let the C library (mallopt(3)) keep what a CPU's tensors free; else each large one of a step is mapped anew."""
+    """Let the C library keep freed memory of CPU tensors (mallopt(3)) instead of mapping large ones again each step."""
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             mallopt(parameter, 2**31 - 1)
 
 
 def check_devices(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Check, in each process of a training, that the platform's devices are here for so many processes of this node."""
+    """Check in each process that the platform's devices are visible, for so many processes of this node."""
     wanted = platform_files.load_platform(platform).get("device") if platform else None
     if wanted is None:
         return
@@ -111,13 +111,13 @@ PORTS = range(20_000, 30_000)  # below those that Linux gives out itself: /proc/
 
 
 def find_first_node(nodes: str) -> str:
-    """Return the first node of a list of Slurm's, such as gcn4 of `gcn[4-7,2]`; libraries that expand it sort it."""
+    """Return the first node of a Slurm node list, such as gcn4 of `gcn[4-7,2]`; libraries would sort the list."""
     first = re.match(r"(?:\[[^]]*\]|[^,\[])*", nodes)
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", first[0] if first else nodes)
 
 
 def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return where others reach process 0, on this node: by name and the platform's suffix, or by Slurm."""
+    """Return the address of a node: its name with the platform's suffix, or else the address that Slurm has."""
     name = node + environment.get(ADDRESS_SUFFIX, "")
     try:
         socket.getaddrinfo(name, None)
@@ -125,8 +125,8 @@ def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
     except socket.gaierror as error:
         problem = error.strerror
     if scontrol := shutil.which("scontrol"):
-        told = subprocess.run([scontrol, "--oneliner", "show", "node", node], capture_output=True, text=True)
-        if found := re.search(r"NodeAddr=(\S+)", told.stdout):
+        shown = subprocess.run([scontrol, "--oneliner", "show", "node", node], capture_output=True, text=True)
+        if found := re.search(r"NodeAddr=(\S+)", shown.stdout):
             return found[1]
     raise InputError(
         f"the name of the first node, {name}, has no address here ({problem}): set MASTER_ADDR, or correct "
@@ -135,9 +135,9 @@ def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def make_slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return torch's variables from those that Slurm gives to a task of a step.
+    """Return torch's environment variables from those of a Slurm task.
 
-    The port follows from job and step: where something else listens there, the next step has another one.
+    The port depends on job and step, so the next step has another one.
     """
     per_node = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     number = int(environment["SLURM_JOB_ID"]) * 101 + int(environment["SLURM_STEP_ID"])
@@ -153,10 +153,10 @@ def make_slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def join_process_group(kind: str, platform: str | None = None) -> torch.device:
-    """Join the other processes and return the device that this one computes on.
+    """Join the process group and return the device of this process.
 
     Raises:
-        InputError: the first node has no address, or the platform's devices are not here.
+        InputError: the first node has no address, or the platform's devices are not visible.
     """
     if kind == "srun":
         os.environ.update(make_slurm_environment(os.environ))
@@ -166,11 +166,11 @@ def join_process_group(kind: str, platform: str | None = None) -> torch.device:
     backend, device = choose_device(int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        os.environ["LOCAL_RANK"] = str(device.index)  # by which DeepSpeed takes its device
+        os.environ["LOCAL_RANK"] = str(device.index)  # DeepSpeed takes its device from it
     if kind == "none":
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=COLLECTIVE_TIMEOUT)
     else:
-        # Told its device, NCCL connects at once, and not in the first step.
+        # With a device, NCCL connects at once and not in the first step.
         dist.init_process_group(
             backend, timeout=COLLECTIVE_TIMEOUT, device_id=device if device.type == "cuda" else None
         )

@@ -1,4 +1,4 @@
-"""Keeps a training alive: starts its processes, and starts them again from the newest checkpoint where they ended."""
+"""Supervise a training: start its processes, and restart them from the newest checkpoint when they end early."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pipeline.pretrain.settings import SegmentSettings
 WORKER = "pipeline.pretrain.processes.worker"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
 POLL_SECONDS = 0.2
-PROCESS_OUTCOME_FILE = "outcome.json"  # beside the arguments of a start
+PROCESS_OUTCOME_FILE = "outcome.json"  # next to the arguments of a start
 STATUS_ERRORS: dict[str, type[Exception]] = {
     "superseded": Superseded,
     "refused": InputError,
@@ -39,7 +39,7 @@ STATUS_ERRORS: dict[str, type[Exception]] = {
     "full": DiskFull,
     "failed": RuntimeError,
 }
-# torchrun passes these on to the processes, and waits so long for their checkpoint.
+# torchrun forwards these signals to the processes, and waits that long for their checkpoint.
 TORCHRUN_VARIABLES = {
     "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGURG",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600",
@@ -47,12 +47,12 @@ TORCHRUN_VARIABLES = {
 
 
 class WorkerArguments(Settings):
-    """What each process of a training is given, in a file: the only way of the settings from the job to a process."""
+    """The arguments of each process of a training, passed in a file."""
 
     settings: SegmentSettings
     paths: dict[str, Path]
-    """Index, tokenizer, configuration, milestone, scratch, recovery, and as far as there are `previous`, `staging` and
-    `start`, the checkpoint that this start goes on from; absolute."""
+    """Absolute paths: index, tokenizer, configuration, milestone, scratch, recovery, and optionally `previous`,
+    `staging` and `start`, the checkpoint that this start continues from."""
     identity: str
     launcher: str
     platform: str | None
@@ -60,48 +60,48 @@ class WorkerArguments(Settings):
     stop_file: Path = Path()
     rewinds: list[dict[str, Any]] = []
     number: int = 0
-    """Of this start, by which its owner is known."""
+    """Number of this start, which identifies its lease."""
 
 
 @dataclass
 class SupervisedTraining:
-    """How a training came to its end."""
+    """The history of a finished training."""
 
-    resumed_from: int | None = None  # the step of the checkpoint that was there at first
+    resumed_from: int | None = None  # the step of the first checkpoint that was found
     resumed_layout: dict[str, Any] | None = None
-    restarts: list[str] = field(default_factory=list)  # why the processes were started again
-    failed_checkpoints: int = 0  # of a full disk, since then
+    restarts: list[str] = field(default_factory=list)  # the reason of each restart
+    failed_checkpoints: int = 0  # on a full disk, since then
     machine: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
 def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
-    """Turn a signal into a file that the training looks for after every step; yield whether there was one."""
-    asked: list[int] = []
+    """Turn a signal into a file that the training polls after every step; yield whether a signal came."""
+    received: list[int] = []
 
     def stop(number: int, frame: object) -> None:
-        asked.append(number)
-        with suppress(OSError):  # without it the processes go on until they are killed
+        received.append(number)
+        with suppress(OSError):  # without the file the processes run until they are killed
             stop_file.touch()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, stop) for number in SIGNALS} if main else {}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | None) -> SupervisedTraining:
-    """Train until the milestone is there; `owner` has claimed the scratch. `segment.run` says what is raised."""
+    """Train until the milestone exists; `owner` has claimed the scratch. Raises the errors of `segment.run`."""
     settings, paths = arguments.settings, arguments.paths
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
     rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
     course, reached, tries = SupervisedTraining(), -1, 0
     stop_file = (owner.place / "stop").absolute()
-    with _stop_on_signal(stop_file) as asked:
+    with _stop_on_signal(stop_file) as is_stopping:
         while True:
             owner.claim()
             rewinds.discard(checkpoints)
@@ -109,7 +109,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             found = recovery.find_newest(checkpoints, arguments.identity, known)
             step = int(found.name) if found else settings.first_step
             if "previous" in paths and not found and (problem := recovery.find_damage(paths["previous"])):
-                raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
+                raise InputError(f"{problem}: remove {paths['previous']}, and the run trains it again")
             if not course.restarts:
                 course.resumed_from = step if found else None
                 course.resumed_layout = (
@@ -118,7 +118,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             if found:
                 print(f"continuing from the recovery checkpoint of step {step}", flush=True)
             if known > step:
-                lost = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
+                lost = f"steps {step + 1} to {known} are trained again: {checkpoints} has no later undamaged checkpoint"
                 print(lost, file=sys.stderr, flush=True)
             tries, reached = (1 if step > reached else tries + 1), step
             metrics.truncate_metrics(scratch / layout.METRICS_FILE, step)
@@ -133,17 +133,17 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             }
             outcome = _run_processes(arguments.model_copy(update=update), owner, launch)
             status = outcome["status"]
-            course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
+            course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # unknown for processes that died
             if status != "finished":
-                owner.check()  # a later start explains whatever went wrong
+                owner.check()  # a later start may be the cause
             else:
                 with suppress(OSError, ValueError):
                     course.machine = json.loads((owner.place / "device.json").read_text(encoding="utf-8"))
                 return course
             if status in STATUS_ERRORS:
                 raise STATUS_ERRORS[status](outcome["error"])
-            # Under srun a signal comes from Slurm, which also starts the job again.
-            if asked() or (status == "stopped" and arguments.launcher == "srun"):
+            # Under srun the signal comes from Slurm, which requeues the job.
+            if is_stopping() or (status == "stopped" and arguments.launcher == "srun"):
                 raise Stopped(_format_stop(outcome, checkpoints))
             if status == "rewind":
                 rewinds.add(outcome["rewind"], stability.skips_in_a_row)
@@ -151,7 +151,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             elif tries > stability.restarts:
                 raise RuntimeError(f"{outcome['reason']} {tries} times without progress: see the messages above")
             course.restarts.append(outcome["reason"])
-            print(f"{outcome['reason']}: starting again", flush=True)
+            print(f"{outcome['reason']}: restarting", flush=True)
 
 
 def _format_stop(outcome: dict[str, Any], checkpoints: Path) -> str:
@@ -162,21 +162,21 @@ def _format_stop(outcome: dict[str, Any], checkpoints: Path) -> str:
 
 
 def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
-    """Return which process a hang waited for, by what each has left of its collectives; None where they do not tell."""
+    """Return which process a hang waited for, from the dumped collectives; None where they show none."""
     found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
     try:
         return watchdog.find_late_process(found, processes)
-    except (OSError, ValueError, KeyError):  # the processes were killed while they wrote
+    except (OSError, ValueError, KeyError):  # processes were killed while they wrote
         return None
 
 
 def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None) -> dict[str, Any]:
-    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died."""
+    """Start the processes, wait for them and return their outcome; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
     outcome, file = owner.place / PROCESS_OUTCOME_FILE, owner.place / "arguments.json"
     file.write_text(arguments.model_dump_json(), encoding="utf-8")
     words = build_command(launch, WORKER, [str(file.absolute())])
-    # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
+    # A new session keeps a terminal's interrupt from the launcher, which would kill the processes.
     try:
         process = subprocess.Popen(
             words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN_VARIABLES, **os.environ}
@@ -185,14 +185,14 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
         told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
         raise InputError(told) from None
     try:
-        # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
+        # srun ends all processes when one fails; torchrun would wait long for a hung one.
         while process.poll() is None and not (
             arguments.launcher != "srun" and watchdog.list_hung_stacks(scratch, token)
         ):
             time.sleep(POLL_SECONDS)
-        waited = time.monotonic() + watchdog.grace_period(arguments.settings.training.stability.hang_seconds)
+        deadline = time.monotonic() + watchdog.grace_period(arguments.settings.training.stability.hang_seconds)
         while process.poll() is None and len(watchdog.list_hung_stacks(scratch, token)) < arguments.world_size:
-            if time.monotonic() > waited:
+            if time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)
     finally:
@@ -202,7 +202,7 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
     hung = watchdog.list_hung_stacks(scratch, token)
     for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
         if path not in hung:
-            path.unlink()  # of a process that was killed
+            path.unlink()  # of a killed process
     if hung:
         late = _find_late_process(scratch / "logs", token, arguments.world_size)
         told = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"

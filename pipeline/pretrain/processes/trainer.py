@@ -52,7 +52,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
 class BatchResult(NamedTuple):
-    """What became of a batch: loss and gradient_norm, its hash, why it was left out, if to stop, what gauges tell."""
+    """The global result of a batch: loss and gradient_norm, hash, reason of a skip, stop request, telemetry."""
 
     values: dict[str, float]
     hash: str
@@ -113,7 +113,7 @@ class Trainer:
         return FsdpBackend(*arguments)
 
     def _read(self, step: int) -> tuple[NDArray[Any], ...]:
-        """Return this process's input and target tokens of a step from 1, its part of the hash, and documents."""
+        """Return this process's inputs, targets, hash words and documents of a step, counted from 1."""
         rank, size = self.backend.data_rank, self.backend.data_size
         input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
@@ -123,10 +123,10 @@ class Trainer:
         return input_BT, target_BT, words, *documents
 
     def _try_batch(self, step: int, size: StepRange) -> tuple[BatchResult, dict[str, float]]:
-        """Train on a batch of this size; return also the norms of layers, where it is their turn.
+        """Train on a batch of this size; return its result, and the norms of layers in steps that record them.
 
-        Processes tell each other all there is to tell when the gradient's norm is known. There they wait for the
-        device, and nowhere else in a step of the native backend, but for norms of layers and visits of experts.
+        All processes exchange their results once the gradient norm is known. The native backend waits for the device
+        only there, and for norms of layers and visits of experts.
         """
         input_BT, target_BT, words, *documents = self.loader.get(step)
         loss = self.backend.accumulate(split_batch(input_BT, target_BT, documents, self.training, size.sequence_length))
@@ -134,42 +134,42 @@ class Trainer:
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
         norms |= measure_largest_share(self.backend.model, self.device)
-        tried: list[BatchResult] = []
+        results: list[BatchResult] = []
 
         def accept(norm: float | torch.Tensor) -> bool:
-            if not tried:  # a backend asks several times, or not at all
-                tried.append(self._exchange_results(loss, norm, words, size))
-            return tried[0].reason is None
+            if not results:  # a backend calls this several times, or never
+                results.append(self._exchange_results(loss, norm, words, size))
+            return results[0].reason is None
 
         accept(self.backend.update(learning_rate_at(self.training, step), accept))
         self.watchdog.beat()
-        return tried[0], norms
+        return results[0], norms
 
     def _exchange_results(
         self, loss: torch.Tensor, norm: float | torch.Tensor, words: torch.Tensor, size: StepRange
     ) -> BatchResult:
-        """Tell the other processes what there is to tell of a batch, and return what all of them make of it."""
+        """All-gather loss, gradient norm, flags and batch hash, and return the global result of the batch."""
         flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
         gauges = self.telemetry.local_values(self.loader.stall_seconds)
         table = process_groups.all_gather_values(self.device, loss, norm, *flags, *words, *gauges)
-        losses, found, stop, failed = table[:, :4].T
+        losses, norms, stop, failed = table[:, :4].T
         if failed.any():
             self.wait_for_checkpoint()
         values = {
             "loss": float(losses.sum()) / (size.batch_size * self.training.sequence_length),
-            "gradient_norm": float(found.max()) if np.isfinite(found).all() else math.inf,
+            "gradient_norm": float(norms.max()) if np.isfinite(norms).all() else math.inf,
         }
-        # Processes that share a model's work have read the same: each number stands so often in the sum.
-        alike = self.world_size // self.backend.data_size
-        summed = table[:, 4 : 4 + len(words)].sum(0) / alike
+        # Processes of one model read the same batch, so the sum has each word that many times.
+        copies = self.world_size // self.backend.data_size
+        summed = table[:, 4 : 4 + len(words)].sum(0) / copies
         reason = self.detector.find_reason(**values)
         return BatchResult(values, batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
-        """Take one step, with the first batch that is fit for it; return its lines of metrics, and whether to stop.
+        """Take one step with the first good batch; return its lines of metrics, and whether to stop.
 
-        Its seconds end when the device has its work, which it does while the next step begins: the optimizer's time is
-        in the next step's. Where the training `pauses` for something else, the device is waited for.
+        The measured time ends when the device has its work queued, so the optimizer's time counts for the next step.
+        Where the training `pauses` after this step, it waits for the device.
         """
         training = self.training
         started = time.perf_counter()
@@ -177,33 +177,33 @@ class Trainer:
         while True:
             number = self.sampler.data_step(step - 1)
             size = self.sampler.batches.at(number)
-            tried, norms = self._try_batch(step, size)
-            values, reason = tried.values, tried.reason
+            result, norms = self._try_batch(step, size)
+            values, reason = result.values, result.reason
             if reason is None:
                 break
             back_to = last_regular_step(step, training.checkpoint_every, self.settings.first_step)
             lines.append(self.detector.skip(step, number, values, reason, back_to))
-            self.loader.forget()  # what comes next is another batch
+            self.loader.forget()  # the next batch is another one
         self.detector.record_good(**values)
-        if pauses or tried.stop:
+        if pauses or result.stop:
             rendezvous.synchronize(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
             "data_step": number,
-            "batch_hash": tried.hash,
+            "batch_hash": result.hash,
             "tokens_seen": count_tokens_seen(self.sampler.batches, step, self.detector.skips),
             **values,
             **norms,
             "learning_rate": learning_rate_at(training, step),
-            **self.telemetry.line(size, seconds, tried.gauges),
+            **self.telemetry.line(size, seconds, result.gauges),
             "seconds": seconds,
         }
-        return [*lines, line], tried.stop
+        return [*lines, line], result.stop
 
     @cached_property
     def held_out(self) -> ValidationSet:
-        """What each validation sees."""
+        """The held-out documents of each validation."""
         return ValidationSet(self.paths["index"], self.training.validation_tokens)
 
     def _validate(self, step: int) -> metrics.Metrics:
@@ -213,7 +213,7 @@ class Trainer:
         return {"step": step, **summarize_losses(self.held_out, loss_D)}
 
     def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:
-        """Begin to write a recovery checkpoint; without room for it the training goes on."""
+        """Start to write a recovery checkpoint; the training continues without it on a full disk."""
         self.wait_for_checkpoint()
         if log:
             log.sync()
@@ -223,7 +223,7 @@ class Trainer:
             self._count_failed_save(error)
 
     def wait_for_checkpoint(self) -> None:
-        """Wait until the last recovery checkpoint is written, or is known not to be."""
+        """Wait until the last recovery checkpoint is written or has failed."""
         self.watchdog.beat(SLOW_FACTOR)
         try:
             self.saver.wait()
@@ -234,10 +234,10 @@ class Trainer:
     def _count_failed_save(self, error: checkpoint.CheckpointError) -> None:
         self.saves_failed += 1
         if self.rank == 0:
-            print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
+            print(f"{error}; the training continues without it", file=sys.stderr, flush=True)
 
     def _save_milestone(self, step: int, log: metrics.MetricsLog | None) -> None:
-        """Write the milestone's checkpoint, on all processes, and from its files the model for Transformers."""
+        """Write the milestone's checkpoint on all processes, and from its files the model for Transformers."""
         self.wait_for_checkpoint()
         folder = self.paths["milestone"]
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ class Trainer:
         run_tasks([close])
 
     def run(self) -> dict[str, Any]:
-        """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
+        """Train to the last step and return the outcome: `status` finished, stopped, full or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
         log = metrics.MetricsLog(self.owner, first, last) if self.rank == 0 else None
@@ -277,7 +277,7 @@ class Trainer:
             for rewind in self.rewinds:
                 log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
         gc.collect()
-        gc.freeze()  # what is there by now stays: a collection in a step does not look through it again
+        gc.freeze()  # exclude existing objects from collections within a step
         for step in range(first + 1, last + 1):
             self.profiler.begin(step)
             saves = training.checkpoint_every and step % training.checkpoint_every == 0
@@ -309,11 +309,11 @@ class Trainer:
         return {"status": "finished", "step": last}
 
 
-ERROR_STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
+ERROR_STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # by the exception of a process
 
 
 def _write_outcome(path: Path, rank: int, outcome: dict[str, Any]) -> None:
-    """Write how it went, in one stroke; on a full disk that is said instead."""
+    """Write the outcome atomically; on a full disk, print that instead."""
     partial = path.with_name(f"{path.name}-{rank}")
     try:
         partial.write_text(json.dumps(outcome), encoding="utf-8")
@@ -325,9 +325,9 @@ def _write_outcome(path: Path, rank: int, outcome: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Train as the file says that the command line names, and return the exit code."""
+    """Train by the arguments in the file that the command line names, and return the exit code."""
     disk_space.ignore_full_log_disk()
-    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
+    warnings.simplefilter("ignore", FutureWarning)  # of libraries, several a step
     file = Path(sys.argv[1])
     arguments = WorkerArguments.model_validate_json(file.read_text(encoding="utf-8"))
     settings, paths, path = arguments.settings, arguments.paths, file.with_name(PROCESS_OUTCOME_FILE)
@@ -338,19 +338,19 @@ def main() -> int:
         with memory, execution_options.explain_missing_kernel("training.deterministic"):
             worker = Trainer(arguments, watchdog)
             outcome = worker.run()
-    except InputError as error:  # of this process, or of all: the launcher ends the others
+    except InputError as error:  # the launcher ends the other processes
         status = ERROR_STATUS.get(type(error), "refused")
         _write_outcome(path, int(name), {"status": status, "error": str(error)})
         return 2
     except FloatingPointError as error:
-        worker.wait_for_checkpoint()  # or the checkpoint that is being written would be lost
+        worker.wait_for_checkpoint()  # keeps the checkpoint that is being written
         outcome = {"status": "diverged", "error": str(error)}
     except Rewind as rewind:
-        worker.wait_for_checkpoint()  # the training goes back to the checkpoint that is being written
+        worker.wait_for_checkpoint()  # the training may go back to the checkpoint that is being written
         outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
         _write_outcome(path, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
     dist.barrier()
     dist.destroy_process_group()
     watchdog.stop()
-    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome
+    return 0  # torchrun and srun treat another code as a crash; the outcome file has the status

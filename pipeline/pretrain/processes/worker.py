@@ -1,6 +1,6 @@
-"""One process of a training run, started by pretrain.segment as `python -m MODULE ARGUMENTS.json`.
+"""Run one process of a training, which pretrain.segment starts as `python -m MODULE ARGUMENTS.json`.
 
-The meter of a node runs before torch is loaded, which takes seconds of all its processors.
+The node's meter starts before torch is loaded, because that takes seconds on all processors.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pipeline.energy.node_meter import meter_other_node
 def main() -> int:
     """Run one process and return its exit code."""
     die_with_parent()
-    # Blocks of a GPU's memory that grow leave no holes where sizes differ from step to step.
+    # Expandable segments avoid fragmentation of GPU memory when sizes differ between steps.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives that are known where a process hangs
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # recorded collectives, to explain a hang
     with meter_other_node():
         from pipeline.pretrain.processes import trainer
 

@@ -104,7 +104,7 @@ def test_a_disk_that_fills_while_writing_leaves_the_checkpoint_before(saver: Sav
     save(saver, 1)
     with files_of_at_most(10**6):
         saver.save(2, {})
-        with pytest.raises(CheckpointError, match=r"step 2 was not written \(.*\); those before are untouched"):
+        with pytest.raises(CheckpointError, match=r"step 2 was not written \(.*\); earlier ones are intact"):
             saver.wait()
     assert names(saver) == ["1"] and not saver.failed
     save(saver, 2)

@@ -118,7 +118,7 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
     fallen, _, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
     assert fallen.total() == 5 and codes == {EXIT_TEMPORARY_FAILURE: 1, -SIGKILL: 1}
     messages = (tmp_path / "storm/messages").read_text()
-    assert "did not answer: starting again" in messages  # the stopped one
+    assert "did not answer: restarting" in messages  # the stopped one
     assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
     assert "Thread 0x" in messages and list((tmp_path / "storm/scratch/logs").iterdir())
     whole, found = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))
@@ -250,5 +250,5 @@ def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
     found = json.loads((tmp_path / "found").read_text())
     assert found["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}
     assert found["counts"]["failed_checkpoints"] == 2 and found["counts"]["steps"] == 10
-    assert done.stderr.count("make room; the checkpoints before are untouched; the training goes on without it") == 4
+    assert done.stderr.count("make room; earlier checkpoints are intact; the training continues without it") == 4
     assert "make room" in found["error"] and found["error"].endswith("start again then")
