@@ -31,7 +31,7 @@ def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:
 
 def test_one_that_does_not_fit_is_told_what_does(monkeypatch) -> None:
     monkeypatch.setattr("pipeline.workflow.preflight._capacity_bytes", lambda *_: 1000)
-    assert lines("local")[-1].endswith("no strategy of fsdp fits at these numbers, so use more or larger devices")
+    assert lines("local")[-1].endswith("no strategy of fsdp fits, so use more or larger devices")
     peak = float(lines("local", sequence_length=64, micro_batch_size=4, batch_size=8)[1].split()[1])
     monkeypatch.setattr("pipeline.workflow.preflight._capacity_bytes", lambda *_: int(peak * 1e6))
     told = lines("local", sequence_length=64, micro_batch_size=4, batch_size=8)[-1]

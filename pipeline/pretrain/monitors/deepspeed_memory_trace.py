@@ -38,11 +38,11 @@ from pipeline.pretrain.monitors.torch_tracing_private import (
 from pipeline.pretrain.parallel.backend import Batch
 
 MICRO_BATCHES = 3
-"""Of a step, at most: the third begins with all that the ones before it left."""
+"""Maximum micro-batches of a step: the third starts with the memory that the first two leave."""
 TRACED_STEPS = 2
-"""Stage 3 gathers ahead once it has seen the order of the blocks: zero/partitioned_param_coordinator.py."""
+"""Stage 3 prefetches from the second step on, once it knows the order: zero/partitioned_param_coordinator.py."""
 ENGINE_MODULE = "deepspeed.runtime.engine"
-# Where DeepSpeed 0.19.8 makes what, beside the model's own functions, which it calls.
+# Functions of DeepSpeed 0.19.8 that compute or gather; all others of DeepSpeed communicate.
 PASSES = "backward", "forward"
 COMPUTE_FUNCTIONS = {
     (ENGINE_MODULE, "backward"),
@@ -53,7 +53,7 @@ GATHER_MODULES = ("deepspeed.runtime.zero.partition_parameters", "deepspeed.runt
 
 
 class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of each kind that are alive, and keeps the largest moment."""
+    """Counts the live bytes of each kind, and keeps their peak."""
 
     def __init__(self, gloo: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.held: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
         self.peak_bytes, self.peak_in = 0, ""
-        self.alive: dict[int, list[Any]] = {}  # by storage: the reference that tells of its end, its kind
+        self.alive: dict[int, list[Any]] = {}  # by storage: a weak reference and the kind
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
@@ -70,7 +70,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             known = getattr(arguments[0], "constant", None)
             return arguments[0].dtype.is_floating_point * 0.0 if known is None else known.item()
         result = function(*arguments, **(named or {}))
-        # Gloo reduces a copy of the whole before it keeps a share (ProcessGroupGloo::_reduce_scatter_base).
+        # Gloo reduces a full copy before it keeps a share (ProcessGroupGloo::_reduce_scatter_base).
         copies = [torch.empty_like(arguments[1])] if self.gloo and function is REDUCE_SCATTER else []
         for tensor in (*tree_leaves(result), *copies):
             if isinstance(tensor, Tensor) and tensor.device.type != "meta":
@@ -93,7 +93,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.peak_bytes, self.peak_in, self.peak = total, place, self.held.copy()
 
     def _made(self) -> tuple[str, str]:
-        """Return the kind of what is being made, and where: the function, its module, and what the engine does."""
+        """Return the kind of a new tensor, and its place: function, module and phase of the engine."""
         frames = list(_frames())
         calls = {name for module, name in frames if module == ENGINE_MODULE}
         doing = "start" if self.starts else next((one for one in PASSES if one in calls), "step")
@@ -109,7 +109,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return kind, f"{name} of {module.rpartition('.')[2]}, {doing}"
 
     def rename(self, kind: str, tensors: Iterable[Tensor | None]) -> None:
-        """Count tensors that are alive as another kind from now on."""
+        """Count live tensors as another kind from now on."""
         for tensor in tensors:
             if tensor is not None and (entry := self.alive.get(id(tensor.untyped_storage()))):
                 number = tensor.untyped_storage().nbytes()
@@ -124,7 +124,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _frames() -> Iterator[tuple[str, str]]:
-    """Yield module and function of what calls, from within: DeepSpeed's, and the pipeline's without this module."""
+    """Yield module and function of the callers, innermost first: DeepSpeed's and the pipeline's other modules."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
@@ -134,7 +134,7 @@ def _frames() -> Iterator[tuple[str, str]]:
 
 
 def _apply(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
-    """Change a module's tensors as `nn.Module._apply` does where they hold data; it swaps those that hold none."""
+    """Change a module's tensors in place, as `nn.Module._apply` does only for tensors with data."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.data = change(parameter.data)
@@ -187,7 +187,7 @@ def trace_engine(request: TraceRequest) -> PeakMemory:
 
 
 def main() -> int:
-    """Answer the request."""
+    """Trace the requested training and print its peak."""
     warnings.simplefilter("ignore")
     request = TraceRequest.model_validate_json(sys.stdin.read())
     join_fake_group(0, request.processes)

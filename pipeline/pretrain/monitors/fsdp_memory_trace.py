@@ -38,23 +38,23 @@ from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.settings import SegmentSettings
 
 CPU = torch.device("cpu")
-# Compiled kernels hold no more than those that they replace, and cannot be traced.
+# Compiled kernels cannot be traced, and hold no more memory than the ones that they replace.
 UNTRACED_OPTIONS = {"compile": False, "cuda_graphs": False, "float8": False, "async_tensor_parallel": False}
 
 
 class _Loss(Enum):
-    """One more kind of memory beside the tracker's own."""
+    """A kind of memory in addition to the tracker's."""
 
     LOSS = "Loss"
 
 
 class DatalessStart:
-    """Stands for the `SegmentStart` of a training whose tensors hold no data."""
+    """Replaces the `SegmentStart` of a training whose tensors hold no data."""
 
     optimizer_step = 0
 
     def load(self, pieces: Sequence[object]) -> None:
-        """Load nothing."""
+        """Do nothing."""
 
 
 class _Backend(FsdpBackend):
@@ -67,10 +67,10 @@ class _Backend(FsdpBackend):
             super()._allocate(optimizer_step)
 
     def batches(self) -> list[Batch]:
-        """Return as many micro-batches as it takes until memory grows no more.
+        """Return enough micro-batches for memory to stop growing.
 
-        A pipeline fills before its first backward pass, which interleaving may put off to the second round (Narayanan
-        et al. 2021, section 2.2).
+        A pipeline fills before its first backward pass, which interleaving may delay to the second round (Narayanan et
+        al. 2021, section 2.2).
         """
         training, sizes = self.training, self.layout
         enough = sizes.pipeline + (1 if training.mesh.interleaving == 1 else sizes.pipeline)
@@ -83,7 +83,7 @@ class _Backend(FsdpBackend):
 
 
 class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
-    """PyTorch's tracker, which also tells the loss apart, and what computes when most is held."""
+    """PyTorch's tracker, which also separates the loss, and records the computing module at the peak."""
 
     def __init__(self, backend: _Backend) -> None:
         super().__init__(backend.model, backend.optimizer)
@@ -96,7 +96,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         super()._track(kind, tensor)
 
     def _innermost(self) -> str:
-        """Return the part of the model that computes: `blocks.3.attention`, `output`; nothing between them."""
+        """Return the computing part of the model, such as `blocks.3.attention` or `output`; empty between them."""
         names = [
             name.partition(".")[2].removeprefix("stages").removeprefix(".")  # a stage as a pipeline sees it
             for name in self._mod_tracker.parents
@@ -132,7 +132,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
 
 class _RmsNorm(torch.autograd.Function):
-    """What a GPU's kernel keeps: the input, the weight, and a number for each position. A CPU's keeps more."""
+    """A norm that keeps what a GPU's kernel keeps: input, weight, and a number per position. A CPU's keeps more."""
 
     @staticmethod
     def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class _GroupedProduct(torch.autograd.Function):
-    """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
+    """A grouped product for groups of unknown size; it keeps rows and matrices."""
 
     @staticmethod
     def forward(ctx: Any, x_RX: Tensor, weight_NYX: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class _GroupedProduct(torch.autograd.Function):
 
 @contextmanager
 def patch_expert_groups() -> Iterator[None]:
-    """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
+    """Let experts compute without data on visited experts; all processes have equally many rows."""
 
     def exchanged(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
         equal = [len(x_RD) // group.size()] * group.size()
@@ -181,7 +181,7 @@ def patch_expert_groups() -> Iterator[None]:
 
 @contextmanager
 def patch_gpu_kernels() -> Iterator[None]:
-    """Let the model compute with what stands for the kernels of a GPU, which adds a product to a sum without a copy."""
+    """Replace kernels by equivalents of a GPU's, which add a product to a sum without a copy."""
     kernel: Any = _RmsNorm.apply
     norm = patch.object(nn.RMSNorm, "forward", lambda module, x_BTD: kernel(x_BTD, module.weight))
     with norm, patch.object(loss, "_add_product", lambda *_: None):
@@ -189,7 +189,7 @@ def patch_gpu_kernels() -> Iterator[None]:
 
 
 def make_segment_settings(request: TraceRequest, **changes: bool) -> SegmentSettings:
-    """Return a segment that takes the training's steps with other switches."""
+    """Return a segment with all steps of the training and changed options."""
     training = request.training.model_copy(update=changes)
     return SegmentSettings.model_construct(
         architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
@@ -206,7 +206,7 @@ def _trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
             with tracker, ignore_shape_propagation(), skip_neighbor_communication():
-                # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
+                # The tracker's hooks need to know that the model starts again; in a pipeline not all of it does.
                 def forget(model: nn.Module, _: object) -> None:
                     tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
 
@@ -218,7 +218,7 @@ def _trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
 
 
 def main() -> int:
-    """Answer the request by the stage that holds most: the first, the one with most layers, or the last."""
+    """Trace the first stage, the stage with most layers and the last, and print the highest peak."""
     warnings.simplefilter("ignore")
     request = TraceRequest.model_validate_json(sys.stdin.read())
     sizes = process_layout.make_layout(request.training, request.processes, request.per_node)
@@ -226,8 +226,8 @@ def main() -> int:
     training = TrainingPlan.model_validate(request.training)
     layers = layers_per_pipeline_rank(request.architecture, request.vocabulary_size, training)
     stages = sorted({0, layers.index(max(layers)), sizes.pipeline - 1})
-    found = [_trace_stage(request, stage, stage * per_stage) for stage in stages]
-    print(max(found, key=lambda memory: memory.peak_bytes).model_dump_json())
+    peaks = [_trace_stage(request, stage, stage * per_stage) for stage in stages]
+    print(max(peaks, key=lambda memory: memory.peak_bytes).model_dump_json())
     return 0
 
 

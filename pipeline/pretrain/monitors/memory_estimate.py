@@ -1,6 +1,6 @@
-"""What a process needs of memory, by the plan's formulas, what would fit, and what to change when it does not fit.
+"""Estimate the memory of a process by the plan's formulas or by tracing, and advise settings that fit.
 
-The estimates need no torch: `plan` and a start read them.
+The estimates need no torch, because `plan` and the start of a run use them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import torch
 
 USABLE_SHARE = 0.9
-"""Share of the memory that the estimate may take: buffers and fragmentation come on top."""
+"""Share of the memory that an estimate may take; the rest is for buffers and fragmentation."""
 GIBIBYTE = 2**30
-NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or larger devices"
+NOTHING_FITS = "no strategy of {backend} fits, so use more or larger devices"
 
 
 def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout) -> float:
@@ -54,7 +54,7 @@ def state_bytes(training: Training, architecture: Architecture, vocabulary_size:
 def estimate_bytes(
     training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
 ) -> float:
-    """Return the bytes of state, gathered weights and activations of a process, selective recomputation as none."""
+    """Return the bytes of state, gathered weights and activations; selective recomputation counts as none."""
     plan = TrainingPlan.model_validate(training)
     under_way = layers_in_flight(architecture, vocabulary_size, plan)
     at_once = architecture.model_copy(update={"layers": under_way})
@@ -75,7 +75,7 @@ def list_proposals(
     per_node: int,
     limit_bytes: float,
 ) -> Iterator[tuple[Training, float]]:
-    """Yield settings, with their bytes, that are estimated to take at most so much, the least change first."""
+    """Yield settings that are estimated to fit, with their bytes, the smallest change first."""
     now, kept = training.micro_batch_size, training.recomputation
 
     def needed(other: Training) -> float:
@@ -97,7 +97,7 @@ def list_proposals(
 
 
 def format_proposal(training: Training, other: Training) -> str:
-    """Return the settings of a proposal; recomputation is named where it changes."""
+    """Format the settings of a proposal; recomputation only where it changes."""
     also = "" if other.recomputation == training.recomputation else f", recomputation {other.recomputation}"
     return f"strategy {other.strategy}{also} with micro_batch_size {other.micro_batch_size}"
 
@@ -110,7 +110,7 @@ def advise_settings(
     per_node: int,
     capacity_bytes: int,
 ) -> str:
-    """Return what is estimated to fit, the least change first, and less than what is asked for now."""
+    """Return a sentence with the smallest change of settings that is estimated to fit."""
     model = training, architecture, vocabulary_size, processes, per_node
     for other, needed in list_proposals(*model, capacity_bytes * USABLE_SHARE):
         return f"{format_proposal(training, other)} should fit (an estimate of {needed / GIBIBYTE:.3g} GiB); set these"
@@ -126,7 +126,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class TraceRequest(Settings):
-    """A training on its processes, and whether its kernels are those of a CPU or of a GPU."""
+    """A training on its processes, with the kernels of a CPU or of a GPU."""
 
     training: Training
     architecture: Architecture
@@ -137,30 +137,30 @@ class TraceRequest(Settings):
 
 
 class PeakMemory(Settings):
-    """What one process holds in the moment in which it holds most; the parts add up to the peak."""
+    """The memory of one process at its peak; the parts add up to the peak."""
 
     peak_bytes: int
-    parameters_bytes: int = Field(description="its own share of them, float32")
+    parameters_bytes: int = Field(description="the process's shard, float32")
     optimizer_bytes: int
     gradients_bytes: int
-    gathered_bytes: int = Field(description="parameters of all that share them, while a block computes")
-    communication_bytes: int = Field(description="what is being gathered or reduced")
-    loss_bytes: int = Field(description="logits, and the gradients that are made with them")
-    activations_bytes: int = Field(description="everything else that forward and backward hold")
-    peak_in: str = Field(description="the part of the model that computes then, and in which pass")
-    stage: int = Field(description="the process of the pipeline that holds most, counted from 0")
+    gathered_bytes: int = Field(description="gathered parameters while a block computes")
+    communication_bytes: int = Field(description="buffers of gathers and reductions")
+    loss_bytes: int = Field(description="logits and their gradients")
+    activations_bytes: int = Field(description="all other tensors of forward and backward")
+    peak_in: str = Field(description="the computing part of the model and its pass")
+    stage: int = Field(description="the pipeline rank with the highest peak, counted from 0")
 
 
 def trace_memory(request: TraceRequest) -> PeakMemory:
-    """Return the peak of a process of the stage that holds most, by a process that traces one step.
+    """Trace one step in a subprocess and return the peak of the pipeline rank with the highest one.
 
-    What is taken before a training (CUDA's context and NCCL's buffers, some GB) is not in it, nor what an allocator
-    loses by rounding; a compiled or float8 block is traced as the plain one that it replaces.
+    It excludes CUDA's context and NCCL's buffers, some GB, and rounding losses of the allocator. Compiled and float8
+    blocks are traced as plain ones.
     """
     training = request.training
     strategy = STRATEGIES[training.strategy]
     if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
-        raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
+        raise InputError(f"strategy {training.strategy} cannot be traced: its memory is known by formula only")
     process_layout.check_layout(
         training, request.architecture, request.vocabulary_size, request.processes, request.per_node
     )
@@ -173,13 +173,13 @@ def trace_memory(request: TraceRequest) -> PeakMemory:
         env={**os.environ, **TRACE_VARIABLES, "LOCAL_WORLD_SIZE": str(request.per_node)},
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise InputError(f"the step could not be traced: {said[-1] if said else f'exit {done.returncode}'}")
+        errors = done.stderr.strip().splitlines()
+        raise InputError(f"the step could not be traced: {errors[-1] if errors else f'exit {done.returncode}'}")
     return PeakMemory.model_validate_json(done.stdout.splitlines()[-1])
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that a device, or the main memory of a CPU, has no room for a tensor."""
+    """Return whether an error is a lack of memory, on a device or in main memory."""
     import torch
 
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate" in str(error)
@@ -188,7 +188,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def format_advice(
     settings: SegmentSettings, vocabulary_size: int, processes: int, per_node: int, capacity_bytes: int
 ) -> str:
-    """Return the sentence for a process that ran out of memory: what is estimated to fit, the least change first."""
+    """Format the error of a process that ran out of memory, with the smallest change that is estimated to fit."""
     training = settings.training
     would_fit = advise_settings(training, settings.architecture, vocabulary_size, processes, per_node, capacity_bytes)
     return (
@@ -198,7 +198,7 @@ def format_advice(
 
 
 def measure_capacity(device: torch.device, per_node: int) -> int:
-    """Return the memory that one process has: its device's, or its share of the machine's."""
+    """Return the memory of one process: of its device, or its share of the machine."""
     if device.type == "cuda":
         import torch
 
@@ -210,7 +210,7 @@ def measure_capacity(device: torch.device, per_node: int) -> int:
 
 @contextmanager
 def explain_out_of_memory(settings: SegmentSettings, index: Path, processes: int) -> Iterator[None]:
-    """Turn a lack of memory, in one of so many processes, into an OutOfMemory that says what would fit."""
+    """Turn a lack of memory into an OutOfMemory that names settings that would fit."""
     import torch
 
     from pipeline.tokens.token_reader import TokenReader

@@ -1,4 +1,4 @@
-"""What a training run says of itself while it runs: metrics.jsonl, TensorBoard, a line now and then for a person."""
+"""Write the metrics of a training while it runs: metrics.jsonl, TensorBoard, and progress lines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.core.disk_space import is_disk_full
 from pipeline.core.lease import Lease
 
 Metrics = Mapping[str, Any]
-"""Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
+"""Numbers by name, None where unknown; a line on skipped batches also has texts and lists."""
 EVENTS = "events.out.tfevents"
 SECONDS_BETWEEN_LINES = 2.0
 NO_CHARTS = ("step", "seconds", "ended_unix_seconds")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a metrics file; a last line that a kill cut off is left out."""
+    """Read the lines of a metrics file, without a truncated last line."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -38,7 +38,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def find_last_step(path: Path, first_step: int) -> int:
-    """Return the last step up to which every step after `first_step` has its line."""
+    """Return the last step before the first gap in the lines after `first_step`."""
     steps = {int(line["step"] or 0) for line in read_metrics(path) if "loss" in line}
     step = first_step
     while step + 1 in steps:
@@ -47,13 +47,13 @@ def find_last_step(path: Path, first_step: int) -> int:
 
 
 def truncate_metrics(path: Path, step: int) -> None:
-    """Replace the file by one without later steps than `step`; who still writes to the old one does no harm."""
+    """Replace the file by one without steps after `step`; a process that still writes the old file does no harm."""
     kept = [line for line in read_metrics(path) if int(line["step"] or 0) <= step]
     atomic_files.write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 class TensorBoardWriter:
-    """One events file whose content follows from the metrics alone: its clock is the sum of the steps' seconds."""
+    """One events file that depends on the metrics only: its clock is the sum of the steps' seconds."""
 
     def __init__(self, folder: Path, name: str = f"{EVENTS}.0") -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,11 +77,11 @@ class TensorBoardWriter:
         self._records.flush()
 
     def describe(self, summary: Summary) -> None:
-        """Append what is said of the whole training, such as its hyperparameters."""
+        """Append a summary of the whole training, such as its hyperparameters."""
         self._records.write(Event(wall_time=self._seconds, summary=summary).SerializeToString())
 
     def restart_at(self, step: int) -> None:
-        """Have TensorBoard forget what was written of a step and those after it."""
+        """Make TensorBoard discard the lines of a step and later ones."""
         start = SessionLog(status=SessionLog.START)
         self._records.write(Event(wall_time=self._seconds, step=step, session_log=start).SerializeToString())
 
@@ -91,7 +91,7 @@ class TensorBoardWriter:
 
 
 class MetricsLog:
-    """Writes the metrics of a segment into its scratch and tells a person how far it is; process 0 has one."""
+    """Writes the metrics of a segment into its scratch and prints its progress; only process 0 has one."""
 
     def __init__(self, owner: Lease, first_step: int, last_step: int) -> None:
         owner.check()
@@ -108,7 +108,11 @@ class MetricsLog:
         self._last_printed = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write a line, in memory while the disk is full; raise Superseded where a later start owns the scratch."""
+        """Write a line, buffered in memory while the disk is full.
+
+        Raises:
+            Superseded: a later start owns the scratch.
+        """
         self._owner.check()
         self._waiting += (json.dumps(line) + "\n").encode()
         try:
@@ -119,7 +123,7 @@ class MetricsLog:
                 raise
 
     def add_once(self, line: Metrics) -> None:
-        """Write a line of metrics that is not there yet."""
+        """Write a line unless the file has it."""
         if line not in read_metrics(self._path):
             self.add(line)
 
@@ -128,7 +132,7 @@ class MetricsLog:
             self._waiting = self._waiting[self._stream.write(self._waiting) :]
 
     def print_progress(self, line: Metrics) -> None:
-        """Print how far the training is, at most every two seconds and at the last step."""
+        """Print the progress of the training, at most every two seconds and at the last step."""
         now, step = time.monotonic(), int(line["step"] or 0)
         if now - self._last_printed < SECONDS_BETWEEN_LINES and step < self._last:
             return
@@ -142,7 +146,7 @@ class MetricsLog:
         )
 
     def sync(self) -> None:
-        """Wait until the lines are on the disk; where it is full they wait in memory."""
+        """Flush the lines to the disk; on a full disk they stay in memory."""
         try:
             self._write()
             os.fsync(self._stream.fileno())
@@ -151,19 +155,19 @@ class MetricsLog:
                 raise
 
     def close(self) -> None:
-        """Close the files; all lines are in them."""
+        """Write all lines and close the files."""
         self._write()
         self._stream.close()
         self._tensorboard.close()
 
 
-UNKNOWN = -1.0  # between processes, where every figure has to be a number
+UNKNOWN = -1.0  # in collectives, where every figure has to be a number
 SLOW_RATIO = 1.3
-"""From this many times the median of all processes on, a process is told by name."""
+"""A process that takes this many times the median of all is reported as slow."""
 
 
 def summarize_probes(seconds: Sequence[float]) -> dict[str, float]:
-    """Return what a step's line tells of the processes' probes; nothing where one is not known."""
+    """Summarize the probes of all processes for a line of metrics; nothing if one is unknown."""
     if min(seconds) < 0:
         return {}
     most = max(seconds)
@@ -175,11 +179,15 @@ def summarize_probes(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def format_slow_process(line: Mapping[str, Any], nodes: Sequence[str]) -> str | None:
-    """Return who is slow by the line of a step, in a sentence; `nodes` are those of the processes in their order."""
+    """Format a warning on a slow process in a step's line, or None.
+
+    Args:
+        nodes: the node of each process.
+    """
     if line.get("slowest_process_ratio", 0.0) < SLOW_RATIO:
         return None
     process = int(line["slowest_process"])
     return (
         f"process {process} on {nodes[process]} takes {line['slowest_process_ratio']:.2f} times as long as the median "
-        "of all for the same work, and all wait for it"
+        "of all processes for the same work, and all wait for it"
     )

@@ -1,8 +1,8 @@
-"""What a step says of the machine: how busy, how full, and how fast against its peak.
+"""Measure the use of devices in each step: utilization, memory, speed against the peak, and slow processes.
 
-Model FLOPs utilisation is useful arithmetic over the device's peak (`flops_per_token`: 6 N plus attention, Chowdhery
-et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time (8 N). The peak is
-that of the precision, bf16 where products are made in 8 bits; where it is not known neither is the utilisation.
+Model FLOPs utilization is the model's arithmetic over the device's peak (`flops_per_token`: 6 N plus attention,
+Chowdhery et al. 2022). Hardware FLOPs utilization also counts the recomputed blocks (8 N). The peak depends on the
+precision and is that of bf16 with float8 products; without a known peak the utilization is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 
 class Telemetry:
-    """The figures of each process once a step; process 0 leaves in `scratch`/device.json what device and nodes are."""
+    """Figures of each process once a step; process 0 writes devices and nodes to `scratch`/device.json."""
 
     def __init__(
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
@@ -60,7 +60,7 @@ class Telemetry:
                 "torch": torch.__version__,
                 "cuda": torch.version.cuda,
                 "hip": torch.version.hip,
-                # Of the library that torch calls, AMD's RCCL under the same name.
+                # AMD's RCCL has the same name.
                 "nccl": ".".join(map(str, nccl.version())) if device.type == "cuda" else None,  # type: ignore[no-untyped-call]
                 "deterministic": is_deterministic(),
                 "nodes": dict(sorted(nodes.items())),
@@ -71,25 +71,25 @@ class Telemetry:
         self.probe = SpeedProbe(device)
 
     def _memory_bytes(self) -> int:
-        """Return the peak of this process: of the device, or of main memory where there is none."""
+        """Return the peak memory of this process, on the device or, without one, in main memory."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def local_values(self, stall_seconds: float) -> list[float]:
-        """Return what this process tells: utilisation, used and peak memory, the wait for its batch, its last probe."""
+        """Return the figures of this process: utilization, used and peak memory, data stall, last probe."""
         sample = self._gauges.take()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
         return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
 
-    def line(self, size: StepRange, seconds: float, told: NDArray[np.float64]) -> Metrics:
-        """Return a step's figures over all processes, (processes, 5): mean and least use, most memory and stall."""
-        busy, used, peak, stall, probes = told.T.tolist()
+    def line(self, size: StepRange, seconds: float, table: NDArray[np.float64]) -> Metrics:
+        """Summarize the figures of all processes, (processes, 5): mean and minimum use, maximum memory and stall."""
+        busy, used, peak, stall, probes = table.T.tolist()
         known = min(busy) >= 0
         tokens = size.batch_size * self._training.sequence_length
         of_model, on_hardware = (
-            flops_per_token(*self._shape, size.sequence_length, recomputation=again)
-            for again in (False, self._training.recomputation == "full")
+            flops_per_token(*self._shape, size.sequence_length, recomputation=recomputation)
+            for recomputation in (False, self._training.recomputation == "full")
         )
         per_peak = tokens / seconds / self._peak / len(busy) if self._peak else None
         return {
@@ -110,7 +110,7 @@ TERA = 1e12
 
 
 class Peak(NamedTuple):
-    """Multiply-adds on matrices, counted as two operations, in 10^12 per second; None where there is no such unit."""
+    """Matrix operations in 10^12 per second, a multiply-add counts as two; None where there is no such unit."""
 
     bf16: float
     fp8: float | None
@@ -118,7 +118,7 @@ class Peak(NamedTuple):
     source: str
 
 
-# By the beginning of the device's name; of two that fit, the longer one counts. fp32 is full precision, not TF32.
+# By prefix of the device name; the longest match counts. fp32 is full precision, not TF32.
 PEAKS = {
     "NVIDIA A100-SXM4": Peak(312, None, 19.5, "NVIDIA, A100 data sheet"),
     "NVIDIA A100-PCIE": Peak(312, None, 19.5, "NVIDIA, A100 data sheet"),
@@ -130,7 +130,7 @@ PEAKS = {
     "NVIDIA H200 NVL": Peak(835, 1670, 60, "NVIDIA, H200 data sheet, NVL, half of the figures with sparsity"),
     "NVIDIA GH200": Peak(989.4, 1978.9, 66.9, "NVIDIA, GH200 data sheet, half of the figures with sparsity"),
     "NVIDIA B200": Peak(2250, 4500, None, "NVIDIA, Blackwell data sheet, HGX B200, dense"),
-    # These two name each of their dies a device.
+    # Each die of these two is a device.
     "AMD Instinct MI250": Peak(181.05, None, 45.25, "AMD, MI250 data sheet, half a module, matrix"),
     "AMD Instinct MI250X": Peak(191.5, None, 47.85, "AMD, MI250X data sheet, half a module, matrix"),
     "AMD Instinct MI300X": Peak(1307.4, 2614.9, 163.4, "AMD, MI300X data sheet, matrix, dense"),
@@ -138,13 +138,13 @@ PEAKS = {
 
 
 def find_peak(device_name: str) -> Peak | None:
-    """Return the figures of a device, or None for one that is not in the table or a part of one (MIG)."""
+    """Return the peak of a device, or None for an unknown one or a part of one (MIG)."""
     fitting = [name for name in PEAKS if device_name.startswith(name)]
     return PEAKS[max(fitting, key=len)] if fitting and "MIG" not in device_name else None
 
 
 def peak_flops_per_second(device_name: str, precision: str) -> float | None:
-    """Return what a device can reach in `bf16`, `fp8` or `fp32`, or None where it is not known."""
+    """Return a device's peak in `bf16`, `fp8` or `fp32`, or None where it is unknown."""
     found = find_peak(device_name)
     figure = {"bf16": found.bf16, "fp8": found.fp8, "fp32": found.fp32}[precision] if found else None
     return figure * TERA if figure else None
@@ -154,14 +154,14 @@ SECONDS_BETWEEN_SAMPLES = 2.0
 
 
 class DeviceSample(NamedTuple):
-    """Utilisation, the share of time in which the device worked on anything (not how well), and memory in use."""
+    """Utilization, the share of time in which the device was busy, and memory in use."""
 
     utilization: float
     memory_bytes: float
 
 
 def make_sampler(device: torch.device, threads: int) -> Callable[[], DeviceSample]:
-    """Return a function that looks at a device once: a whole GPU, or a process's share of its threads on a CPU."""
+    """Return a function that samples a device: a whole GPU, or a process's share of its threads on a CPU."""
     if device.type == "cuda":
         return lambda: DeviceSample(torch.cuda.utilization(device) / 100, torch.cuda.device_memory_used(device))
     process = psutil.Process()
@@ -170,7 +170,7 @@ def make_sampler(device: torch.device, threads: int) -> Callable[[], DeviceSampl
 
 
 class DeviceSampler:
-    """The samples since the last step, taken until the process ends."""
+    """Samples a device in a thread, from the start to the end of the process."""
 
     def __init__(self, sample: Callable[[], DeviceSample], every_seconds: float = SECONDS_BETWEEN_SAMPLES) -> None:
         self._sample, self._every = sample, every_seconds
@@ -185,8 +185,8 @@ class DeviceSampler:
     def _look(self) -> None:
         try:
             sample = self._sample()
-        except Exception as error:  # a device that does not answer must not stop the training
-            logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
+        except Exception as error:  # a device without an answer must not stop the training
+            logging.getLogger(__name__).warning("the utilization of the device cannot be read: %s", error)
             with self._lock:
                 self._failed, self._last, self._samples = True, None, []
             return
@@ -199,7 +199,7 @@ class DeviceSampler:
                 self._look()
 
     def take(self) -> DeviceSample | None:
-        """Return the mean of the samples since the last call; of a step without one, the last before it."""
+        """Return the mean of the samples since the last call, or else the previous mean."""
         if self._last is None and not self._samples and not self._failed:
             self._look()
         with self._lock:
@@ -209,18 +209,18 @@ class DeviceSampler:
             return self._last
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
 
 PROBE_STEPS = 50
-"""Steps between probes, each of about 50 milliseconds."""
+"""Steps between probes of about 50 milliseconds each."""
 PROBE_RUNS = 5
 
 
 class SpeedProbe:
-    """Times products of two matrices, the median of five runs, each longer than a turn on a shared core."""
+    """Times matrix products: the median of five runs, each longer than a time slice on a shared core."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -231,7 +231,7 @@ class SpeedProbe:
         self._marks: list[Any] = []
 
     def begin(self, step: int) -> None:
-        """Do the work behind a step, where it is its turn."""
+        """Start the probe after a step in which it is due."""
         if step % PROBE_STEPS:
             return
         self._marks = [self._mark()]
@@ -248,7 +248,7 @@ class SpeedProbe:
         return event
 
     def take(self) -> float:
-        """Return the seconds of the last probe, once; UNKNOWN where there is none, or a GPU has not done it yet."""
+        """Return the seconds of the last probe once; UNKNOWN without one, or while a GPU still runs it."""
         if not self._marks or (self._on_gpu and not self._marks[-1].query()):
             return UNKNOWN
         marks, self._marks = self._marks, []

@@ -43,26 +43,26 @@ ITEM, REDUCE_SCATTER = torch.ops.aten._local_scalar_dense.default, torch.ops.c10
 
 
 def fake_tensors() -> FakeTensorMode:
-    """Return the mode in which tensors have shapes and no data; tensors with data take part."""
+    """Return the mode in which tensors have shapes and no data; tensors with data are allowed."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def join_fake_group(rank: int, processes: int) -> None:
-    """Join a group of processes in which every collective succeeds at once; there are no other processes."""
+    """Join a fake process group in which every collective succeeds at once."""
     dist.init_process_group("fake", rank=rank, world_size=processes, store=FakeStore())
 
 
 def _skip_negotiation(
     _: torch_schedules._PipelineSchedule, stages: Sequence[Any], has_backward: bool, p2p_done: bool
 ) -> None:
-    """Stand for the stages' agreement that each knows what it receives."""
+    """Replace the negotiation of shapes between stages."""
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
 
 
 @contextmanager
 def skip_neighbor_communication() -> Iterator[None]:
-    """Let a pipeline's stage run by itself: what it receives is there."""
+    """Let a pipeline's stage run alone, without communication with neighbors."""
     with (
         patch.object(torch_schedules._PipelineSchedule, "_warmup_p2p", _skip_negotiation),
         patch.object(torch_schedules, "_batch_p2p", lambda *_, **__: []),
@@ -72,7 +72,7 @@ def skip_neighbor_communication() -> Iterator[None]:
 
 @contextmanager
 def ignore_shape_propagation() -> Iterator[None]:
-    """DTensor works out the shape of a result on whole tensors of its own, which no step holds."""
+    """Do not count the full tensors on which DTensor computes result shapes, because no step holds them."""
     work_out = ShardingPropagator._propagate_tensor_meta_non_cached
 
     def uncounted(self: ShardingPropagator, *given: Any) -> Any:

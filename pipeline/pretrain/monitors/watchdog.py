@@ -1,4 +1,4 @@
-"""Finds a process that hangs: without a heartbeat for too long it leaves its stacks and ends."""
+"""Detect a hung process: after too long without a heartbeat, dump its stacks and end it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 
 HUNG_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SLOW_FACTOR = 4
-"""How much longer the first step may take, for which processes meet, read a checkpoint and compile, and the writing of
-a checkpoint that is waited for."""
+"""How much longer the first step may take, which joins processes, loads a checkpoint and compiles, and a synchronous
+write of a checkpoint."""
 
 
 def list_hung_stacks(scratch: Path, token: str) -> list[Path]:
-    """Return the files into which hung processes of this start of a training have written their stacks."""
+    """Return the stack files of hung processes of this start of a training."""
     found = []
     for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
-        with suppress(FileNotFoundError):  # its process has just ended well
+        with suppress(FileNotFoundError):  # its process just ended well
             found += [path] if path.stat().st_size else []
     return found
 
 
 def check_interval(hang_seconds: float) -> float:
-    """Return how often a process is looked at, in seconds."""
+    """Return the seconds between two checks of a process."""
     return min(hang_seconds / 10, 10.0)
 
 
 def grace_period(hang_seconds: float) -> float:
-    """Return the seconds from the first process that tells that it hung to the last: they look at different moments."""
+    """Return the maximum seconds between the reports of the first and the last hung process."""
     return max(2 * check_interval(hang_seconds), 5.0)
 
 
 class Watchdog:
-    """A thread that ends this process where `beat` is not called for `seconds`.
+    """A thread that ends this process when `beat` is not called for `seconds`.
 
-    Where a library holds the interpreter, faulthandler's own thread does the same a little later, with exit code 1.
+    If a library holds the interpreter lock, faulthandler's thread does the same a little later, with exit code 1.
     """
 
     def __init__(self, scratch: Path, token: str, name: str, seconds: float) -> None:
@@ -56,11 +56,11 @@ class Watchdog:
         self._thread.start()
 
     def beat(self, factor: float = 1) -> None:
-        """Say that there is progress, and how much longer what comes next may take."""
+        """Report progress, and set how much longer the next phase may take."""
         self._deadline = time.monotonic() + factor * self.seconds
 
     def stop(self) -> None:
-        """End the watch; nothing remains where nothing was found."""
+        """Stop the watchdog and remove its empty file."""
         self._ended.set()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
@@ -73,25 +73,25 @@ class Watchdog:
             if left > 0:
                 faulthandler.dump_traceback_later(left + self._grace, file=self._stream, exit=True)
                 continue
-            faulthandler.dump_traceback_later(2 * self._grace, file=self._stream, exit=True)  # telling may hang too
-            with suppress(Exception):  # whatever it is, the stacks are worth more
+            faulthandler.dump_traceback_later(2 * self._grace, file=self._stream, exit=True)  # the dump may hang too
+            with suppress(Exception):  # the stacks matter more than any error here
                 dump_collectives(self.collectives)
             sentence = f"no progress for {self.seconds:g} s: the stacks of process {os.getpid()} are in {self.path}\n"
             for stream in (self._stream, sys.stderr):
                 stream.write(sentence)
                 stream.flush()
                 faulthandler.dump_traceback(file=stream, all_threads=True)
-            time.sleep(self._grace)  # the launcher ends the others with this one, and they have to tell as well
+            time.sleep(self._grace)  # the launcher ends the others too, which have to report first
             os._exit(HUNG_EXIT_CODE)
 
 
-# What processes were about to exchange when one hung: torch's flight recorder, which keeps the last collectives.
+# The last collectives before a hang, from torch's flight recorder.
 
 
 def dump_collectives(path: Path) -> None:
-    """Write the last collectives of this process as JSON, with their group, kind, sizes and number, oldest first."""
+    """Write the last collectives of this process as JSON: group, kind, sizes and number, oldest first."""
     if "torch" not in sys.modules:
-        return  # not yet, and not now
+        return  # torch is not loaded yet
     from pipeline.model.torch_private import flight_recordings
 
     for content in flight_recordings():
@@ -101,7 +101,7 @@ def dump_collectives(path: Path) -> None:
 
 
 def count_collectives(path: Path) -> dict[str, tuple[int, str]]:
-    """Return how many collectives of each group a process has begun, and what the last one was."""
+    """Return the number of collectives that a process started in each group, and the last one's name."""
     entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["entries"]
     found: dict[str, tuple[int, str]] = {}
     for entry in entries:
@@ -111,14 +111,14 @@ def count_collectives(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def find_late_process(paths: dict[int, Path], processes: int) -> str | None:
-    """Return which process a hang waited for, by what each has dumped; None where all have begun the same.
+    """Return which process a hang waited for, from the dumps; None where all started the same collectives.
 
-    That is who has begun fewer collectives than the others of a group, else who has dumped nothing. Of a process that
-    tells nothing of a group nothing follows: only its last collectives are kept.
+    It is the process with the fewest collectives in a group, else one without a dump. A process without entries for a
+    group is inconclusive, because a dump has only the last collectives.
     """
-    of_processes = {process: count_collectives(path) for process, path in paths.items()}
-    for group in sorted({name for found in of_processes.values() for name in found}):
-        known = {process: found[group] for process, found in of_processes.items() if group in found}
+    counts = {process: count_collectives(path) for process, path in paths.items()}
+    for group in sorted({name for found in counts.values() for name in found}):
+        known = {process: found[group] for process, found in counts.items() if group in found}
         least, most = min(known.values()), max(known.values())
         if least[0] < most[0]:
             late = [process for process, found in sorted(known.items()) if found[0] == least[0]]

@@ -20,7 +20,7 @@ from pipeline.model.torch_private import all_to_all_single_autograd
 
 
 def repeat_heads(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
-    """Return each head as often as it takes until `parts` divides their number, copies of one beside each other."""
+    """Repeat each head until `parts` divides the number of heads; copies of a head are adjacent."""
     heads = x_BTX.shape[-1] // head_dimension
     times = math.lcm(heads, parts) // heads
     x_BTHE = x_BTX.view(*x_BTX.shape[:-1], heads, head_dimension)
@@ -28,7 +28,7 @@ def repeat_heads(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
 
 
 class ContextGroup:
-    """The C processes that share a sequence: `parts` that divide the heads, P neighbours, and C / P groups of them."""
+    """The C processes that share a sequence: C / P groups of P neighbors (`parts`), which divide the heads."""
 
     def __init__(self, group: dist.ProcessGroup, parts: int) -> None:
         self.group, self.parts = group, parts
@@ -36,35 +36,35 @@ class ContextGroup:
         self._own, self._part = divmod(group.rank(), self.parts)
 
     def query_spans(self, length: int) -> list[range]:
-        """Return the positions whose queries this process and those that divide its heads compute."""
+        """Return the positions of the queries that this process's group computes."""
         if self.groups == 1:
             return [range(length)]
         chunk = length // (2 * self.groups)
         return [range(n * chunk, (n + 1) * chunk) for n in (self._own, 2 * self.groups - 1 - self._own)]
 
     def positions(self, length: int, device: torch.device) -> Tensor:
-        """Return the positions that the stream of this process holds, (T / C)."""
+        """Return the positions of this process, (T / C)."""
         of_group = torch.cat([torch.arange(span.start, span.stop, device=device) for span in self.query_spans(length)])
         return of_group.chunk(self.parts)[self._part]
 
     def share(self, x_BT: Tensor) -> Tensor:
-        """Return this process's positions of something that all have whole."""
+        """Return this process's positions of a full tensor."""
         return x_BT[:, self.positions(x_BT.shape[1], x_BT.device)]
 
     def _exchange(self, parts: Tensor) -> Tensor:
-        """Send part i to process i, of all or of those that divide the heads; return what came from each."""
+        """All-to-all: send part i to process i of the sequence, or of the own group; return the received parts."""
         numbers = [0] * self.group.size()
         first = 0 if len(parts) == len(numbers) else self._own * self.parts
         numbers[first : first + len(parts)] = [parts[0].numel()] * len(parts)
         return all_to_all_single_autograd(parts.flatten(), numbers, numbers, self.group).view(parts.shape)
 
     def to_heads(self, x_BTX: Tensor) -> Tensor:
-        """Give (B, T / C, X) with all heads, return (B, T P / C, X / P) with the positions of `query_spans`."""
+        """Exchange (B, T / C, X) with all heads for (B, T P / C, X / P) with the positions of `query_spans`."""
         parts = torch.stack(x_BTX.chunk(self.parts, dim=-1))
         return self._exchange(parts).transpose(0, 1).flatten(1, 2)
 
-    def everywhere(self, x_BTX: Tensor) -> Tensor:
-        """Give (B, T / C, X) with all heads, return (B, T, X / P) with all positions in order."""
+    def to_all_positions(self, x_BTX: Tensor) -> Tensor:
+        """Exchange (B, T / C, X) with all heads for (B, T, X / P) with all positions in order."""
         parts = torch.stack(x_BTX.chunk(self.parts, dim=-1)).repeat(self.groups, 1, 1, 1)
         found_CBTX = self._exchange(parts)
         if self.groups == 1:
@@ -74,13 +74,13 @@ class ContextGroup:
         return torch.cat([early, late.flip(0)]).transpose(0, 1).flatten(1, 2)
 
     def to_positions(self, x_BTX: Tensor) -> Tensor:
-        """Give (B, T P / C, X / P), return (B, T / C, X): the reverse of to_heads."""
+        """Exchange (B, T P / C, X / P) for (B, T / C, X): the inverse of to_heads."""
         parts = torch.stack(x_BTX.chunk(self.parts, dim=1))
         return self._exchange(parts).permute(1, 2, 0, 3).flatten(2)
 
 
 def apply(model: Decoder, context: ContextGroup) -> None:
-    """Let a model, or a stage of it, take whole sequences and compute this process's positions of them."""
+    """Let a model, or a stage of it, take full sequences and compute this process's positions."""
 
     def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.share(inputs[0]), *inputs[1:])
@@ -89,7 +89,7 @@ def apply(model: Decoder, context: ContextGroup) -> None:
         return context.to_heads(output)
 
     def read(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return context.everywhere(repeat_heads(output, model.architecture.head_dimension, context.parts))
+        return context.to_all_positions(repeat_heads(output, model.architecture.head_dimension, context.parts))
 
     def returned(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.to_positions(inputs[0]), *inputs[1:])

@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
+"""Train the same model as the native backend with DeepSpeed's ZeRO (Rajbhandari et al. 2020).
 
-Stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded is in main
-memory, where the optimizer then steps, or in files on a disk that are mapped into it.
+Stage 1 shards the optimizer's state, stage 2 also the gradients, stage 3 also the parameters. Offloaded state is in
+main memory, where the optimizer steps, or in memory-mapped files on a disk.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from pipeline.pretrain.parallel.expert_parallel import set_load_balancing
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 
-# The processes have met already, on GPUs or on CPUs.
+# The process group exists already, on GPUs or on CPUs.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
 
 
 BUCKET_ELEMENTS = 200_000_000
-"""Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
-500 million take 2 GB in bf16 and 4 GB in float32."""
+"""Elements of a gradient bucket. A device holds two buckets; with DeepSpeed's default of 500 million elements they
+take 2 GB in bf16 and 4 GB in float32."""
 
 DISK_STEP_ELEMENTS = 100_000_000
-"""Elements of state on a disk that are stepped on at once, each with 16 bytes of memory meanwhile."""
+"""Elements of state on a disk in one optimizer step, with 16 bytes of memory each."""
 
 
 class DeepSpeedBackend:
@@ -64,7 +64,7 @@ class DeepSpeedBackend:
         self.training, self.device = settings.training, device
         training = settings.training
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        # Processes on a CPU talk through gloo: DeepSpeed's own shared memory needs a compiler and outlives a kill.
+        # Use gloo on CPUs: DeepSpeed's shared memory needs a compiler and survives a kill.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
         self.strategy = STRATEGIES[training.strategy]
@@ -121,7 +121,7 @@ class DeepSpeedBackend:
         return zero
 
     def _construction_context(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which parameters are made on the device, and by stage 3 cut at once."""
+        """Return the context for making parameters on the device, already sharded under stage 3."""
         if self.stage == 3:
             made: AbstractContextManager[Any] = deepspeed.zero.Init(config_dict_or_path=config)
             return made
@@ -129,7 +129,7 @@ class DeepSpeedBackend:
         return deepspeed.OnDevice(dtype=dtype, device=self.device)  # type: ignore[no-any-return]
 
     def _flat_parameters(self) -> list[Tensor]:
-        """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
+        """Return the tensors that the optimizer updates: this process's parts of flattened parameters."""
         for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
             if hasattr(self.engine.optimizer, name):
                 return list(getattr(self.engine.optimizer, name))
@@ -137,7 +137,7 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def _load(self, start: SegmentStart) -> None:
-        """Fill this process's parts of weights and optimizer state, also at the first step, and what follows."""
+        """Fill this process's parts of weights and optimizer state, and their bf16 copies."""
         for flat in self._flat_parameters():
             if self.disk:
                 flat.data = self.disk.zeros(flat.numel()).copy_(flat)
@@ -155,10 +155,10 @@ class DeepSpeedBackend:
             self.disk.release_pages()
 
     def _local_part(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
-        """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
+        """Return the shape of a parameter, the offset of this process's flat part, and the part.
 
-        Stages 1 and 2, and 0 in bf16, cut the parameters of a group as one row; a parameter may lie in several
-        processes' parts or outside of one's. Stage 3 cuts each parameter into as many equal parts, the last padded.
+        Stages 1 and 2, and 0 in bf16, shard the parameters of a group as one flat row; a parameter may be in the parts
+        of several processes or not in this one's. Stage 3 shards each parameter into equal parts, the last padded.
         """
         if self.plain:
             state = self.base.state[parameter][moment] if moment else parameter
@@ -203,9 +203,8 @@ class DeepSpeedBackend:
     def update(self, learning_rate: float, accept: AcceptStep) -> float:
         """See Backend.
 
-        The engine always takes its step, which clips and drops the gradients; the optimizer in it may stand still. It
-        is asked to step once for each part of the state, after the engine has found the norm; where the norm is not
-        finite the engine may not ask at all.
+        The engine's step always clips and drops the gradients; its optimizer steps only if accepted. The engine calls
+        the optimizer once for each part of the state after it computed the norm, and possibly not for an infinite norm.
         """
         set_learning_rate(self.base, learning_rate)
         limit = self.training.gradient_clip or float("inf")
@@ -227,7 +226,7 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def layer_norms(self) -> dict[str, float]:
-        """See Backend. The engine puts a gradient, and a float32 weight, together from the parts of all processes."""
+        """See Backend. The engine gathers gradients and float32 weights from all processes."""
         squares: dict[str, float] = {}
         for name, parameter in self.parameters.items():
             weight = parameter if self.plain else deepspeed.utils.safe_get_full_fp32_param(parameter)
@@ -237,7 +236,7 @@ class DeepSpeedBackend:
         return {key: math.sqrt(square) for key, square in squares.items()}
 
     def _norm(self) -> float:
-        """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""
+        """Return the engine's gradient norm, where -1 stands for infinite."""
         norm = float(self.engine.optimizer._global_grad_norm)
         return norm if norm >= 0 else float("inf")
 
@@ -248,10 +247,10 @@ class DeepSpeedBackend:
 
 
 class DiskTensors:
-    """Tensors of one process on a disk.
+    """Tensors of one process in memory-mapped files.
 
     Args:
-        folder: where the files lie; it is made.
+        folder: the folder of the files; it is created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -259,7 +258,11 @@ class DiskTensors:
         self._mapped: list[mmap.mmap] = []
 
     def zeros(self, elements: int) -> Tensor:
-        """Return a row of float32 zeros; an InputError says at once, not at a later write, where there is no room."""
+        """Return float32 zeros in a new file.
+
+        Raises:
+            InputError: the disk is too small, which shows here and not at a later write.
+        """
         size = elements * torch.float32.itemsize
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -275,6 +278,6 @@ class DiskTensors:
         return torch.frombuffer(self._mapped[-1], dtype=torch.float32)
 
     def release_pages(self) -> None:
-        """Tell the system that this process needs none of the pages in memory now; their content stays."""
+        """Let the system free the pages in memory; their content stays on the disk."""
         for mapped in self._mapped:
             mapped.madvise(mmap.MADV_DONTNEED)

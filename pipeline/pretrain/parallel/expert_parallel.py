@@ -1,7 +1,7 @@
-"""Expert parallelism (Lepikhin et al. 2020, GShard): experts are divided over processes, to which tokens travel.
+"""Expert parallelism (Lepikhin et al. 2020, GShard): processes divide the experts and exchange tokens.
 
-Before the experts an all-to-all brings each row to the process that has its expert, after them one brings the results
-back. No row is dropped and none is padded: processes first tell one another how many rows come.
+An all-to-all before the experts sends each row to the process of its expert; one after them returns the results. Rows
+are neither dropped nor padded: processes first exchange the numbers of rows.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pipeline.pretrain.parallel import process_groups
 
 
 def find_experts(model: Decoder) -> dict[int, Experts]:
-    """Return the experts of each layer that is here; none of an architecture without them."""
+    """Return the experts by layer on this process; empty for an architecture without experts."""
     blocks = enumerate(model.blocks)
     return {n: b.feed_forward for n, b in blocks if isinstance(b, Block) and isinstance(b.feed_forward, Experts)}
 
 
 def set_load_balancing(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
-    """Let the load-balancing loss count in the gradients, which are divided by a process's tokens of a step."""
+    """Set the weight of the load-balancing loss, divided by a process's tokens of a step like the gradients."""
     for experts in find_experts(model).values():
         experts.router.balance, experts.router.context = weight / tokens, context
 
 
 def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
-    """Return the largest share of tokens that one expert of any layer got since the last call, over all processes."""
+    """Return the largest share of tokens of an expert in any layer since the last call, over all processes."""
     architecture = model.architecture
     if not architecture.experts or not architecture.experts_per_token:
         return {}
@@ -48,7 +48,7 @@ def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, flo
 
 
 def exchange_row_counts(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
-    """Return how many rows each own expert gets from each process, (P, N / P), and the rows to and from each."""
+    """Return the rows of each own expert from each process, (P, N / P), and the rows to and from each process."""
     sent_PN = visits_N.view(group.size(), -1)
     received_PN = torch.empty_like(sent_PN)
     dist.all_to_all_single(received_PN, sent_PN, group=group)
@@ -58,7 +58,7 @@ def exchange_row_counts(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Ten
 def dispatch_rows(
     compute: Callable[[Tensor, Tensor], Tensor], x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup
 ) -> Tensor:
-    """Return what the experts, an equal share of them on each process in order, compute of rows in their order."""
+    """Send rows to the processes of their experts, compute there, and return the results in the same order."""
     received_PN, to_send, to_receive = exchange_row_counts(visits_N, group)
     x_RD = all_to_all_single_autograd(x_RD, to_receive, to_send, group)
     every_PN = torch.arange(received_PN.shape[1], device=x_RD.device).repeat(group.size())
@@ -70,7 +70,7 @@ def dispatch_rows(
 
 
 def apply(model: Decoder, mesh: DeviceMesh) -> None:
-    """Divide the experts of a model, or of a pipeline's stage of it, over a mesh of one dimension."""
+    """Divide the experts of a model, or of a pipeline stage, over a one-dimensional mesh."""
     for experts in find_experts(model).values():
         for stack in (experts.gate, experts.up, experts.down):
             stack.weight = nn.Parameter(distribute_tensor(stack.weight, mesh, [Shard(0)]))

@@ -1,7 +1,7 @@
-"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with all other kinds of parallelism.
+"""Train with PyTorch's fully sharded data parallelism (FSDP2), combined with all other kinds of parallelism.
 
-Sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in between; a
-hybrid strategy does so within groups that hold a copy each. A pipeline's parameters are gathered once in a step.
+Full sharding gathers the parameters of a block for its forward and again for its backward pass; other strategies keep
+them in between. A hybrid strategy shards within groups that hold a copy each. A pipeline gathers once in a step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 
 def _total_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of all these tensors together; those of experts may lie on a mesh of their own."""
+    """Return the joint norm of all tensors; expert weights may be on their own mesh."""
     by_mesh: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         by_mesh.setdefault(tensor.device_mesh if isinstance(tensor, DTensor) else None, []).append(tensor)
@@ -54,7 +54,7 @@ class FsdpBackend:
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
         self.mesh = process_groups.make_mesh(self.layout, device.type)
         self.stages = self.mesh["pipeline"]
-        # Moving a model off the meta device would part tied weights.
+        # Moving a model off the meta device would untie weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
@@ -80,7 +80,7 @@ class FsdpBackend:
         )
 
     def _parallelize(self) -> None:
-        """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
+        """Parallelize the model over the mesh: first tensor, then context, then data parallelism."""
         training, sizes = self.training, self.layout
         if sizes.tensor > 1:
             tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
@@ -92,28 +92,28 @@ class FsdpBackend:
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
-            # The angles that blocks are given stay float32; the stream is in bf16 from the embedding on.
+            # Rotary angles stay float32; hidden states are bf16 from the embedding on.
             policy = MixedPrecisionPolicy(torch.bfloat16, reduced, cast_forward_inputs=False)
         strategy = STRATEGIES[training.strategy]
         two = sizes.replicate > 1 or strategy.is_replicated
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
-        # In a pipeline other micro-batches are under way, which read the same weights.
+        # In a pipeline, other micro-batches in flight read the same weights.
         again = strategy.reshards_after_forward and sizes.pipeline == 1
         if sizes.expert > 1:
             self._divide_experts(policy, two, again)
         groups: list[tuple[list[nn.Module], bool]] = [([block], again) for block in self.model.blocks]
         if not self.model.architecture.tie_embeddings:
-            # Not gathered with the whole: the table is freed once it is read, the output fetched while blocks compute.
+            # Wrapped separately: the embedding is freed after its lookup, the output prefetched while blocks compute.
             groups += [([self.model.embedding], again), ([self.model.norm, self.model.output], False)]
         for modules, reshards in groups:
-            if next(modules[0].parameters(), None) is not None:  # another stage has what has none here
+            if next(modules[0].parameters(), None) is not None:  # another pipeline stage may have them
                 fully_shard(modules, mesh=data, mp_policy=policy, reshard_after_forward=reshards)
         if isinstance(self.model.embedding, FSDPModule):
-            self.model.embedding.set_unshard_in_backward(False)  # its gradient needs no table
+            self.model.embedding.set_unshard_in_backward(False)  # its gradient needs no weights
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
     def _divide_experts(self, policy: MixedPrecisionPolicy, two: bool, reshards: bool) -> None:
-        """Divide experts over the mesh `expert`, and what each is made of over the rest of the data's processes."""
+        """Divide experts over the mesh `expert`, and shard each over the remaining data-parallel processes."""
         own = process_groups.make_expert_mesh(self.layout, self.device.type)
         expert_parallel.apply(self.model, own["expert"])
         data = own["replicate", "shard"] if two else own["shard"]
@@ -128,29 +128,29 @@ class FsdpBackend:
 
     @torch.no_grad()
     def _allocate(self, optimizer_step: int) -> None:
-        """Give memory to the parameters and to an optimizer that has taken so many steps."""
+        """Allocate the parameters, and an optimizer that took so many steps."""
         self.model.to_empty(device=self.device)
         self.parameters = dict(self.model.named_parameters())
         self.optimizer = make_optimizer(self.parameters, self.settings, fused=self.training.fused_optimizer)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 counter = torch.tensor(float(optimizer_step), device=parameter.device)
-                held = MOMENTS[:1] if group["orthogonalises"] else MOMENTS
+                held = MOMENTS[:1] if group["orthogonalizes"] else MOMENTS
                 moments = {moment: torch.zeros_like(parameter) for moment in held}
                 self.optimizer.state[parameter] = {"step": counter, **moments}
 
     def _local_batch(self, batch: Batch) -> Batch:
-        """Return the targets of this process's positions; the input stays whole, the model cuts it."""
+        """Return the batch with the targets of this process's positions; the model splits the input itself."""
         if self.context is None:
             return batch
         return batch._replace(target_BT=self.context.share(batch.target_BT))
 
     def _count_once(self, loss: Tensor) -> Tensor:
-        """Return a loss that all processes of a tensor group have at the first of them, zero at the others."""
+        """Return the loss on the first process of a tensor-parallel group, and zero on the others."""
         return loss if self.mesh.get_local_rank("tensor") == 0 else torch.zeros_like(loss)
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
+        """See Backend. Gradients are reduce-scattered after every micro-batch, so that they stay sharded."""
         assert isinstance(self.model, FSDPModule)
         of_micro_batch = self.training.micro_batch_size * self.training.sequence_length // self.layout.context
         tokens = len(micro_batches) * of_micro_batch
@@ -176,19 +176,19 @@ class FsdpBackend:
         return norm
 
     def _clip(self) -> Tensor:
-        """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
+        """Clip the gradients; return the norm before clipping over all parameters and pipeline stages."""
         norm = _total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
         if self.pipeline:
             norm = norm.square()
             dist.all_reduce(norm, group=self.stages.get_group())
             norm = norm.sqrt()
-        for group in self.optimizer.param_groups:  # those of experts may lie on a mesh of their own
+        for group in self.optimizer.param_groups:  # expert weights may be on their own mesh
             nn.utils.clip_grads_with_norm_(group["params"], self.training.gradient_clip or math.inf, norm)
         return norm
 
     @torch.no_grad()
     def layer_norms(self) -> dict[str, float]:
-        """See Backend. A stage of a pipeline has its own layers; the others' come from theirs."""
+        """See Backend. Pipeline stages exchange the norms of their layers."""
         layers: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
             layers.setdefault(layer_name(name), []).append(parameter)

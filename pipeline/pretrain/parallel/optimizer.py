@@ -1,7 +1,7 @@
-"""The optimizer, AdamW or Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2).
+"""Make the optimizer, AdamW or Muon (Jordan et al. 2024; Liu et al. 2025, section 2.2).
 
-`torch.optim.Muon` does the same to a matrix that a process holds whole, always in bf16. It cannot be used here: of a
-sharded matrix it would multiply the shards. Axes: R rows and C columns of a matrix.
+`torch.optim.Muon` needs full matrices on each process and computes in bf16 only; of a sharded matrix it would multiply
+the shards. Axes: R rows and C columns of a matrix.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ SMALLEST_NORM = 1e-7
 
 
 def orthogonalize(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
-    """Return, in that precision, a matrix with the same singular vectors and singular values of about 0.7 to 1.2."""
+    """Return a matrix with the same singular vectors and singular values of about 0.7 to 1.2, in that precision."""
     of_x, of_cube, of_fifth = COEFFICIENTS
     is_tall = matrix_RC.shape[0] > matrix_RC.shape[1]
-    x: Tensor = (matrix_RC.T if is_tall else matrix_RC).to(precision)  # so that its square is that of the shorter side
+    x: Tensor = (matrix_RC.T if is_tall else matrix_RC).to(precision)  # so that its square has the shorter side
     x = x / x.norm().clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
         square = x @ x.T
-        # Sums are made with the products, in whose precision they are not rounded in between.
+        # addmm does not round between product and sum.
         factor = torch.addmm(square, square, square, beta=of_cube, alpha=of_fifth)
         x = torch.addmm(x, factor, x, beta=of_x)
     return x.T if is_tall else x
 
 
 class _ShardingGroup:
-    """The processes that share matrices, of which each orthogonalises some for all of them."""
+    """The processes that share matrices; each orthogonalizes some of them for all."""
 
     def __init__(self, mesh: DeviceMesh | None) -> None:
         self.mesh = mesh
@@ -53,31 +53,31 @@ class _ShardingGroup:
         self.number = math.prod(self.sizes)
 
     def coordinate_of(self, number: int) -> tuple[int, ...]:
-        """Return where in the mesh the process of that number is."""
+        """Return the mesh coordinate of a process in this group."""
         return tuple(int(x) for x in np.unravel_index(number, self.sizes)) if self.sizes else ()
 
     def broadcast(self, tensor: Tensor, source: tuple[int, ...]) -> None:
-        """Give all processes what the one at that place has: one dimension of the mesh after another."""
+        """Broadcast from the process at a coordinate, one dimension of the mesh after another."""
         for dimension, (size, at) in enumerate(zip(self.sizes, source, strict=True)):
             if size > 1 and self.mesh and self.place[dimension + 1 :] == source[dimension + 1 :]:
                 dist.broadcast(tensor, group=self.mesh.get_group(dimension), group_src=at)
 
 
 class Muon(torch.optim.AdamW):
-    """Muon of the groups with `orthogonalises`, AdamW of the others.
+    """Muon for parameter groups with `orthogonalizes`, AdamW for the others.
 
-    The processes that share matrices gather one for each of them, orthogonalise one each at the same time, and give it
-    to the others; then come the next. The largest come first, so that those of one turn take equally long.
+    In each round, the processes that share matrices gather as many matrices as processes, orthogonalize one each in
+    parallel, and broadcast it. The largest come first, so that the matrices of a round take equally long.
     """
 
     precision = torch.float32
-    """Of the iteration."""
+    """Precision of the iteration."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take the step of all groups; the gradients of orthogonalised matrices are used up."""
+        """Take the step of all groups; the gradients of orthogonalized matrices are consumed."""
         for group in self.param_groups:
-            if group["orthogonalises"]:
+            if group["orthogonalizes"]:
                 of_meshes: dict[DeviceMesh | None, list[Tensor]] = {}
                 for parameter in group["params"]:
                     if parameter.grad is not None:
@@ -91,7 +91,7 @@ class Muon(torch.optim.AdamW):
         super().step(closure)
 
     def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
-        """Move as many matrices as there are processes that share them, or fewer."""
+        """Update at most as many matrices as there are processes in the group."""
         places = [sharers.coordinate_of(number) for number in range(len(matrices))]
         own = Tensor()
         for parameter, place in zip(matrices, places, strict=True):
@@ -107,13 +107,13 @@ class Muon(torch.optim.AdamW):
             self._apply_update(parameter, update_RC.to(parameter.dtype), group)
 
     def _momentum_gradient(self, parameter: Tensor) -> Tensor:
-        """Return the mean of the gradients with this one once more, whole, and use the gradient up."""
+        """Return the full Nesterov momentum of the gradient, and consume the gradient."""
         state, gradient = self.state[parameter], parameter.grad
         assert gradient is not None
         state["step"] += 1
         mean = state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)
         ahead = gradient.lerp(mean, MOMENTUM)
-        parameter.grad = None  # so that AdamW passes over it
+        parameter.grad = None  # AdamW then skips it
         return ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
 
     def _apply_update(self, parameter: Tensor, update_RC: Tensor, group: dict[str, Any]) -> None:
@@ -127,23 +127,23 @@ class Muon(torch.optim.AdamW):
 def make_optimizer(
     parameters: Mapping[str, nn.Parameter], settings: SegmentSettings, *, fused: bool
 ) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov & Hutter 2019), or Muon, that decays matrices and not the norms' vectors.
+    """Make AdamW (Loshchilov & Hutter 2019), or Muon, with weight decay on matrices and not on norms.
 
-    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
-    Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
-    it: the product, which is what a step takes from a weight, is that of the settings.
+    Without `decay_embedding` the embedding has no weight decay either, as in OLMo 2 (Walsh et al. 2025). The learning
+    rate of a group is multiplied by its `learning_rate_factor` and its weight decay is divided by it, so their product
+    follows the settings.
     """
     training = settings.training
     muon = training.optimizer == "muon"
     groups: dict[tuple[bool, float, bool, bool], list[nn.Parameter]] = {}
     groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
     for name, parameter in parameters.items():
-        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
+        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed shards it into flat parts
         factor = learning_rate_factor(name, dimensions, settings.architecture)
         decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
-        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
-        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
-        groups.setdefault((decays, factor, orthogonalises, dimensions > 2), []).append(parameter)
+        orthogonalizes = muon and dimensions == 2 and name.startswith("blocks.")
+        # Expert weights may be on their own mesh, where one kernel cannot update them with others.
+        groups.setdefault((decays, factor, orthogonalizes, dimensions > 2), []).append(parameter)
     kind = Muon if muon else torch.optim.AdamW
     optimizer = kind(
         [
@@ -151,9 +151,9 @@ def make_optimizer(
                 "params": members,
                 "weight_decay": training.weight_decay / factor if decays else 0.0,
                 "learning_rate_factor": factor,
-                "orthogonalises": orthogonalises,
+                "orthogonalizes": orthogonalizes,
             }
-            for (decays, factor, orthogonalises, _), members in groups.items()
+            for (decays, factor, orthogonalizes, _), members in groups.items()
             if members
         ],
         lr=training.learning_rate,
@@ -168,6 +168,6 @@ def make_optimizer(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of a step, of each group by its factor."""
+    """Set the learning rate of each group, multiplied by its factor."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group["learning_rate_factor"]

@@ -19,7 +19,7 @@ from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies
 
 
 class _MissingPart(nn.Module):
-    """Stands for a part of the model that another process has."""
+    """Placeholder of a part of the model that another process has."""
 
 
 class PipelineStages(Decoder):
@@ -54,7 +54,7 @@ class PipelineStages(Decoder):
         *,
         stage: int = 0,
     ) -> Tensor:
-        """Return the stream after one of these stages; of the last one of all, what the model returns."""
+        """Return the hidden state after one of these stages, or the model's result after the last one."""
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
         x_BTD = self.run_layers(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
@@ -64,12 +64,12 @@ class PipelineStages(Decoder):
 
 
 def make_stages_class(model: type[Decoder]) -> type[PipelineStages]:
-    """Return the class of the stages of such a model."""
+    """Make the class of the stages of a model class."""
     return type(f"{model.__name__}Stages", (PipelineStages, model), {})
 
 
 class _SingleStage(nn.Module):
-    """A stage that hides its FSDP module from PyTorch's schedules, which would have it keep whole gradients."""
+    """A stage that hides its FSDP module from PyTorch's schedules, which would keep full gradients."""
 
     def __init__(self, stages: PipelineStages, number: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _SingleStage(nn.Module):
 
 
 class _Stage(PipelineStage):
-    """A stage that sums gradients over copies once, and has room for the micro-batches that are under way alone."""
+    """A stage that reduces gradients over replicas once, and allocates buffers for micro-batches in flight only."""
 
     def _setup_forward_recv_info(self, *given: Any) -> None:
         super()._setup_forward_recv_info(*given)
@@ -92,21 +92,21 @@ class _Stage(PipelineStage):
         _free_buffers(*self.grad_recv_info.values())
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        self._make_room(self.args_recv_info[fwd_chunk_id])
+        self._allocate_buffers(self.args_recv_info[fwd_chunk_id])
         return super().get_fwd_recv_ops(fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         if self.has_backward:
-            self._make_room(self.grad_recv_info[bwd_chunk_id])
+            self._allocate_buffers(self.grad_recv_info[bwd_chunk_id])
         return super().get_bwd_recv_ops(bwd_chunk_id)
 
-    def _make_room(self, infos: tuple[Any, ...]) -> None:
+    def _allocate_buffers(self, infos: tuple[Any, ...]) -> None:
         for info in infos:
             if not info.is_root_arg:
                 info.buffer = torch.empty(info.tensor_meta.shape, dtype=info.tensor_meta.dtype, device=self.device)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *given: Any, **named: Any) -> None:
-        """Run a micro-batch's backward pass, after which nothing of it stays but gradients of weights."""
+        """Run a micro-batch's backward pass and free everything except weight gradients."""
         stages = self.submod.stages
         if isinstance(stages, FSDPModule):
             stages.set_requires_all_reduce(bwd_chunk_id + 1 == self.chunks)
@@ -122,10 +122,13 @@ def _free_buffers(*received: tuple[Any, ...]) -> None:
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages; sharded weights are gathered once for all of them.
+    """Runs the micro-batches of a step through the stages, gathering sharded weights once.
 
-    The stream of a sequence is cut into `split` parts, and `dtype` is what one stage sends to the next. Schedules are
-    laid out for a number of micro-batches of one shape, which a ramp changes and then leaves for good.
+    Schedules are made for a number and a shape of micro-batches, which a ramp changes.
+
+    Args:
+        split: the parts into which tensor and context parallelism split a sequence between stages.
+        dtype: the precision of messages between stages.
     """
 
     def __init__(
@@ -133,17 +136,17 @@ class Pipeline:
     ) -> None:
         self.stages, self.split, self.dtype, self.device, self.group = stages, split, dtype, device, group
         self._tokens = 0
-        # For training, and not: what for, the schedule, its stages.
+        # For training and evaluation: key, schedule, stages.
         self._schedules: dict[bool, tuple[tuple[int, ...], Any, list[_Stage]]] = {}
         if isinstance(stages, FSDPModule):
             stages.set_reshard_after_backward(False)
 
     def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> tuple[Any, list[_Stage]]:
-        """Return the schedule of so many micro-batches of (B, T) tokens and its stages, that before where it fits."""
+        """Return the schedule and its stages for so many micro-batches of (B, T) tokens, cached."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
             loss = self._mean if trains else token_cross_entropies
-            stages = self._made(shape)
+            stages = self._make_stages(shape)
             one: Any = Schedule1F1B if trains else ScheduleGPipe
             made = (
                 one(stages[0], micro_batches, loss_fn=loss, scale_grads=False)
@@ -153,8 +156,8 @@ class Pipeline:
             self._schedules[trains] = key, made, stages
         return self._schedules[trains][1:]
 
-    def _made(self, shape: torch.Size) -> list[_Stage]:
-        """Return this process's stages, for (B, T) tokens at a time."""
+    def _make_stages(self, shape: torch.Size) -> list[_Stage]:
+        """Make this process's stages for micro-batches of (B, T) tokens."""
         rank, size, each = dist.get_rank(self.group), dist.get_world_size(self.group), len(self.stages.layers)
         streamed = shape[0], shape[1] // self.split, self.stages.architecture.width
         x_BTD = torch.empty(streamed, dtype=self.dtype, device="meta", requires_grad=True)
@@ -172,11 +175,11 @@ class Pipeline:
         ]
 
     def _mean(self, loss: Tensor, _: Tensor) -> Tensor:
-        """Return what is minimised; the schedules want a function of what the model returns and a target."""
+        """Return the loss to minimize; schedules pass the model's result and a target."""
         return loss / self._tokens
 
     def step(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
-        """Add up the gradients of the loss by `tokens`; return the sum of the losses, on the last stage."""
+        """Accumulate the gradients of loss / `tokens`; return the sum of the losses on the last stage."""
         self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         schedule, stages = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
@@ -184,7 +187,7 @@ class Pipeline:
         return torch.stack(losses).sum().detach() * tokens if losses else torch.zeros((), device=self.device)
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """Return the loss of every token of a micro-batch likewise, (B, T), without a gradient."""
+        """Return the loss of every token of a micro-batch, (B, T), without a gradient, on the last stage."""
         schedule, stages = self._schedule(1, batch.input_BT.shape, trains=False)
         losses = self._run(schedule.eval, stages, [batch])
         return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
@@ -192,17 +195,17 @@ class Pipeline:
     def _run(
         self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Tensor
     ) -> list[Tensor]:
-        """Let a schedule run over micro-batches; return their losses on the last stage, which gets `of_last`."""
+        """Run a schedule over micro-batches; return their losses on the last stage, which gets `of_last`."""
         losses: list[Tensor] = []
         tokens_BT = torch.cat([batch.input_BT for batch in micro_batches])
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         documents = [batch.documents for batch in micro_batches if batch.documents is not None]
-        end = micro_batches[0].input_BT.numel()  # in each as many documents, of which the last are empty
+        end = micro_batches[0].input_BT.numel()  # pad with empty documents
         equal = {"documents": pad_sequence(documents, batch_first=True, padding_value=end)} if documents else {}
         received = (tokens_BT,) if self.stages.is_first else ()
         last = {**of_last, "target": target_BT, "losses": losses} if self.stages.is_last else {}
         run(*received, tokens_BT=tokens_BT, return_outputs=False, **equal, **last)
-        for stage in stages:  # what it gave, as logits, would stay until the next run
+        for stage in stages:  # free its results, such as logits
             stage.clear_runtime_states()
         for module in self.stages.modules():
             if isinstance(module, FSDPModule):

@@ -1,4 +1,7 @@
-"""The mesh of the processes: pipeline x data (replicate x shard, context in it) x tensor, by their layout."""
+"""Make the mesh of the processes, and exchange values and work between them.
+
+The mesh is pipeline x data (replicate x shard, with context in it) x tensor.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from pipeline.core.errors import DiskFull
 from pipeline.pretrain.parallel.process_layout import ProcessLayout
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
-"""How long a process waits for the others of a group, whichever it is."""
+"""The timeout of collectives in every group."""
 
 
 def _list_ranks_along(shape: tuple[int, ...], dimension: int) -> list[int]:
-    """Return the processes whose places in an array of all of them differ from this one's in one dimension alone."""
+    """Return the ranks whose coordinates in the mesh differ from this one's in one dimension only."""
     ranks = torch.arange(prod(shape)).view(shape)
     place = (ranks == dist.get_rank()).nonzero()[0].tolist()
     members: list[int] = ranks[(*place[:dimension], slice(None), *place[dimension + 1 :])].tolist()
@@ -31,15 +34,15 @@ def _list_ranks_along(shape: tuple[int, ...], dimension: int) -> list[int]:
 
 
 def _make_group(members: list[int]) -> dist.ProcessGroup:
-    """Return a group of these processes, which alone have to call this, in the same order as their other groups."""
+    """Make a group of these ranks; only they call this, in the same order as for their other groups."""
     made: dist.ProcessGroup = dist.new_group(members, timeout=COLLECTIVE_TIMEOUT, use_local_synchronization=True)
     return made
 
 
 def _make_mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str) -> DeviceMesh:
-    """Return a mesh of all processes, each of which makes the groups that it is in.
+    """Make a mesh of all processes, where each process makes only its own groups.
 
-    There is none for a dimension that holds all processes, and one for all dimensions of size 1.
+    A dimension with all processes uses the world group, and all dimensions of size 1 share one group.
     """
     assert dist.group.WORLD is not None
     groups = {tuple(range(prod(shape))): dist.group.WORLD}
@@ -54,24 +57,24 @@ def _make_mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str)
 
 
 def make_mesh(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
-    """Return the mesh with the dimensions pipeline, replicate, shard and tensor."""
+    """Make the mesh with the dimensions pipeline, replicate, shard and tensor."""
     shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
     return _make_mesh(shape, ("pipeline", "replicate", "shard", "tensor"), device_type)
 
 
 def make_expert_mesh(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
-    """Return the mesh in which `expert` is parted from `shard`: neighbours, that divide the experts."""
+    """Make the mesh in which neighbors of dimension `shard` form the dimension `expert`."""
     shape = (sizes.pipeline, sizes.replicate, sizes.shard // sizes.expert, sizes.expert, sizes.tensor)
     return _make_mesh(shape, ("pipeline", "replicate", "shard", "expert", "tensor"), device_type)
 
 
 def make_context_group(sizes: ProcessLayout) -> dist.ProcessGroup:
-    """Return the processes that share a sequence with this one: neighbours within replicate x shard."""
+    """Make the group of processes that share a sequence: neighbors within replicate x shard."""
     return _make_group(_list_ranks_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))
 
 
 def all_gather_values(device: torch.device, *values: float | Tensor) -> NDArray[np.float64]:
-    """Return the values of each process, (processes, values), with one collective and one wait for the device."""
+    """All-gather values, (processes, values), with one collective and one device synchronization."""
     here = [0.0 if isinstance(value, Tensor) else value for value in values]  # copied to the device at once
     row = torch.tensor(here, dtype=torch.float64, device=device)
     for number, value in enumerate(values):
@@ -84,21 +87,26 @@ def all_gather_values(device: torch.device, *values: float | Tensor) -> NDArray[
 
 
 def all_reduce_sum(device: torch.device, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums over all processes of an array that each of them has, element by element."""
+    """Sum an array over all processes, element by element."""
     tensor = torch.from_numpy(values).to(device)
     dist.all_reduce(tensor)
     found: NDArray[np.float64] = tensor.cpu().numpy()
     return found
 
 
-# Work that the processes of a training divide, each piece on one of them, such as the files of a model.
+# Work that the processes of a training divide, such as the files of a model.
 
 
 def run_distributed(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:
-    """Do pieces of work, each on one process and as many at once as there are processes; all processes call this.
+    """Run tasks, each on one process, in rounds of as many as there are processes; all processes call this.
 
-    They agree after every round, each `beat` before it, and all raise DiskFull where one of them had no room. Those of
-    a round that is not full are spread over all processes, and so over the nodes.
+    A round with fewer tasks is spread over all processes, and so over the nodes.
+
+    Args:
+        beat: called before every round.
+
+    Raises:
+        DiskFull: the disk of a process is full; raised on all processes after the round.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     for first in range(0, len(works), size):

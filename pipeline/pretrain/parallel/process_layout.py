@@ -1,7 +1,7 @@
-"""How the processes share a model and its batches, and what must divide: known before anything starts, without torch.
+"""Lay out the processes over the mesh and check divisibility, before anything starts and without torch.
 
-The innermost dimension is tensor, the one that talks most: its processes are neighbours on one node. A process's place
-is that of its rank in this order, so that it does not depend on the machine.
+The innermost dimension is tensor, which communicates most: its processes are neighbors on one node. The layout depends
+on ranks only, not on the machine.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 from pipeline.pretrain.settings import Training
 
 NO_NODE_DISK = (
-    "keeps the optimizer's state on a disk of the node, and none is named: write node_disk into the platform's file in "
+    "keeps the optimizer's state on a disk of the node: write node_disk into the platform's file in "
     "workflow/platforms, or name a folder by --set-resources pretrain_segment:staging=FOLDER"
 )
 
 
 @dataclass(frozen=True)
 class ProcessLayout:
-    """The sizes of the mesh. `replicate` x `shard` = data x context: the context's processes share the state too."""
+    """The sizes of the mesh: `replicate` x `shard` = data x context, because context-parallel processes share state."""
 
     pipeline: int
     replicate: int
@@ -31,20 +31,24 @@ class ProcessLayout:
     context: int
     tensor: int
     expert: int = 1
-    """Of the processes in `shard`, neighbours."""
+    """Neighbors within `shard`."""
 
     @property
     def data(self) -> int:
-        """Return the number of parts that a global batch is cut into."""
+        """Return the number of data-parallel parts of a global batch."""
         return self.replicate * self.shard // self.context
 
     def data_rank(self, rank: int) -> int:
-        """Return which part of the global batch a process computes."""
+        """Return the data-parallel part of the global batch that a process computes."""
         return rank // self.tensor % (self.replicate * self.shard) // self.context
 
 
 def make_layout(training: Training, processes: int, per_node: int) -> ProcessLayout:
-    """Return the mesh of so many processes, `per_node` of them on one node; an InputError says what does not divide."""
+    """Return the layout of so many processes, `per_node` of them on one node.
+
+    Raises:
+        InputError: the mesh does not divide the processes.
+    """
     mesh = training.mesh
     model = mesh.tensor * mesh.pipeline * mesh.context
     if processes % model:
@@ -76,13 +80,17 @@ def make_layout(training: Training, processes: int, per_node: int) -> ProcessLay
 def check_layout(
     training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int
 ) -> None:
-    """Check that model and batch divide by the mesh; an InputError names both numbers, and the values that would do."""
+    """Check that the mesh divides model and batch.
+
+    Raises:
+        InputError: something is not divisible; the message names both numbers, and values that work.
+    """
     sizes, a, mesh = make_layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
         _check_batch(size, training, sizes, processes)
     sequence = math.gcd(*training.batches.sequence_lengths)
-    # More processes than divide the heads have two chunks of positions for each of their groups.
+    # More context-parallel processes than divide the heads need two chunks of positions per group.
     groups = mesh.context // head_parts(a, mesh.tensor, mesh.context)
     chunks = mesh.tensor * mesh.context * (2 if groups > 1 else 1)
     by = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
@@ -120,7 +128,7 @@ def _check_experts(architecture: Architecture, expert: int, others: int) -> None
 
 
 def _check_divides(what: str, number: int, by: str, divisor: int, fitting: int, most: int) -> None:
-    """Check that a number is divisible; else name the divisors of `fitting` up to `most`."""
+    """Check that a number is divisible, or suggest the divisors of `fitting` up to `most`."""
     if number % divisor:
         would = _format_divisors(fitting, most)
         raise InputError(f"{what} {number} is not divisible by {by} {divisor}: {would} would do")
@@ -171,6 +179,6 @@ def _check_batch(batch: int, training: Training, sizes: ProcessLayout, processes
 
 
 def _format_divisors(number: int, most: int, last: str = "and") -> str:
-    """Return the divisors of a number, up to the largest that can be, in words."""
+    """Format the divisors of a number up to `most`."""
     *others, largest = (str(one) for one in range(1, min(number, most) + 1) if number % one == 0)
     return f"{', '.join(others)} {last} {largest}" if others else largest

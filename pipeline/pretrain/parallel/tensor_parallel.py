@@ -32,7 +32,7 @@ _POSITIONS = Shard(1)
 
 
 class _VocabularyParallel(ParallelStyle):
-    """Splits the output by vocabulary: from positions to the logits of all, or with targets to their loss."""
+    """Splits the output by vocabulary: from positions to all logits, or with targets to their loss."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         for name, parameter in module.named_parameters(recurse=False):
@@ -61,18 +61,18 @@ _SPLIT_STYLES: dict[Split, ParallelStyle] = {
     "rows": RowwiseParallel(output_layouts=_POSITIONS),
     "heads": SequenceParallel(sequence_dim=2, use_local_output=True),
 }
-# Once for all matrices that read the same input, not by each of them.
+# Gather the input once for all matrices that read it.
 _GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)
-# Each tile of a feed-forward block has positions of all processes: they are split when the tiles are one again.
+# A tile of a feed-forward block has positions of all processes; they are split after the tiles are joined.
 _TILED_ROWS = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
 _TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS)
 
 
 class _ReplicatedHeads(nn.Module):
-    """Keys or values of key-value heads that the process group does not divide, of a matrix that each process has.
+    """A replicated key or value matrix, for key-value heads that the process group does not divide.
 
-    A process computes the heads that its queries read and repeats each until as many of its queries read one as
-    another; `parts` devices have lcm(heads, parts) together. Gradients are summed over the group.
+    A process computes the heads that its queries read, and repeats them so that equally many queries read each; P
+    processes have lcm(heads, P) heads together. Gradients are summed over the group.
     """
 
     def __init__(self, weight: Tensor, heads: int, head_dimension: int, mesh: DeviceMesh) -> None:
@@ -87,7 +87,7 @@ class _ReplicatedHeads(nn.Module):
         self.rows = slice(first * head_dimension, (last + 1) * head_dimension)
 
     def forward(self, x_BTD: DTensor) -> Tensor:
-        """Return what this process's queries read, (B, T, K x E)."""
+        """Return the keys or values of this process's queries, (B, T, K x E)."""
         assert isinstance(self.weight, DTensor)
         local_BTD, weight_KD = (x.to_local(grad_placements=[Partial()]) for x in (x_BTD, self.weight))
         computed = F.linear(local_BTD, weight_KD[self.rows])
@@ -111,7 +111,7 @@ def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split],
 
 
 def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
-    """Split the parameters of a model, or of a stage of it; `asynchronous` has the compiler overlap communication."""
+    """Split the parameters of a model, or of a stage; `asynchronous` lets the compiler overlap communication."""
     present = {
         name: style for name, style in _TOP_STYLES.items() if next(getattr(model, name).parameters(), None) is not None
     }

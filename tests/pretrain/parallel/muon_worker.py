@@ -26,7 +26,7 @@ def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
 def moved(place: Callable[[int, torch.Tensor], torch.Tensor], precision: torch.dtype) -> list[torch.nn.Parameter]:
     """Return the matrices after two steps."""
     parameters = [torch.nn.Parameter(place(number, weight)) for number, (weight, _) in enumerate(DRAWN)]
-    optimizer = optimizers.Muon([{"params": parameters, "orthogonalises": True, "weight_decay": 0.1}], lr=0.01)
+    optimizer = optimizers.Muon([{"params": parameters, "orthogonalizes": True, "weight_decay": 0.1}], lr=0.01)
     optimizer.precision = precision
     for _ in range(2):
         for number, (parameter, (_, gradient)) in enumerate(zip(parameters, DRAWN, strict=True)):
@@ -38,7 +38,7 @@ def moved(place: Callable[[int, torch.Tensor], torch.Tensor], precision: torch.d
 
 
 def main() -> None:
-    """Compare the matrices, and which of them each process orthogonalises."""
+    """Compare the matrices, and which of them each process orthogonalizes."""
     die_with_parent()
     dist.init_process_group("gloo")
     mesh = dist.init_device_mesh("cpu", (2, 2))

@@ -39,7 +39,7 @@ def stepped(settings: SegmentSettings, gradients: list[dict[str, Tensor]]) -> di
     optimizer = make_optimizer(named, settings, fused=False)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            kinds = ("exp_avg",) if group["orthogonalises"] else ("exp_avg", "exp_avg_sq")
+            kinds = ("exp_avg",) if group["orthogonalizes"] else ("exp_avg", "exp_avg_sq")
             moments = {kind: torch.zeros_like(parameter) for kind in kinds}
             optimizer.state[parameter] = {"step": torch.tensor(0.0), **moments}
     set_learning_rate(optimizer, RATE)
