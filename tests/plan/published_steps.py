@@ -77,7 +77,7 @@ def work(row: Row) -> StepWork:
     return StepWork(
         forward=forward,
         backward=(*linear, *linear, *core_back, moved(42 * d / split + 24 * d / t)),
-        again=core if row.selective else forward,
+        recomputed=core if row.selective else forward,
         context_bytes=0,
         tensor_bytes=(4 + 2 if row.selective else 4 + 4) * once,
         head=(head, head, head, moved(24 * VOCABULARY / t)),
