@@ -79,8 +79,8 @@ def test_micro_batches_are_those_of_one_device():
 
 def test_what_is_computed_again():
     none, some, full = (counted(recomputation=name)[1] for name in ("none", "selective", "full"))
-    assert none.again == () and full.again == full.forward
-    assert some.again == full.forward[-1:] and some.again[0].flops == 0  # what products and kernels give is kept
+    assert none.recomputed == () and full.recomputed == full.forward
+    assert some.recomputed == full.forward[-1:] and some.recomputed[0].flops == 0  # what products and kernels give is kept
     assert full.tensor_bytes == 0
     names = ("none", "selective", "full")
     split = [counted(mesh={"tensor": 4}, recomputation=name)[1].tensor_bytes for name in names]
