@@ -1,4 +1,7 @@
-"""Attention: positions, document limits, and the fastest kernel of the device. Axes as in `pipeline.model.decoder`."""
+"""Attention with rotary positions, document masks and the fastest kernel of the device.
+
+Axes as in `pipeline.model.decoder`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from pipeline.model.settings import Architecture
 def rotary_angles(length: int, architecture: Architecture, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return cosine and sine of position times frequency, each (T, E/2), float32.
 
-    Scaled frequencies ("llama3" rope type; Llama 3.1's model code): one that turns more than high_frequency_factor
-    times within the original context stays, one that turns less than low_frequency_factor times is divided by the
-    factor, and between the two the share that stays grows with the number of turns.
+    Scaled frequencies ("llama3" rope type; Llama 3.1's model code): a frequency with more than high_frequency_factor
+    turns in the original context stays, one with fewer than low_frequency_factor turns is divided by the factor, and
+    between both the unscaled share grows with the number of turns.
     """
     exponent = torch.arange(0, architecture.head_dimension, 2, device=device, dtype=torch.float32)
     frequency = 1.0 / architecture.rope_theta ** (exponent / architecture.head_dimension)
@@ -34,7 +37,7 @@ def rotary_angles(length: int, architecture: Architecture, device: torch.device)
 
 
 def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
-    """Return the heads with dimension i and i + E/2 rotated by their position's angle, which is done in float32."""
+    """Rotate dimensions i and i + E/2 of each head by their position's angle, in float32."""
     first, second = x_BHTE.float().chunk(2, dim=-1)
     rotated_BHTE = torch.cat((first * cosine_TE - second * sine_TE, second * cosine_TE + first * sine_TE), dim=-1)
     return rotated_BHTE.to(x_BHTE.dtype)
@@ -43,19 +46,22 @@ def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
 def attention_limits(
     tokens_BT: Tensor, documents: Tensor | None, window: int | None, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return what keeps attention of `dtype` within a document and a window, made once for all blocks that have it.
+    """Return the limits of attention to a document and a window, made once for all blocks with this window.
 
-    `documents`: see `Decoder.forward`; without, each row is one. On a GPU in half precision they are what is returned,
-    for the kernel that takes documents one after another; the window is told to the kernel. Elsewhere a boolean mask
-    (B, 1, T, T): which position (second to last axis) may read which, itself and earlier ones of its document, `window`
-    of them at most. None where a position reads all before it. The host never waits for the device here.
+    On a GPU in half precision, they are the document offsets for the variable-length kernel, which gets the window
+    itself. Elsewhere, they are a boolean mask (B, 1, T, T) of the positions (last axis) that a position may attend to:
+    itself and earlier ones of its document, at most `window`. They are None where a position attends to all before it.
+    This never synchronizes host and device.
+
+    Args:
+        documents: see `Decoder.forward`; without them, each row is a document.
     """
     length, positions = tokens_BT.shape[1], tokens_BT.numel()
     if documents is None:
         if window is None or window >= length:
             return None
         documents = torch.arange(0, positions + 1, length, dtype=torch.int32, device=tokens_BT.device)
-    documents = documents.flatten()  # a pipeline has a row of them for each micro-batch
+    documents = documents.flatten()  # a pipeline has a row for each micro-batch
     if documents.is_cuda and dtype in (torch.bfloat16, torch.float16):
         return documents
     position_BT = torch.arange(positions, dtype=torch.int32, device=tokens_BT.device).view_as(tokens_BT)
@@ -65,13 +71,13 @@ def attention_limits(
 
 
 Limits = Tensor | tuple[Tensor, Tensor] | None
-"""Of `attention_limits`; where they are not the same for queries and keys, those of a kernel of documents for both."""
+"""Result of `attention_limits`; a pair of document offsets where queries and keys differ."""
 
 
 def select_span_limits(limits: Tensor, length: int, span: range) -> Limits:
-    """Return the limits of queries at the positions of a span, which read keys up to its end, by those of all.
+    """Return the limits for queries at the positions of a span and keys up to its end, from those of all positions.
 
-    A kernel that takes documents one after another lets the last query of one read all of its keys.
+    The variable-length kernel lets the last query of a document attend to all of its keys.
     """
     if limits.dtype != torch.int32:
         return limits[:, :, span.start : span.stop, : span.stop]
@@ -81,10 +87,10 @@ def select_span_limits(limits: Tensor, length: int, span: range) -> Limits:
 
 
 def list_kernels(device: torch.device) -> list[SDPBackend]:
-    """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
+    """Return a GPU's attention kernels, fastest first: cuDNN's on NVIDIA Hopper and later; none for a CPU.
 
-    PyTorch passes over one that does not take the shapes or the precision, and over cuDNN's where all have to be
-    deterministic; FlashAttention's backward kernel then adds in a fixed order.
+    PyTorch skips kernels that do not support the shapes or the precision, and cuDNN's in deterministic mode, in which
+    FlashAttention's backward kernel adds in a fixed order.
     """
     if device.type != "cuda":
         return []
@@ -97,11 +103,11 @@ class Attention(nn.Module):
     """Causal self-attention in which groups of heads share keys and values."""
 
     kernels: Sequence[SDPBackend] = ()
-    """In order of preference; PyTorch chooses where there are none."""
+    """Kernels in order of preference; empty lets PyTorch choose."""
     window: int | None = None
-    """How many positions one reads at most, itself counted."""
+    """Maximum positions that one attends to, itself counted."""
     query_spans: Callable[[int], list[range]] = staticmethod(lambda length: [range(length)])
-    """Which positions of so many have queries here; keys and values are of all."""
+    """Positions of a sequence with queries on this process; keys and values are of all."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -113,7 +119,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
     def project_heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, T, H, E), keys and values (B, T, K, E), counted here, before positions are told."""
+        """Return queries (B, T, H, E), keys and values (B, T, K, E), before rotation."""
         q_BTHE, k_BTKE, v_BTKE = (
             projection(x_BTD).unflatten(-1, (-1, self.head_dimension))
             for projection in (self.query, self.key, self.value)
@@ -121,7 +127,7 @@ class Attention(nn.Module):
         return q_BTHE, k_BTKE, v_BTKE
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return what each position reads in its document and window, (B, T, D), by the `attention_limits` of these."""
+        """Return the attention of each position within its limits, (B, T, D); limits: see `attention_limits`."""
         q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.project_heads(x_BTD))
         k_BKTE = rotate(k_BKTE, cosine_TE, sine_TE)
         batch, _, length, _ = k_BKTE.shape
@@ -129,7 +135,7 @@ class Attention(nn.Module):
         if len(spans) == 1:
             y_BTHE = self._attend(rotate(q_BHTE, cosine_TE, sine_TE), k_BKTE, v_BKTE, limits)
         else:
-            if limits is None:  # no window is shorter than the row
+            if limits is None:  # neither documents nor a window
                 rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
                 limits = attention_limits(rows.new_empty(batch, length), rows, None, q_BHTE.dtype)
             assert limits is not None
@@ -145,13 +151,13 @@ class Attention(nn.Module):
         return y_BTD
 
     def _attend(self, q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, limits: Limits) -> Tensor:
-        """Return what queries read of keys and values, (B, T, H, E), of which there may be more before them."""
+        """Return the attention of queries, (B, T, H, E), to keys and values, which may start at earlier positions."""
         grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
         if isinstance(limits, Tensor) and limits.dtype == torch.int32:
             limits = limits, limits
         if isinstance(limits, tuple):
             q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
-            longest = q_BHTE.shape[2], k_BKTE.shape[2]  # no document is longer
+            longest = q_BHTE.shape[2], k_BKTE.shape[2]  # of a document
             before = -1 if self.window is None else self.window - 1
             y_NHE = varlen_attn(q_NHE, k_NKE, v_NKE, *limits, *longest, window_size=(before, 0), enable_gqa=grouped)
             assert isinstance(y_NHE, Tensor)

@@ -1,8 +1,8 @@
-"""The decoder-only transformer that every architecture is made of; an architecture defines its blocks.
+"""The decoder-only transformer of every architecture; an architecture defines its blocks.
 
 Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads, E head dimension,
 F feed-forward width, V vocabulary. The modules hold parameters only, no buffers, so a model can be made on the meta
-device. Parallelism and the options of `set_execution_options` reach the parts by the names that they have here.
+device. Parallelism and `set_execution_options` find the parts by these names.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FeedForward(nn.Module):
     """SwiGLU: a gated linear unit with the SiLU as gate (Shazeer 2020)."""
 
     tiles = 1
-    """Into how many parts the sequence is cut; each is computed again for its gradient, so that one is held at a time
-    (Bekman et al. 2025, Arctic Long Sequence Training)."""
+    """Parts of the sequence, each recomputed in the backward pass, so that one is in memory at a time (Bekman et al.
+    2025, Arctic Long Sequence Training)."""
     gate: nn.Module
     up: nn.Module
     down: nn.Module
@@ -57,23 +57,23 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module, ABC):
-    """One layer of the stream; an architecture says its parts and what it computes."""
+    """One layer; an architecture defines its parts and its computation."""
 
     recomputation: Recomputation = "none"
     attention: Attention
     feed_forward: FeedForward
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return the stream after this layer, (B, T, D)."""
+        """Return the hidden states after this layer, (B, T, D)."""
         return checkpoint_activations(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
     @abstractmethod
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
-        """Return the same; the angles are those of `rotary_angles`, the limits those of `attention_limits`."""
+        """Return the same for the angles of `rotary_angles` and the limits of `attention_limits`."""
 
 
 class OutputHead(nn.Linear):
-    """From the stream to the vocabulary: logits, or with targets their loss."""
+    """From hidden states to logits, or with targets to their loss."""
 
     z_loss = 0.0
     """Weight of the z-loss in the gradients of the loss: see `pipeline.model.loss`."""
@@ -81,7 +81,7 @@ class OutputHead(nn.Linear):
     """Whether the loss is compiled."""
 
     def forward(self, x_BTD: Tensor, target_BT: Tensor | None = None) -> Tensor:
-        """Return logits (B, T, V), or the sum of the token losses in nats, which takes a fraction of their memory."""
+        """Return logits (B, T, V), or the sum of the token losses in nats, in a fraction of the memory."""
         if target_BT is None:
             return super().forward(x_BTD)
         if isinstance(self.weight, DTensor) and isinstance(x_BTD, DTensor):  # split by vocabulary
@@ -95,7 +95,7 @@ class Decoder(nn.Module):
     """Token ids in, next-token logits or their loss out."""
 
     block: ClassVar[type[Block]]
-    """The layer, made from the shape."""
+    """The class of the layers."""
 
     def __init__(self, architecture: Architecture, vocabulary_size: int) -> None:
         super().__init__()
@@ -113,16 +113,19 @@ class Decoder(nn.Module):
     def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V); with targets the sum of the token losses in nats, a float32 scalar.
 
-        A target of -100 does not count. `documents` says where in the joined rows each document begins and the last
-        one ends, int32 (documents + 1,), every row with a begin: no position reads another document than its own; an
-        empty one is none. The loss is made in here, while a sharded output weight is gathered.
+        The loss is computed inside the model, while a sharded output weight is gathered.
+
+        Args:
+            target_BT: targets; -100 is ignored.
+            documents: offsets of the documents in the joined rows, int32 (documents + 1,), with every start of a row;
+                positions attend to their own document only. Empty documents are allowed.
         """
         x_BTD = self.run_layers(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, documents)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
 
     def run_layers(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, documents: Tensor | None) -> Tensor:
-        """Return the stream of these tokens after these layers, (B, T, D)."""
+        """Return the hidden states of these tokens after these layers, (B, T, D)."""
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
         windows = {layer: self.architecture.windows()[layer] for layer in layers}
         dtype = x_BTD.dtype
@@ -132,11 +135,10 @@ class Decoder(nn.Module):
         return x_BTD
 
 
-# Activation recomputation (Chen et al. 2016): what a module computes is forgotten and computed again when its
-# gradient is due.
+# Activation recomputation (Chen et al. 2016): a module's activations are freed and recomputed in the backward pass.
 #
-# Full keeps a block's input only. Selective keeps, beside it, the results of the matrix products and of the
-# attention, which take the time, and computes norms, rotations, activations and sums again (Korthikanti et al. 2022).
+# Full recomputation keeps a block's input only. Selective recomputation also keeps the expensive results of matrix
+# products and attention, and recomputes norms, rotations, activations and sums (Korthikanti et al. 2022).
 
 
 Recomputation = Literal["none", "selective", "full"]
@@ -160,7 +162,7 @@ def _selective_policy(context: SelectiveCheckpointContext, operator: Any, *_: An
 def checkpoint_activations(
     function: Callable[..., Tensor], *arguments: Tensor | None, how: Recomputation = "full"
 ) -> Tensor:
-    """Return function(*arguments), its intermediate results kept or not as `how` says; it may hold no randomness."""
+    """Return function(*arguments) under a mode of recomputation; the function must be deterministic."""
     if how == "none" or not torch.is_grad_enabled():
         return function(*arguments)
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}

@@ -1,6 +1,6 @@
-"""Switches of speed, memory and determinism, set on a model before a strategy shards it.
+"""Set options of speed, memory and determinism on a model before a strategy shards it.
 
-Recomputation lies inside, compilation around it, the strategy around both. No switch changes a parameter's name.
+The strategy wraps compilation, which wraps recomputation. No option changes a parameter's name.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ def set_execution_options(
 ) -> None:
     """Set how the model's blocks compute on a device; the model may still be on the meta device.
 
-    `cuda_graphs`, with `compile`, records the kernels of each block once and replays them, which saves their launches.
-    Without `flash_attention` the scores of all pairs of positions are computed one after another, and kept.
+    Args:
+        cuda_graphs: with `compile`, record the kernels of each block once and replay them without launch overhead.
+        tiled_feed_forward: parts of the sequence in the feed-forward block.
+        flash_attention: false computes and keeps the scores of all pairs of positions.
 
     Raises:
-        InputError: float8 or CUDA graphs are asked for where they cannot be.
+        InputError: the device does not support float8 or CUDA graphs.
     """
     if cuda_graphs:
         if device.type != "cuda":
-            raise InputError(f"training.cuda_graphs needs a GPU, and this is {device.type}: set cuda_graphs to false")
-        # Blocks are graphs of their own; without this, the second one's run would free the first one's result.
+            raise InputError(
+                f"training.cuda_graphs needs a GPU, but this device is {device.type}: set cuda_graphs to false"
+            )
+        # Each block is a graph; without this mark, running the second one would free the result of the first.
         model.register_forward_pre_hook(
             lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         )
@@ -56,7 +60,7 @@ def set_execution_options(
     model.output.compiled = compile
     for block in model.blocks:
         if not isinstance(block, Block):
-            continue  # another process of a pipeline has it
+            continue  # on another pipeline rank
         block.recomputation = recomputation
         block.attention.kernels = list_kernels(device) if flash_attention else [SDPBackend.MATH]
         block.feed_forward.tiles = tiled_feed_forward
@@ -65,21 +69,25 @@ def set_execution_options(
 
 
 def check_float8(device: torch.device) -> None:
-    """Check that a device multiplies matrices in 8 bits and that torchao is there; else raise an InputError."""
+    """Check that a device multiplies matrices in 8 bits and that torchao is installed.
+
+    Raises:
+        InputError: one of them is missing.
+    """
     hopper = device.type == "cuda" and torch.version.hip is None
     if not hopper or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
         raise InputError(
-            f"training.float8 needs an NVIDIA GPU of compute capability 8.9 or more, and this is {device.type}: "
-            "set float8 to false or take such a GPU"
+            f"training.float8 needs an NVIDIA GPU of compute capability 8.9 or more, but this device is {device.type}: "
+            "set float8 to false or use such a GPU"
         )
     if importlib.util.find_spec("torchao") is None:
         raise InputError("training.float8 needs the package torchao: install it or set float8 to false")
 
 
 def _use_float8(model: Decoder) -> None:
-    """Let the blocks' matrix products run in float8 with one scale per tensor (Micikevicius et al. 2022).
+    """Run the blocks' matrix products in float8 with one scale per tensor (Micikevicius et al. 2022).
 
-    Weights are cast at each use. A matrix whose sides the hardware's tiles of 16 do not divide stays as it is.
+    Weights are cast at each use. Matrices with sides that are not multiples of 16 stay in their precision.
     """
     from torchao.float8 import convert_to_float8_training
 
@@ -101,10 +109,10 @@ _NO_DETERMINISTIC_KERNEL = "does not have a deterministic implementation"
 
 
 def set_determinism(deterministic: bool) -> None:
-    """Let PyTorch take no kernel but those that give the same bits every time, or any.
+    """Let PyTorch use deterministic kernels only, or any.
 
-    Under its middle way (`warn_only`) attention's backward kernels add in any order. New memory is not filled: nothing
-    here reads what it has not written.
+    `warn_only` is no option, because attention's backward kernels would then add in any order. New memory is not
+    filled, because nothing reads it before writing it.
     """
     if deterministic:  # cuBLAS: https://docs.nvidia.com/cuda/cublas/#results-reproducibility
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -113,19 +121,23 @@ def set_determinism(deterministic: bool) -> None:
 
 
 def is_deterministic() -> bool:
-    """Return whether no kernels are taken here but those that give the same bits every time."""
+    """Return whether PyTorch uses deterministic kernels only."""
     return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 @contextmanager
 def explain_missing_kernel(key: str) -> Iterator[None]:
-    """Turn the lack of a deterministic kernel into an InputError that names the key which lets others be taken."""
+    """Turn the lack of a deterministic kernel into an InputError with the configuration key that allows others.
+
+    Args:
+        key: the configuration key.
+    """
     try:
         yield
     except RuntimeError as error:
         if _NO_DETERMINISTIC_KERNEL not in str(error):
             raise
         raise InputError(
-            f"{str(error).split()[0]} has no kernel on this device that gives the same bits every time: set {key} to "
-            "false, which the record will say"
+            f"{str(error).split()[0]} has no deterministic kernel on this device: set {key} to false, which the record "
+            "shows"
         ) from error

@@ -1,4 +1,4 @@
-"""Read and write models in the layout of Hugging Face Transformers, and the commands that do so."""
+"""Read and write models in the layout of Hugging Face Transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.model.networks import NETWORKS, get_network, parameter_shapes
 from pipeline.model.settings import Architecture
 
 LARGEST_FILE_BYTES = 1_000_000_000
-"""So that many processes can write a large model at once; which file holds what depends on the model alone."""
+"""Lets many processes write a large model in parallel; the content of each file depends on the model only."""
 
 _SINGLE_FILE, _INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
@@ -29,22 +29,22 @@ Task = Callable[[], None]
 
 
 def run_in_order(works: Sequence[Task]) -> None:
-    """Do pieces of work one after another."""
+    """Run tasks one after another."""
     for work in works:
         work()
 
 
 def assign_files(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
-    """Return the names of the float32 tensors by file; no file of several is larger than asked for."""
+    """Assign float32 tensors to files; a file with several tensors is at most `largest_file_bytes`."""
     files: list[list[str]] = [[]]
-    room = largest_file_bytes
+    free = largest_file_bytes
     for name, shape in shapes.items():
         size = 4 * shape.numel()
-        if files[-1] and size > room:
+        if files[-1] and size > free:
             files.append([])
-            room = largest_file_bytes
+            free = largest_file_bytes
         files[-1].append(name)
-        room -= size
+        free -= size
     if len(files) == 1:
         return {_SINGLE_FILE: files[0]}
     return {f"model-{number:05d}-of-{len(files):05d}.safetensors": names for number, names in enumerate(files, start=1)}
@@ -87,14 +87,14 @@ def write_weights(
         (folder / _INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
     elements = {file: sum(shapes[name].numel() for name in names) for file, names in files.items()}
-    largest_first = sorted(files, key=elements.__getitem__, reverse=True)  # those that write at once end together
+    largest_first = sorted(files, key=elements.__getitem__, reverse=True)  # parallel writers then end together
     run_tasks([partial(write_file, file) for file in largest_first])
     if len(files) > 1:
         run_tasks([write_index])
 
 
 def _split_stack(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield a tensor under a name, or where that has a star each matrix of a stack under its number."""
+    """Yield a tensor under its name, or each matrix of stacked weights where the name has a star for its number."""
     if "*" not in theirs:
         yield theirs, tensor
         return
@@ -103,10 +103,14 @@ def _split_stack(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 class SavedWeights(Mapping[str, Tensor]):
-    """The weights in a folder by name, float32; each is read when it is asked for."""
+    """The weights in a folder by name, float32, each read on access."""
 
     def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
-        """Find every tensor of `shapes`, which the files call as `rename` says; refuse a folder without one."""
+        """Find every tensor of `shapes` under its name by `rename`.
+
+        Raises:
+            InputError: a tensor is missing or has another shape.
+        """
         self._open: dict[str, Any] = {}
         self._found: dict[str, list[tuple[str, str]]] = {}
         self._stacks = {name for name in shapes if "*" in rename(name)}
@@ -135,7 +139,7 @@ class SavedWeights(Mapping[str, Tensor]):
         return file, theirs
 
     def unused(self) -> list[str]:
-        """Return the names in the files of tensors that the model does not have, in order."""
+        """Return the sorted names of tensors in the files that the model does not have."""
         return sorted(self._listed - {theirs for places in self._found.values() for _, theirs in places})
 
     def __getitem__(self, name: str) -> Tensor:
@@ -150,7 +154,7 @@ class SavedWeights(Mapping[str, Tensor]):
 
 
 def read_special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[str, int]:
-    """Return bos_token_id, eos_token_id and pad_token_id as far as the tokenizer has these tokens."""
+    """Return bos_token_id, eos_token_id and pad_token_id of a tokenizer, without the ones that it lacks."""
     added = json.loads(tokenizer.read_text(encoding="utf-8"))["added_tokens"]
     ids = {token["content"]: token["id"] for token in added}
     roles = json.loads(tokenizer_configuration.read_text(encoding="utf-8"))
@@ -159,10 +163,10 @@ def read_special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> di
 
 
 def read_end_token_ids(folder: Path) -> list[int]:
-    """Return the ids of all tokens that end a text: of generation_config.json first, then of config.json.
+    """Return the ids of end tokens, from generation_config.json first and then from config.json.
 
     Raises:
-        InputError: one of these files is no JSON.
+        InputError: one of these files is not a JSON object.
     """
     found: dict[int, None] = {}
     for path in (folder / "generation_config.json", folder / "config.json"):
@@ -171,12 +175,12 @@ def read_end_token_ids(folder: Path) -> list[int]:
         except (OSError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is no JSON object ({error}): give the model's whole folder") from None
         named = ids if isinstance(ids, list) else [ids]
-        found |= dict.fromkeys(one for one in named if type(one) is int and one >= 0)  # -1 and the like stand for none
+        found |= dict.fromkeys(one for one in named if type(one) is int and one >= 0)  # -1 stands for none
     return [*found]
 
 
 def read_end_token_ids_of_same_tokenizer(folder: Path, tokenizer: Path) -> list[int]:
-    """Return the same of a model in `folder`, where it has this tokenizer; else none."""
+    """Return the end tokens of a model in `folder` if it has this tokenizer, else none."""
     own = folder / "tokenizer.json"
     return read_end_token_ids(folder) if own.is_file() and own.read_bytes() == tokenizer.read_bytes() else []
 
@@ -194,13 +198,14 @@ def save_pretrained(
     largest_file_bytes: int = LARGEST_FILE_BYTES,
     run_tasks: Callable[[Sequence[Task]], None] = run_in_order,
 ) -> None:
-    """Write a folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
+    """Write a folder that AutoModelForCausalLM and AutoTokenizer load.
 
-    `ends` are the ids of tokens that end a text beside the tokenizer's own, as of a model that this one goes on from.
-    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once. `run_tasks` is given
-    the pieces of work that need nothing of each other, and returns when all are done, here or by another process.
+    Args:
+        state: the weights by own names; it may make tensors on access, because one file is in memory at a time.
+        ends: end tokens in addition to the tokenizer's, such as those of the pretrained model.
+        run_tasks: runs independent tasks and returns when all are done, here or in other processes.
     """
-    folder.mkdir(exist_ok=True)  # another process may be first
+    folder.mkdir(exist_ok=True)  # another process may create it first
     of = get_network(architecture.name)
     shapes = parameter_shapes(architecture, vocabulary_size)
     rename = of.huggingface_name
@@ -214,7 +219,7 @@ def save_pretrained(
         if all_ends := [*([own] if isinstance(own, int) and own not in ends else []), *ends]:
             special["eos_token_id"] = all_ends if len(all_ends) > 1 else all_ends[0]
         config = {**of.huggingface_config(architecture, vocabulary_size, sequence_length), **special}
-        # Without its length the tokenizer truncates nothing, and a text runs past the positions that the model knows.
+        # Without model_max_length the tokenizer does not truncate texts to the model's positions.
         roles = {"model_max_length": sequence_length, **json.loads(tokenizer_configuration.read_text(encoding="utf-8"))}
         written = {"config": config, "generation_config": special, "tokenizer_config": roles}
         for name, content in written.items():
@@ -225,16 +230,16 @@ def save_pretrained(
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
-    """Return shape, vocabulary size and longest sequence of a model, of a kind that is known.
+    """Return shape, vocabulary size and maximum sequence length of a model.
 
     Raises:
-        InputError: config.json is missing or describes a kind of model that is not known.
+        InputError: config.json is missing or describes an unsupported model.
     """
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         if config.get("quantization_config"):
-            raise InputError(f"{path} describes quantised weights: give the model in bfloat16, float16 or float32")
+            raise InputError(f"{path} describes quantized weights: give the model in bfloat16, float16 or float32")
         known = {theirs: get_network(name) for name in NETWORKS for theirs in get_network(name).model_types}
         if config["model_type"] not in known:
             raise InputError(f"{path} describes a {config['model_type']}: only a {' or a '.join(known)} can be read")
@@ -245,7 +250,7 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
 
 
 def load_pretrained(folder: Path) -> tuple[Architecture, int, SavedWeights]:
-    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for."""
+    """Return shape, vocabulary size and weights by own name, float32, each read on access."""
     architecture, vocabulary_size, _ = read_architecture(folder)
     shapes = parameter_shapes(architecture, vocabulary_size)
     return (

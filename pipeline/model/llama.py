@@ -1,9 +1,8 @@
 """The Llama 3 architecture without torch: presets, parameters, operations of a token, bytes of activations.
 
-`llama_network` has the rest. llama3 is no shape, but the default of the configuration; llama3-1b and -3b are those of
-Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and gptnl-30b those that GPT-NL trained;
-mistral-7b that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. opengptx-13b6:
-docs/reference/architectures.md.
+`llama_network` has the rest. Preset llama3 sets nothing and is the default of the configuration. llama3-1b and -3b are
+models of Llama 3.2, -8b and -70b of Llama 3 (Grattafiori et al. 2024), gptnl-8b and gptnl-30b of GPT-NL, mistral-7b of
+Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1. opengptx-13b6: docs/reference/architectures.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pipeline.model.size import key_value_heads
 
 
 def make_preset(*sizes: int) -> dict[str, Any]:
-    """Return layers, width, feed-forward width, heads and key-value heads as fields of a preset."""
+    """Return the fields of a preset from layers, width, feed-forward width, heads and key-value heads."""
     return dict(zip(("layers", "width", "feed_forward_width", "heads", "key_value_heads"), sizes, strict=True))
 
 
@@ -38,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
 
 
-LOSS_PARTS, LOSS_ROWS = 16, 2048  # of the logits, of which the loss holds some at a time: see `pipeline.model.loss`
+LOSS_PARTS, LOSS_ROWS = 16, 2048  # chunks of logits in `pipeline.model.loss`
 
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
@@ -57,7 +56,7 @@ def flops_per_token(
 
     6 N + 12 L T H with N the parameters that multiply (all matrices but the input table, which is looked up; no norms),
     L layers, T tokens in a sequence, at most the window, and H the joint width of the heads: Chowdhery et al. 2022
-    (PaLM), appendix B. What a causal kernel or a mask skips is not subtracted. `recomputation`: what the hardware does
+    (PaLM), appendix B. Operations that a causal kernel or a mask skips count. `recomputation`: what the hardware does
     where every block is computed a second time, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021).
     """
     a = architecture

@@ -1,9 +1,9 @@
 """Compute the cross-entropy of a linear layer's logits without holding all logits at once.
 
-The rows are taken in sixteen parts, or in fewer of 2,048 rows, and the gradients are computed with the losses, so that
-no logits are made a second time. PyTorch's own `linear_cross_entropy` does likewise, but adds the losses up in the
-logits' precision: in bf16 the sum over 1,000 tokens is off by a percent. Where the vocabulary is split over processes,
-only a row's largest logit, its sum and its target's logit are exchanged (Shoeybi et al. 2020).
+It processes the rows in sixteen chunks, or in fewer of 2,048 rows, and computes gradients with the losses, so that no
+logits are computed twice. PyTorch's own `linear_cross_entropy` is similar, but sums the losses in the logits'
+precision: in bf16 the sum over 1,000 tokens is off by a percent. With a vocabulary that is split over processes, it
+exchanges only the largest logit, the sum and the target's logit of a row (Shoeybi et al. 2020).
 The z-loss, weight x log^2 Z of each token (Chowdhery et al. 2022, PaLM, section 5), is in the gradients alone.
 """
 
@@ -22,7 +22,7 @@ IGNORED = -100
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The sum of the losses; its backward pass scales the gradients that the forward pass made."""
+    """The sum of the losses; the forward pass computes the gradients, and the backward pass scales them."""
 
     @staticmethod
     def forward(
@@ -37,7 +37,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float32, device=x_ND.device)
         x_gradient_ND = torch.empty_like(x_ND) if with_gradient else None
-        # Sixteen roundings to bf16 would add up: this sum stays float32.
+        # Stay in float32, because sixteen roundings to bf16 would add up.
         weight_gradient_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if with_gradient else None
         rows = max(-(-x_ND.shape[0] // PARTS), LEAST_ROWS)
         for start in range(0, x_ND.shape[0], rows):
@@ -54,7 +54,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         x_gradient_ND, weight_gradient_VD = ctx.saved_tensors
         scale = upstream[0]
-        # In place: PyTorch refuses a second backward pass, because the saved tensors have changed.
+        # In place, so PyTorch refuses a second backward pass.
         return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None, None, None
 
 
@@ -68,7 +68,7 @@ def _compute_rows(
     z_loss: float,
     compiled: bool,
 ) -> Tensor:
-    """Return the sum of some rows' losses; set their gradient and add to that of the weight where they are wanted."""
+    """Return the sum of some rows' losses; write their gradient and add to that of the weight if they are given."""
     counts_N = target_N != IGNORED
     column_N = target_N - (0 if group is None else group.rank() * len(weight_VD))
     here_N = counts_N & (column_N >= 0) & (column_N < len(weight_VD))
@@ -90,9 +90,12 @@ def _cross_entropy_of_logits(
     z_loss: float,
     with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the losses of rows of logits, and in the memory of these their gradient, or nothing of use.
+    """Return the losses of rows of logits, and the gradient in their memory if `with_gradient`.
 
-    `place_N`: the column of a row's target where it is `here_N`; `counts_N`: whether the row's loss counts.
+    Args:
+        place_N: the column of a row's target where it is `here_N`.
+        here_N: whether this process has the target's column.
+        counts_N: whether the row's loss counts.
     """
     dtype, rows_N = logits_NV.dtype, torch.arange(len(place_N), device=place_N.device)
     largest_N = logits_NV.amax(-1).float()
@@ -122,7 +125,7 @@ def _cross_entropy_of_logits(
 
 @cache
 def _compiled_cross_entropy() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return it compiled, once it is asked for: PyTorch's compiler takes a second and a half to load."""
+    """Return the compiled function; lazily, because PyTorch's compiler takes 1.5 seconds to load."""
     return torch.compile(_cross_entropy_of_logits, dynamic=False)
 
 
@@ -132,7 +135,7 @@ def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
     elif sum_.is_cuda:
         torch.addmm(sum_, left, right, out_dtype=torch.float32, out=sum_)
     else:
-        sum_ += (left @ right).float()  # the addition would make the same copy, where nothing could count it
+        sum_ += (left @ right).float()  # makes a copy that memory tracing can count
 
 
 def linear_cross_entropy(
@@ -144,13 +147,15 @@ def linear_cross_entropy(
     z_loss: float = 0.0,
     compiled: bool = False,
 ) -> Tensor:
-    """Return the summed cross-entropy of the logits x W^T in nats, a float32 scalar; a target of -100 does not count.
+    """Return the summed cross-entropy of the logits x W^T in nats, a float32 scalar; targets of -100 are ignored.
 
-    It holds a sixteenth of the logits at a time, or those of 2,048 rows, float32, beside the gradients of both
-    arguments. In a group each process has an equal share of the vocabulary, in the order of the ranks, and all have the
-    same x: the loss is that of the whole vocabulary, the gradient of x the part that comes from the own share.
-    `z_loss`: the weight of log^2 Z, in nats, in the gradients; the loss that is returned is without it.
-    `compiled`: what is done with logits is compiled where they are not divided.
+    It holds a sixteenth of the logits at a time, or those of 2,048 rows, in float32, and the gradients of both inputs.
+
+    Args:
+        group: processes with equal shares of the vocabulary, in the order of ranks, and the same x. The loss covers the
+            full vocabulary; the gradient of x is the part from the own share.
+        z_loss: weight of log^2 Z, in nats, in the gradients; the returned loss excludes it.
+        compiled: whether to compile the computation on logits without a group.
     """
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group, z_loss, compiled

@@ -1,7 +1,7 @@
 """A mixture of experts: a router sends each token to a few of many feed-forward blocks (Shazeer et al. 2017).
 
-No token is dropped: rows, one for each token and expert that it visits, are put in the order of the experts and
-multiplied by as many matrices at once (Gale et al. 2022, MegaBlocks). The load-balancing loss is that of a sequence
+No token is dropped: rows, one for each token and visited expert, are sorted by expert and multiplied in one grouped
+product (Gale et al. 2022, MegaBlocks). The load-balancing loss is that of a sequence
 (DeepSeek-AI 2024, DeepSeek-V2, section 2.1.3), in the gradients alone:
 see docs/explanation/parallel-training.md.
 Axes besides those of `pipeline.model.decoder`: N experts, C of them that a token visits, R rows.
@@ -23,7 +23,7 @@ from pipeline.model.settings import Architecture
 
 
 class _PermuteRows(torch.autograd.Function):
-    """Rows of a matrix in another order, each as often as asked for; the gradient is a sum in a fixed order."""
+    """Gathers rows of a matrix, possibly several times; the gradient is a sum in a fixed order."""
 
     @staticmethod
     def forward(ctx: Any, x_MD: Tensor, from_R: Tensor, back_R: Tensor) -> Tensor:
@@ -38,13 +38,13 @@ class _PermuteRows(torch.autograd.Function):
 
 
 def permute_rows(x_MD: Tensor, order_R: Tensor, back_R: Tensor) -> Tensor:
-    """Return rows of x, of which row order_R[r] // (R / M) becomes row r; `back_R` is the inverse of `order_R`."""
+    """Return rows of x: row order_R[r] // (R / M) becomes row r; `back_R` is the inverse of `order_R`."""
     from_R = order_R if len(x_MD) == len(order_R) else order_R // (len(order_R) // len(x_MD))
     return cast(Tensor, _PermuteRows.apply(x_MD, from_R, back_R))  # type: ignore[no-untyped-call]
 
 
 class _AddToGradient(torch.autograd.Function):
-    """What it is given, with something added to its gradient."""
+    """The identity, with a tensor added to its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, added: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ class _AddToGradient(torch.autograd.Function):
 
 
 class Router(nn.Linear):
-    """Chooses the experts of each token, those of the highest probability."""
+    """Chooses the experts of each token with the highest probability."""
 
     balance = 0.0
-    """Weight of the load-balancing loss, by the number of tokens that a gradient is divided by."""
+    """Weight of the load-balancing loss, divided by the tokens of a step like the gradients."""
     context: dist.ProcessGroup | None = None
     """The processes that share a sequence."""
 
@@ -69,7 +69,7 @@ class Router(nn.Linear):
         super().__init__(architecture.width, architecture.experts, bias=False)
         self.chosen = architecture.experts_per_token
         self.visits_N = torch.zeros(architecture.experts, dtype=torch.long, device="cpu")
-        """How many tokens each expert got since this was set to zero; those of validations do not count."""
+        """Training tokens of each expert since the last reset to zero."""
 
     def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         """Return weights (B, T, C), which sum to 1, and numbers (B, T, C) of experts, and the visits of each, (N)."""
@@ -125,14 +125,14 @@ class ExpertLinear(nn.Module):
 
 
 Exchange = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor], Tensor]
-"""Is given what experts compute of rows and the visits of each, rows in the order of all experts, and their visits."""
+"""Takes the experts' function of rows and visits, rows in the order of all experts, and their visits."""
 
 
 class Experts(decoder.FeedForward):
-    """SwiGLU by the experts that the router chooses, added by the router's weights."""
+    """SwiGLU of the experts that the router chooses, summed with the router's weights."""
 
     exchange: Exchange = staticmethod(lambda compute, x_RD, visits_N: compute(x_RD, visits_N))
-    """Where experts are divided over processes, it sends rows to theirs."""
+    """With expert parallelism, it sends rows to the processes of their experts."""
 
     gate: ExpertLinear
     up: ExpertLinear

@@ -13,7 +13,7 @@ INITIAL_DEVIATION = 0.02
 
 
 def _remove_required(schema: dict[str, Any]) -> None:
-    """A preset may fill every field, which a JSON Schema of single fields cannot tell."""
+    """Remove `required`, because a preset may set every field, which a JSON Schema cannot express."""
     schema.pop("required", None)
 
 
@@ -22,9 +22,9 @@ def _list_preset_names(schema: dict[str, Any]) -> None:
 
 
 class RopeScaling(Settings):
-    """How rotary frequencies are stretched beyond the context that a model was first trained at ("llama3" type)."""
+    """Scaling of rotary frequencies beyond the original context length ("llama3" type)."""
 
-    factor: float = Field(ge=1, description="by how much the slow frequencies are slowed")
+    factor: float = Field(ge=1, description="divisor of the low frequencies")
     low_frequency_factor: float = Field(
         default=1.0, gt=0, description="wavelengths above the original context divided by it are scaled"
     )
@@ -44,7 +44,7 @@ class RopeScaling(Settings):
 
 
 class Architecture(Settings):
-    """A decoder-only transformer; the preset says which architecture it is, and fills fields that are not written."""
+    """The shape of a decoder-only transformer; the preset selects the architecture and sets unset fields."""
 
     model_config = ConfigDict(json_schema_extra=_remove_required)
 
@@ -56,11 +56,17 @@ class Architecture(Settings):
     layers: int = Field(ge=1, description="transformer blocks")
     width: int = Field(ge=2, description="size of the hidden state")
     feed_forward_width: int | None = Field(
-        default=None, ge=1, description="of each expert where there are some; default: 8/3 width, rounded up to 64"
+        default=None,
+        ge=1,
+        description="width of the feed-forward block, or of each expert; default: 8/3 width, rounded up to 64",
     )
     heads: int = Field(ge=1, description="attention heads")
-    key_value_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
-    head_width: int | None = Field(default=None, ge=2, description="of one attention head; default: width / heads")
+    key_value_heads: int | None = Field(
+        default=None, ge=1, description="key-value heads, shared by groups of heads; default: as many as heads"
+    )
+    head_width: int | None = Field(
+        default=None, ge=2, description="width of one attention head; default: width / heads"
+    )
     rope_theta: float = Field(default=500_000.0, gt=0, description="base of the rotary frequencies")
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0, description="added to the mean square in RMSNorm")
@@ -69,21 +75,21 @@ class Architecture(Settings):
         None, ge=1, description="tokens that a position attends to, itself counted; default: all before it"
     )
     full_attention_layers: tuple[int, ...] = optional_later_field(
-        (), description="layers, counted from 0, that attend to all tokens though there is a window"
+        (), description="layers, counted from 0, without the window"
     )
     experts: int | None = optional_later_field(
         None,
         ge=1,
-        description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
+        description="experts in each layer, of which a token visits a few; needs a preset such as qwen3-moe",
     )
     experts_per_token: int | None = optional_later_field(None, ge=1, description="experts that a token visits")
     initial_deviation: float = optional_later_field(
-        INITIAL_DEVIATION, gt=0, description="of matrices when training begins"
+        INITIAL_DEVIATION, gt=0, description="initial standard deviation of matrices"
     )
     base_width: int | None = optional_later_field(
         None,
         ge=1,
-        description="width that learning_rate was found at, for maximal update parametrisation; default: its own",
+        description="width at which learning_rate was tuned, for maximal update parametrization; default: off",
     )
 
     @model_validator(mode="before")
@@ -102,7 +108,7 @@ class Architecture(Settings):
 
     @model_validator(mode="after")
     def _shape(self) -> Self:
-        if self.width % self.heads:  # also where head_width is another: Transformers refuses it
+        if self.width % self.heads:  # Transformers refuses it even with a head_width
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}: change one of them")
         if self.head_dimension % 2:
             name = "head_width" if self.head_width else "width / heads"
@@ -146,7 +152,7 @@ class Architecture(Settings):
 
     @property
     def name(self) -> str:
-        """Return the name of the architecture that has the preset."""
+        """Return the name of the preset's architecture."""
         return list_presets()[self.preset]
 
     @property
@@ -161,7 +167,7 @@ class Architecture(Settings):
 
     @property
     def hidden(self) -> int:
-        """Return the width inside the feed-forward block."""
+        """Return the width of the feed-forward block, or of each expert."""
         return self.feed_forward_width or -(-8 * self.width // (3 * 64)) * 64
 
     def windows(self) -> list[int | None]:
@@ -169,5 +175,5 @@ class Architecture(Settings):
         return [None if layer in self.full_attention_layers else self.window for layer in range(self.layers)]
 
     def spans(self, length: int) -> list[int]:
-        """Return for each layer to how many of `length` tokens the last one attends, itself counted."""
+        """Return for each layer how many of `length` tokens the last one attends to, itself counted."""
         return [min(window or length, length) for window in self.windows()]

@@ -1,6 +1,6 @@
-"""PyTorch's private names that a training uses, each with what it is for; the tracing of memory has its own module.
+"""Collect the private names of PyTorch that a training uses, each with its purpose; memory tracing has its own module.
 
-They were tried with torch 2.13 (`tests/model/test_torch_private.py`). A new version may rename them without a word.
+They work with torch 2.13 (`tests/model/test_torch_private.py`). A new version may rename them without notice.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TRIED_WITH = "2.13"
 __all__ = [
     "TRIED_WITH",
-    "HashStore",  # where the only process of a group finds itself, without a port
-    "all_to_all_single_autograd",  # exchanges rows of unequal number among processes; gradients take the way back
+    "HashStore",  # rendezvous of a single process without a port
+    "all_to_all_single_autograd",  # differentiable all-to-all with unequal numbers of rows
     "find_local_shape",
     "flight_recordings",
     "overlap_tensor_parallel",
@@ -31,7 +31,7 @@ __all__ = [
 def find_local_shape(
     shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the shape of this process's part of a distributed tensor, and where the part begins in the whole."""
+    """Return the shape and the offset of this process's shard of a distributed tensor."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     return compute_local_shape_and_global_offset(shape, mesh, placements)
@@ -47,9 +47,9 @@ def overlap_tensor_parallel(group: ProcessGroup) -> None:
 
 
 def flight_recordings() -> Iterator[bytes]:
-    """Yield the last collectives of this process as JSON, of NCCL's recorder and of that of all other backends."""
+    """Yield the last collectives of this process as JSON, from the recorders of NCCL and of other backends."""
     from torch._C import _distributed_c10d
 
-    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is in builds for GPUs alone
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is in GPU builds only
         if recorder := getattr(_distributed_c10d, name, None):
             yield recorder()

@@ -185,7 +185,7 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json is no tokenizer\.json that can be read"):
         config.pretrained_files("base")
-    for key, value, message in (("quantization_config", {"bits": 4}, "quantised"), ("vocab_size", "many", "whole")):
+    for key, value, message in (("quantization_config", {"bits": 4}, "quantized"), ("vocab_size", "many", "whole")):
         written = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**written, key: value}))
         with pytest.raises(InputError, match=message):

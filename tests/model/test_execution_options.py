@@ -119,7 +119,7 @@ def test_float8_is_refused_where_it_cannot_be() -> None:
 
 
 def test_cuda_graphs_are_refused_on_a_cpu() -> None:
-    with pytest.raises(InputError, match="cuda_graphs needs a GPU, and this is cpu"):
+    with pytest.raises(InputError, match="cuda_graphs needs a GPU, but this device is cpu"):
         drawn(compile=True, cuda_graphs=True)
 
 
