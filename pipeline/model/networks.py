@@ -30,7 +30,8 @@ NETWORKS = {
 
 Split = Literal["positions", "columns", "rows", "heads", "whole"]
 """How tensor parallelism splits a part of a block: norms of a branch's input by positions, the first matrices of a
-branch by columns, the last by rows, and norms of heads, (B, T, H, E), by heads. A `whole` part excludes tensor parallelism."""
+branch by columns, the last by rows, and norms of heads, (B, T, H, E), by heads. A part that is `whole` excludes tensor
+parallelism."""
 
 
 @dataclass(frozen=True)
