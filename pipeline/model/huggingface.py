@@ -253,11 +253,8 @@ def load_pretrained(folder: Path) -> tuple[Architecture, int, SavedWeights]:
     """Return shape, vocabulary size and weights by own name, float32, each read on access."""
     architecture, vocabulary_size, _ = read_architecture(folder)
     shapes = parameter_shapes(architecture, vocabulary_size)
-    return (
-        architecture,
-        vocabulary_size,
-        SavedWeights(folder, shapes, rename=get_network(architecture.name).huggingface_name),
-    )
+    weights = SavedWeights(folder, shapes, rename=get_network(architecture.name).huggingface_name)
+    return architecture, vocabulary_size, weights
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")

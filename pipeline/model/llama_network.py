@@ -105,7 +105,7 @@ def huggingface_name(name: str) -> str:
 
 
 def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
-    """Return the content of config.json; what concerns the rotation stands twice, for versions 4 and 5."""
+    """Return the content of config.json; the rotation has two keys, for versions 4 and 5."""
     a = architecture
     rope: dict[str, object] = {"rope_type": "default", "rope_theta": a.rope_theta}
     if scaling := a.rope_scaling:

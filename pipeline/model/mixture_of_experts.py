@@ -113,8 +113,7 @@ class ExpertLinear(nn.Module):
     def forward(self, x_RX: Tensor, ends_N: Tensor) -> Tensor:
         """Return each row times the transposed matrix of its expert, as `grouped_matmul`.
 
-        Where experts are divided, the gradient is the mean over the processes whose rows came, as those of all other
-        weights are means over processes.
+        With expert parallelism, the gradient is the mean over the processes that sent rows, like all other gradients.
         """
         if not isinstance(self.weight, DTensor):
             return grouped_matmul(x_RX, self.weight, ends_N)

@@ -1,6 +1,6 @@
 """The Qwen3 architecture (Yang et al. 2025) in plain PyTorch, with the axes of `pipeline.model.decoder`.
 
-A Llama whose queries and keys are normalised, each head by itself and before it is rotated, with one weight for all
+A Llama with normalized queries and keys, each head by itself and before its rotation, with one weight for all
 heads of a layer (Dehghani et al. 2023, section 2; Henry et al. 2020). Its attention's scores stay bounded.
 """
 

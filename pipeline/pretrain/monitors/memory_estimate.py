@@ -59,11 +59,11 @@ def estimate_bytes(
     under_way = layers_in_flight(architecture, vocabulary_size, plan)
     at_once = architecture.model_copy(update={"layers": under_way})
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    again = training.recomputation == "full"
-    work = DeviceWork(tokens, training.precision, again, sizes.tensor, sizes.context)
+    recomputes = training.recomputation == "full"
+    work = DeviceWork(tokens, training.precision, recomputes, sizes.tensor, sizes.context)
     activations = activation_bytes(at_once, vocabulary_size, work)
     gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
-    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=again)
+    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=recomputes)
     return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
 
 
@@ -89,8 +89,8 @@ def list_proposals(
     possible = [kept, "full"] if kept != "full" else [kept]
     mesh = training.mesh.model_copy(update={"shard": None})
     limit = min(limit_bytes, needed(training.model_copy(update={"mesh": mesh})) * (1 - 1e-9))
-    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
-        changes = {"strategy": strategy, "recomputation": again, "micro_batch_size": size, "mesh": mesh}
+    for strategy, recomputation, size in itertools.product((training.strategy, *others), possible, sizes):
+        changes = {"strategy": strategy, "recomputation": recomputation, "micro_batch_size": size, "mesh": mesh}
         other = training.model_copy(update=changes)
         if (bytes_of_it := needed(other)) <= limit:
             yield other, bytes_of_it

@@ -23,7 +23,7 @@ class _MissingPart(nn.Module):
 
 
 class PipelineStages(Decoder):
-    """The layers of a process's stages under their names in the whole model; one with its class: `stages_of`."""
+    """The layers of a process's stages under their names in the full model; see `make_stages_class`."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Tensor parallelism with sequence parallelism (Shoeybi et al. 2020, Korthikanti et al. 2022).
 
-Matrices that open a branch are split by columns, those that close it by rows; between them the stream is split by
-position. Embedding, norms and output take part, so that every parameter lies on the same mesh. Keys and values whose
-heads do not divide are not split: see `_SharedHeads`.
+The first matrices of a branch are split by columns, the last by rows; between branches, hidden states are split by
+position. Embedding, norms and output take part, so that every parameter is on the same mesh. Keys and values with
+indivisible heads are replicated: see `_ReplicatedHeads`.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
             words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN_VARIABLES, **os.environ}
         )
     except OSError as error:
-        told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
-        raise InputError(told) from None
+        message = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct launch"
+        raise InputError(message) from None
     try:
         # srun ends all processes when one fails; torchrun would wait long for a hung one.
         while process.poll() is None and not (
@@ -205,8 +205,8 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
             path.unlink()  # of a killed process
     if hung:
         late = _find_late_process(scratch / "logs", token, arguments.world_size)
-        told = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"
-        return {"status": "died", "reason": f"{told}{f'; {late}' if late else ''}"}
+        reason = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"
+        return {"status": "died", "reason": f"{reason}{f'; {late}' if late else ''}"}
     if not outcome.exists() and arguments.launcher == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
