@@ -28,14 +28,7 @@ from pipeline.tokens.sampler import count_tokens_seen
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 SAMPLER_KEYS = ("sequence_length", "batch_size", "ramp", "sampling")
-SCHEDULE_KEYS = (
-    "steps",
-    "schedule",
-    "learning_rate",
-    "minimum_learning_rate_fraction",
-    "warmup_steps",
-    "decay_fraction",
-)
+SCHEDULE = ("steps", "schedule", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_fraction")
 _BLOCK_BYTES = 16 * 2**20
 
 
@@ -113,7 +106,7 @@ def make_state(
         "tokens_seen": count_tokens_seen(settings.training.batches, step, judged.get("skips", [])),
         **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER_KEYS if name in training}},
-        "schedule": {name: training[name] for name in SCHEDULE_KEYS},
+        "schedule": {name: training[name] for name in SCHEDULE},
         "layout": {"backend": training["backend"], "strategy": training["strategy"], "world_size": world_size},
         "identity": identity,
         "torch": str(torch.__version__),

@@ -76,7 +76,7 @@ def test_the_numbers_of_a_process_are_those_of_its_task_in_slurm() -> None:
     assert rendezvous.make_slurm_environment(task).items() >= numbers.items()
 
 
-@pytest.mark.parametrize(("count_visible_devices", "number"), [(1, "0"), (4, "3")])
+@pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
 def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     seen: int, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
