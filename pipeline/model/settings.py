@@ -78,9 +78,7 @@ class Architecture(Settings):
         (), description="layers, counted from 0, without the window"
     )
     experts: int | None = optional_later_field(
-        None,
-        ge=1,
-        description="experts in each layer, of which a token visits a few; needs a preset such as qwen3-moe",
+        None, ge=1, description="experts in each layer, of which a token visits a few; needs a preset such as qwen3-moe"
     )
     experts_per_token: int | None = optional_later_field(None, ge=1, description="experts that a token visits")
     initial_deviation: float = optional_later_field(

@@ -32,13 +32,7 @@ _FILE = "rank-00000.safetensors"
 
 
 def run(
-    settings: AdoptSettings,
-    *,
-    model: list[Path],
-    index: Path,
-    tokenizer: Path,
-    configuration: Path,
-    milestone: Path,
+    settings: AdoptSettings, *, model: list[Path], index: Path, tokenizer: Path, configuration: Path, milestone: Path
 ) -> dict[str, Any]:
     """Write the milestone of step 0; return its number of parameters and how its embeddings were made.
 

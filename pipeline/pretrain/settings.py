@@ -122,8 +122,7 @@ class Training(Settings):
     )
     weight_decay: float = Field(default=0.1, ge=0, description="weight decay of matrices; norms have none")
     decay_embedding: bool = optional_later_field(
-        True,
-        description="whether the embedding has weight decay like other matrices; a tied output is the embedding",
+        True, description="whether the embedding has weight decay like other matrices; a tied output is the embedding"
     )
     beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay of the first moment")
     beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW's decay of the second moment")
@@ -171,8 +170,7 @@ class Training(Settings):
     )
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
     flash_attention: bool = optional_later_field(
-        True,
-        description="attention that keeps no scores; false keeps all scores of a block, for comparisons",
+        True, description="attention that keeps no scores; false keeps all scores of a block, for comparisons"
     )
     deterministic: bool = optional_later_field(True, description="use deterministic kernels only; slower on a GPU")
     async_tensor_parallel: bool = Field(
