@@ -222,7 +222,7 @@ def test_weights_that_the_configuration_does_not_name_are_refused(
     config = json.loads((cut / "config.json").read_text())
     (cut / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
     chosen = settings(architecture={"feed_forward_width": 128, "layers": 1})
-    with pytest.raises(InputError, match=r"holds model\.layers\.1\.\S+ and 8 more, which a model as its config"):
+    with pytest.raises(InputError, match=r"holds model\.layers\.1\.\S+ and 8 more, which its config"):
         taken(chosen, cut, tokens, tmp_path / "0")
     # An output that is tied may have been saved as well.
     (cut / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
