@@ -77,7 +77,7 @@ class Experiment(Settings):
             if within.startswith(f"{key}."):
                 raise ValueError(f"vary: {within} is a part of {key}: write its values within those of {key}")
         if "seed" in self.vary:
-            raise ValueError("vary.seed: write the key seeds next to vary, not seed in it")
+            raise ValueError("vary.seed: write seeds next to vary, not seed in it")
         if "architecture.preset" in self.vary:
             raise ValueError("vary.architecture.preset: a preset fills other keys too: vary architecture as a whole")
         if "corpus.preset" in self.vary:

@@ -17,7 +17,7 @@ def main(rank: int, meeting: str) -> None:
     """Print what each task comes to, and what an exchange after them gives."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     model = scorer.Scorer.__new__(scorer.Scorer)
-    model.processes, model.process_index = 2, rank
+    model.process_count, model.process_index = 2, rank
 
     def shared(do: Callable[[int], Any]) -> Any:
         return model._distribute([3, 2, 1, 0], do)
