@@ -28,7 +28,7 @@ run_output = snakemake_output.attach_output(
 )
 with report_mistakes():
     run = load_run(config, [*workflow.configfiles, *profiles])
-    startup.refuse_problems(run, snakemake_workflow)
+    startup.refuse_problems(run)
     if run_output and startup.executes:
         run_output.show_progress(run, snakemake_workflow)
     dag = startup.build_dag(

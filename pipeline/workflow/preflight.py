@@ -102,14 +102,14 @@ def plan_training(config: Config, name: str, launch: str | None) -> PlannedTrain
     )
 
 
-def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
+def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool | None) -> Iterator[str]:
     """Yield a sentence for each problem: a missing file; a mesh, a batch or a memory that does not fit.
 
     `polder plan` and each invocation of Snakemake refuse what this finds, before the first job.
 
     Args:
         launched: model to launch command, of the models to train.
-        slurm: whether jobs go through Slurm, to the partitions of the platform's file.
+        slurm: whether jobs go through Slurm, to the partitions of the platform's file; None: not known yet.
     """
     yield from _find_file_problems(config, launched)
     yield from find_training_problems(config, launched, slurm=slurm)
@@ -125,13 +125,13 @@ def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> I
     yield from _unreadable_intensity(config)
 
 
-def find_training_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
+def find_training_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool | None) -> Iterator[str]:
     """Yield a sentence for each training that cannot work on its devices, whatever files there are."""
     if slurm and config.models:
         yield from _unused_devices(config)
         yield from _unused_nodes(config)
     for name, launch in launched.items():
-        if (policy := config.models[name].training.energy_policy) and not slurm:
+        if (policy := config.models[name].training.energy_policy) and slurm is False:
             yield (
                 f"models.{name}.training.energy_policy {policy} needs options of sbatch, and this run does not "
                 "submit jobs: use the profile slurm, or leave it out"

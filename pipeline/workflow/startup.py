@@ -32,7 +32,6 @@ from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import (
     LOCKS_FOLDER,
     Invocation,
-    SnakemakeWorkflow,
     find_locks,
     read_invocation,
 )
@@ -121,7 +120,7 @@ class Startup:
             self._printed.add(sentence)
             self.refuse(sentence)
 
-    def refuse_problems(self, config: Config, workflow: SnakemakeWorkflow) -> None:
+    def refuse_problems(self, config: Config) -> None:
         """Refuse a run, or its dry run, that cannot work by its configuration, its files and its platform.
 
         Raises:
@@ -132,7 +131,8 @@ class Startup:
         trains = not self.invocation.targets or {*self.invocation.targets} & TRAINING_TARGETS
         own_launch = "launch=" in self.invocation.set_resources  # jobs are checked with it before they start
         launched = preflight.launch_commands(config) if trains and not own_launch else {}
-        slurm = preflight.uses_slurm(config) if self.invocation.is_dry_run else workflow.submits_to_slurm
+        # The executor is not known while rules are read: an execution checks what Slurm needs when it begins.
+        slurm = preflight.uses_slurm(config) if self.invocation.is_dry_run else None
         if problems := [*preflight.find_problems(config, launched, slurm=slurm)]:
             raise InputErrors(problems)
 

@@ -197,7 +197,8 @@ def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
     raw = copy.deepcopy(MICRO)
     raw["sources"][0]["opt_out"] = "no/list.txt"
     assert said(load(raw)) == [
-        f"source {raw['sources'][0]['name']}: there is no opt_out list no/list.txt: correct its path or leave it out"
+        f"source {raw['sources'][0]['name']}: there is no opt_out list no/list.txt in {Path.cwd()}: "
+        "correct its path or leave it out"
     ]
 
 
