@@ -60,14 +60,22 @@ def run_git(*words: str) -> bytes:
 
 
 def _archive_commit(commit: str) -> bytes:
-    """Return the package as it was at a commit, as a tar file."""
-    run_git("rev-parse", "--git-dir")  # what is wrong with the repository is not the commit's fault
+    """Return the package as it was at a commit, as a tar file.
+
+    Raises:
+        InputError: git cannot read the repository, does not have the commit, or cannot pack its tree.
+    """
+    run_git("rev-parse", "--git-dir")
     try:
-        return run_git("archive", "--format=tar", commit, "pipeline")
+        run_git("cat-file", "-e", f"{commit}^{{commit}}")
     except InputError:
         is_shallow = run_git("rev-parse", "--is-shallow-repository").strip() == b"true"
         where = "this shallow clone: `git fetch --unshallow`" if is_shallow else "this repository: fetch it"
         raise InputError(f"commit {commit} is not in {where}, to see what of the code differs") from None
+    try:
+        return run_git("archive", "--format=tar", commit, "pipeline")
+    except InputError as error:
+        raise InputError(f"git has commit {commit} but cannot read its tree ({error}): run `git fsck`") from None
 
 
 def recorded_commit(record: Record) -> str:

@@ -72,17 +72,9 @@ def trace(
 ) -> None:
     """Print where a file, a figure or a training token comes from, or everything that a source went into."""
     from pipeline.audit.token_origin import trace_token
-    from pipeline.provenance.trace import is_of_the_run, is_source, trace_figure, trace_source
-    from pipeline.provenance.trace import trace as trace_file
+    from pipeline.provenance.trace import RunTracer
 
-    if step is not None:
-        lines = trace_token(run, what, step, sample, token)
-    elif is_of_the_run(run, what) or "/" in what:
-        lines = trace_file(run, what)
-    elif is_source(run, what):
-        lines = trace_source(run, what)
-    else:
-        lines = trace_figure(run, what)
+    lines = RunTracer(run).trace(what) if step is None else trace_token(run, what, step, sample, token)
     print("\n".join(lines))
 
 

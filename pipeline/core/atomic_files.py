@@ -33,13 +33,17 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON in one stroke, its keys in order.
+    """Write JSON atomically, on one line, with sorted keys.
 
     Raises:
         DiskFull: as `write`.
     """
-    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
-    write_atomically(path, f"{text}\n".encode())
+    write_atomically(path, compact_json(content))
+
+
+def compact_json(content: Mapping[str, Any]) -> bytes:
+    """Return JSON in UTF-8 with sorted keys, without indentation, and with a line end."""
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode() + b"\n"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.atomic_files import write_atomically
+from pipeline.core.atomic_files import compact_json, write_atomically
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileReference, Record
 from pipeline.layout import ENVIRONMENT
@@ -20,7 +20,7 @@ def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileR
     Raises:
         DiskFull: there is no room for it; nothing of it is left.
     """
-    text = f"{json.dumps(environment, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode()
+    text = compact_json(environment)
     sha256 = hashlib.sha256(text).hexdigest()
     file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
     if not (run_directory / file.path).exists():

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
 from pipeline.energy.meters import PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
 from pipeline.energy.process_accounting import ATTEMPT_VARIABLE, get_process_accounting, monotonic_seconds
-from pipeline.energy.readings import MeterInterval, Reading
+from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading
 
 READINGS_VARIABLE = "PIPELINE_READINGS"
 """The variable with the folder of an attempt's readings, for meters on its other nodes."""
@@ -177,6 +178,7 @@ class NodeMeter:
         self._node_cpu_seconds = _read_node_cpu_seconds()
         self._memory = [self._accounting.sample()]
         self._past: list[str] = []
+        self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
         calendar, known = _reusable_meters.pop() if self._pooled and _reusable_meters else (0.0, [])
         self._meters: list[Meter] = known
@@ -229,7 +231,7 @@ class NodeMeter:
         """Return the line of an interval; the node used at least what the job did, the only known part before us."""
         all_processors, own_processors = count_processors()
         from_moment = round(self._unix_time(started), 3)
-        return MeterInterval(
+        interval = MeterInterval(
             node=self._node,
             started=from_moment,
             ended=max(round(self._unix_time(ended), 3), round(from_moment + 0.001, 3)),
@@ -243,7 +245,10 @@ class NodeMeter:
             boot_id=self._boot_id,
             booted=round(self._calendar, 3) if self._boot_id else None,
             is_shared_start=is_shared_start,
-        ).model_dump_json(exclude_defaults=True)
+        )
+        before, self._unchanged = self._unchanged, interval.model_dump(include=UNCHANGED_FIELDS)
+        left_out = UNCHANGED_FIELDS if self._unchanged == before else None
+        return interval.model_dump_json(exclude_defaults=True, exclude=left_out)
 
     def _write_interval(self, last: bool = False) -> None:
         readings, ended, node_cpu_seconds = self._take_readings(), monotonic_seconds(), _read_node_cpu_seconds()

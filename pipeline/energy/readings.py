@@ -89,6 +89,10 @@ class MeterInterval(JsonLine):
         return self.ended - self.started
 
 
+UNCHANGED_FIELDS = {"node", "boot_id", "booted", "processors", "job_processors", "job_boards"}
+"""Fields that a line of a file leaves out, all of them or none, where they are those of the line before it."""
+
+
 class ExternalReading(JsonLine):
     """What an external meter says of a node, during a Slurm job or without regard to jobs; a row of its table.
 
@@ -116,12 +120,15 @@ def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[Me
         ValueError: a line is no interval, and `problems` is None.
     """
     lines = path.read_bytes().splitlines(keepends=True)
-    bad = 0
+    bad, unchanged = 0, b""
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not line.endswith(b"\n"):
             break
         try:
-            yield MeterInterval.model_validate_json(line)
+            is_complete = not unchanged or b'"node":' in line
+            interval = MeterInterval.model_validate_json(line if is_complete else unchanged + line[1:])
+            unchanged = interval.model_dump_json(include=UNCHANGED_FIELDS).encode()[:-1] + b","
+            yield interval
         except ValidationError as error:
             problem = error.errors()[0]
             field = ".".join(map(str, problem["loc"]))

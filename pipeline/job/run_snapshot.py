@@ -49,13 +49,13 @@ def read_newest_snapshot(run_directory: Path) -> Content | None:
 
 def write_snapshot(run_directory: Path, content: Content) -> str:
     """Write what a run is now, unless the newest file says the same, and return what its jobs get in `VARIABLE`."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = atomic_files.compact_json(content)
     files = _list_snapshots(run_directory)
     last, path = max(files.items(), default=(0, layout.FROZEN_CONFIGURATION.path(run_directory, number=0)))
-    if not last or path.read_text(encoding="utf-8") != text:
+    if not last or path.read_bytes() != text:
         path = layout.FROZEN_CONFIGURATION.path(run_directory, number=last + 1)
-        atomic_files.write_atomically(path, text.encode())
-    return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
+        atomic_files.write_atomically(path, text)
+    return f"{hashlib.sha256(text).hexdigest()}:{path.absolute()}"
 
 
 def list_changes(before: Any, now: Any, key: str = "") -> Iterator[str]:

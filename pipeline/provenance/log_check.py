@@ -72,6 +72,8 @@ class LogCheck:
         if not signed:
             if given:
                 self._of_log("is not signed: whoever could write these files could write the run anew.")
+            elif own.is_file():
+                self._of_log(f"is not signed, although {PUBLIC_KEY} is the key of a signed run.")
             return None
         if given is None and not own.is_file():
             self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
@@ -90,7 +92,7 @@ class LogCheck:
             elif name not in line.signatures:
                 self._of_line(line, f"is signed with another key than {name[:16]}…")
             elif not signing_keys.verify_signature(key, line.signatures[name], line.signed):
-                self._of_line(line, "was changed: its signature is not of it.")
+                self._of_line(line, "was changed: its signature does not match its content.")
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
         except (OSError, ValueError, KeyError, TypeError):

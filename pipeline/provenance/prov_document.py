@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +17,8 @@ VOCABULARY = "https://schema.org/"
 
 
 def _entity_identifier(entry: FileEntry) -> str:
-    """A file by its path and the beginning of its hash: another content is another entity."""
-    return f"run:{quote(entry.path.replace(':', '/'))}/{entry.sha256[:16]}"
+    """Return a short identifier of a path with a content; `prov:label` is the path."""
+    return f"run:file/{sha256(f'{entry.path} {entry.sha256}'.encode()).hexdigest()[:12]}"
 
 
 def build_prov_document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
@@ -75,4 +76,4 @@ def build_prov_document(run: str, records: list[Record], attempts: list[Attempt]
         code = command_option(attempt.command, "--code") or "not-recorded"
         name = f"attempt/{Path(attempt.file).stem}"
         activity(name, f"{attempt.step}: {attempt.status}", attempt.started, ended, code)
-    return str(told.serialize(sort_keys=True)) + "\n"
+    return str(told.serialize(sort_keys=True, indent=None, separators=(",", ":"))) + "\n"

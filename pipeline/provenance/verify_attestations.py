@@ -185,13 +185,17 @@ def escape_to_one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def is_signed(envelope: Any, payload: bytes, key: NamedKey) -> bool:
-    """Return whether an envelope has a signature by that key of its payload."""
+def find_signature_problem(envelope: Any, payload: bytes, key: NamedKey) -> str | None:
+    """Return why an envelope has no valid signature by a key; None if it has one."""
     key_name, verifies = key
     kind = envelope["payloadType"].encode()
     message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
-    signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"] if one["keyid"] == key_name]
-    return any(verifies(signature, message) for signature in signatures)
+    signatures = {one["keyid"]: base64.b64decode(one["sig"]) for one in envelope["signatures"]}
+    if not signatures:
+        return "is not signed"
+    if key_name not in signatures:
+        return f"is signed with another key than the one given (sha256 {key_name})"
+    return None if verifies(signatures[key_name], message) else "has a signature that does not match its content"
 
 
 def check_log(
@@ -214,8 +218,9 @@ def check_log(
             statement = json.loads(payload)
             if previous_line_sha256(statement) != hashes[-1]:
                 problems.append(f"line {number} does not follow the line before it")
-            if key and (every or number == len(lines)) and not is_signed(envelope, payload, key):
-                problems.append(f"line {number} is not signed with the key given")
+            is_checked = every or number == len(lines)
+            if key and is_checked and (signature_problem := find_signature_problem(envelope, payload, key)):
+                problems.append(f"line {number} {signature_problem}")
             for name, sha256 in attested_files(statement):
                 if not statement["predicateType"].startswith(KINDS_WITHOUT_CONTENT):
                     files[name] = (sha256, number)

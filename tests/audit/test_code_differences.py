@@ -64,6 +64,11 @@ def test_what_cannot_be_told_is_said(repository: Path) -> None:
     assert explain_code_changes({"s.t": (record(a), record(gone))}) == [
         f"s.t: commit {gone} is not in this repository: fetch it, to see what of the code differs"
     ]
+    b = commit(repository, {"pipeline/other.py": "x = 1\n"})
+    tree = subprocess.run(["git", "rev-parse", f"{b}:pipeline"], capture_output=True, text=True).stdout.strip()
+    (repository / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    (line,) = explain_code_changes({"s.t": (record(a), record(b))})
+    assert line.startswith(f"s.t: git has commit {b} but cannot read its tree (") and line.endswith("run `git fsck`")
     for hostile in ("--output=written", None, "HEAD"):
         (line,) = explain_code_changes({"s.t": (record(hostile), record(a))})
         assert line == "s.t: a record names no commit, so what of the code differs is not known"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from pipeline.energy import node_meter, process_accounting
 from pipeline.energy.node_meter import NodeMeter, count_processors, find_job_boards, meter_other_node
 from pipeline.energy.process_accounting import cpu_seconds_of_process_tree
-from pipeline.energy.readings import MeterInterval, Reading, read_intervals
+from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading, read_intervals
 from tests.energy.programs import BURN, QUICK, ROOT, run
 
 
@@ -108,6 +109,19 @@ def test_a_line_says_which_machine_it_is_of_and_when_that_was_switched_on(tmp_pa
     *_, line = read_intervals(tmp_path / "a@node.jsonl")
     assert line.boot_id == node_meter.BOOT_ID.read_text().strip()
     assert line.booted == pytest.approx(psutil.boot_time(), abs=2)
+
+
+def test_lines_after_the_first_leave_out_what_stays_the_same(tmp_path: Path, quick: None) -> None:
+    path = tmp_path / "a@node.jsonl"
+    meter = NodeMeter(path)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 3):
+        time.sleep(0.02)
+    meter.end()
+    first, *others = map(json.loads, path.read_text().splitlines())
+    assert first["node"] and first["processors"] and others
+    assert not any(UNCHANGED_FIELDS & line.keys() for line in others)
+    assert {interval.node for interval in read_intervals(path)} == {first["node"]}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")

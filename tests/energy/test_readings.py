@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.energy.readings import MeterInterval, Reading, format_current_power
+import pytest
+
+from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading, format_current_power, read_intervals
 
 NOW = 1_000_000.0
 
@@ -26,6 +29,18 @@ def written(folder: Path, node: str, *intervals: tuple[float, list[Reading]]) ->
     file = folder / f"{node}.{len([*folder.iterdir()])}.jsonl"
     file.write_text("".join(f"{line.model_dump_json()}\n" for line in lines))
     return file
+
+
+def test_a_line_without_a_node_has_the_constant_fields_of_the_line_before_it(tmp_path: Path) -> None:
+    file = written(tmp_path, "gcn1", (20, [read("node", 1.0)]), (10, []))
+    complete = [*read_intervals(file)]
+    first, second = file.read_text().splitlines()
+    short = json.dumps({key: value for key, value in json.loads(second).items() if key not in UNCHANGED_FIELDS})
+    file.write_text("\n".join([first, short, second, short, ""]))
+    assert [*read_intervals(file)] == [complete[0], *[complete[1]] * 3]
+    file.write_text(f"{short}\n{first}\n")
+    with pytest.raises(ValueError, match="line 1: node: Field required"):
+        [*read_intervals(file)]
 
 
 def test_parts_add_up_and_the_last_interval_counts(tmp_path: Path) -> None:

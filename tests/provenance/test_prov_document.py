@@ -32,7 +32,8 @@ def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
 
 
 def test_a_file_is_derived_from_what_its_job_read_where_it_is_the_only_one_of_the_job(finished: Path) -> None:
-    made = {str(record.args[0]) for record in read(finished, ProvDerivation)}
+    labels = {str(entity.identifier): str(entity.label) for entity in read(finished, ProvEntity)}
+    made = {labels[str(record.args[0])] for record in read(finished, ProvDerivation)}
     assert any("statistics.json" in name for name in made)
     assert not [name for name in made if "filtered" in name]
 

@@ -12,11 +12,11 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.provenance.trace import trace
+from pipeline.provenance.trace import RunTracer
 
 
 def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
-    lines = trace(finished, "models/base/milestones/10/model.safetensors")
+    lines = RunTracer(finished).trace_file("models/base/milestones/10/model.safetensors")
     text = "\n".join(lines)
     stages = ["pretrain.segment", "tokens.shard", "corpus.filter (corpus=main, source=laws", "sources.manifest"]
     places = [text.index(f"made by {stage}") for stage in stages]
@@ -39,12 +39,12 @@ def test_what_a_training_began_with_is_told_with_its_licence(finished: Path) -> 
     outside = {"name": "model", "path": "data:config.json", "sha256": "ab" * 32, "bytes": 7}
     path.write_text(json.dumps({**record, "step": "pretrain.adopt", "inputs": [outside]}))
     file = "models/base/milestones/10/model.safetensors"
-    assert "licence" not in "\n".join(trace(finished, file)), "nothing of the run says whose it is"
+    assert "licence" not in "\n".join(RunTracer(finished).trace_file(file)), "nothing of the run says whose it is"
     (page,) = finished.glob("provenance/records/report.page*.json")
     taken = {"folder": "{data}/large", "license": "Apache-2.0"}
     told = json.loads(page.read_text())
     page.write_text(json.dumps({**told, "settings": {**told["settings"], "pretrained": {"base": taken}}}))
-    lines = trace(finished, file)
+    lines = RunTracer(finished).trace_file(file)
     assert any(line.endswith("7 bytes), model large, licence Apache-2.0") for line in lines)
     assert lines[-1] == "model large: Apache-2.0"
 
@@ -54,14 +54,14 @@ def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_me
     account = json.loads(path.read_text())
     del account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
     path.write_text(json.dumps(account))
-    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
     assert "energy: not measured" in text and "behind it: 5 jobs, energy: 402 J" in text
     assert "; 1 of the jobs without a reading" in text
     path.write_text("{}")
     with pytest.raises(InputError, match=r"report/energy\.json is no energy accounting: the field total"):
-        trace(finished, "tokens/main/train/0.arrow")
+        RunTracer(finished).trace_file("tokens/main/train/0.arrow")
     path.unlink()
-    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
     assert "energy: not known before the report is written" in text and " J" not in text
 
 
@@ -69,18 +69,18 @@ def test_what_was_taken_over_counts_once(build_run: Callable[..., Any]) -> None:
     """Two names of one computation: its joules are behind the file once."""
     taken = {"record": "tokens.shard.main.0.json", "attempt": "tokens.shard.main.0.20260105T1000.1.json"}
     run = build_run("run", taken_over_from=taken).folder
-    assert "behind it: 6 jobs, energy: 502 J" in "\n".join(trace(run, "models/base/milestones/10"))
+    assert "behind it: 6 jobs, energy: 502 J" in "\n".join(RunTracer(run).trace_file("models/base/milestones/10"))
 
 
 def test_each_step_back_is_indented_further_and_each_job_told_once(finished: Path) -> None:
-    lines = trace(finished, "evaluation/base/10/results.json")
+    lines = RunTracer(finished).trace_file("evaluation/base/10/results.json")
     depth = {line.split()[2]: len(line) - len(line.lstrip()) for line in lines if "made by" in line}
     assert depth["evaluate.suites"] < depth["pretrain.segment"] < depth["tokens.shard"] < depth["corpus.filter"]
     assert len([line for line in lines if line.strip().startswith("record:")]) == 7
 
 
 def test_only_the_sources_of_the_file_are_named(finished: Path) -> None:
-    text = "\n".join(trace(finished, "corpus/main/filtered/laws.0.parquet"))
+    text = "\n".join(RunTracer(finished).trace_file("corpus/main/filtered/laws.0.parquet"))
     assert "source laws" in text
     assert "wiki" not in text
 
@@ -92,13 +92,13 @@ def test_a_path_from_the_working_folder_and_a_directory_are_found(
     assert main(["trace", "run", "run/tokens/main/train/0.arrow"]) == 0
     assert capsys.readouterr().out.startswith("tokens/main/train/0.arrow (sha256")
     assert "made by pretrain.segment (model=base, step=10)" in "\n".join(
-        trace(Path("run"), "models/base/milestones/10")
+        RunTracer(Path("run")).trace_file("models/base/milestones/10")
     )
 
 
 def test_a_file_that_nobody_made_is_a_sentence(finished: Path) -> None:
     with pytest.raises(InputError, match=r"where tokens/other\.arrow comes from"):
-        trace(finished, "tokens/other.arrow")
+        RunTracer(finished).trace_file("tokens/other.arrow")
 
 
 def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
@@ -122,10 +122,10 @@ def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
     finished_job = account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
     account["jobs"][name] = {**finished_job, "joules": 40.0, "low_joules": 40.0, "high_joules": 40.0, "fate": "lost"}
     path.write_text(json.dumps(account))
-    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
     assert f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone" in text
     assert "lost on the way: 1 attempt, energy: 40.0 J" in text and "behind it: 5 jobs, energy: 502 J" in text
-    assert "lost" not in "\n".join(trace(finished, "corpus/main/filtered/laws.0.parquet"))
+    assert "lost" not in "\n".join(RunTracer(finished).trace_file("corpus/main/filtered/laws.0.parquet"))
 
 
 def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
