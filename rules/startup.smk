@@ -14,7 +14,7 @@ from pipeline.workflow.startup import Startup, load_run, report_mistakes
 def settle(dead):
     """Wait for jobs of starts that were killed, and for those of other hosts."""
     invocations.wait_for_killed_invocations(run.directory, logger.warning)
-    if any(not holder.is_mine for holder in dead):
+    if any(not holder.is_own_process for holder in dead):
         invocations.wait_for_remote_steps(run.directory, logger.warning)
 
 

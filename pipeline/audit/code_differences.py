@@ -90,13 +90,13 @@ class CommitTree:
     def __init__(self, commit: str, folder: Path) -> None:
         with tarfile.open(fileobj=BytesIO(_archive_commit(commit))) as archive:
             archive.extractall(folder, filter="data")
-        beside = folder / "pipeline" / "job" / "reach_of_today.py"
-        beside.parent.mkdir(exist_ok=True)
-        beside.write_bytes(Path(reach.__file__).read_bytes())
+        module_file = folder / "pipeline" / "job" / "reach_of_today.py"
+        module_file.parent.mkdir(exist_ok=True)
+        module_file.write_bytes(Path(reach.__file__).read_bytes())
         name = f"reach_of_{commit}"
-        specification = importlib.util.spec_from_file_location(name, beside)
+        specification = importlib.util.spec_from_file_location(name, module_file)
         if specification is None or specification.loader is None:
-            raise InputError(f"{beside} cannot be read")
+            raise InputError(f"{module_file} cannot be read")
         self.folder = folder
         self.reach: Any = importlib.util.module_from_spec(specification)
         sys.modules[name] = self.reach  # a dataclass looks for its module there
@@ -112,8 +112,8 @@ class CommitTree:
         """
         module = f"pipeline.{step}"
         for today in (reach, versions):
-            beside = self.folder / "pipeline" / "job" / Path(str(today.__file__)).name
-            if not beside.is_file() or beside.read_bytes() != Path(str(today.__file__)).read_bytes():
+            module_file = self.folder / "pipeline" / "job" / Path(str(today.__file__)).name
+            if not module_file.is_file() or module_file.read_bytes() != Path(str(today.__file__)).read_bytes():
                 return None
         return versions.version_by(self.reach, module) if self.reach.file_of(module) else None
 
@@ -192,9 +192,12 @@ def _compare_commits(commits: tuple[str, str], steps: list[str]) -> list[str]:
                     "nothing between these commits: it was not committed, or versions were reckoned otherwise", []
                 ).append(step)
     lines = [
-        f"{told}  [{', '.join(steps[:3])}{' and more' if len(steps) > 3 else ''}]" for told, steps in found.items()
+        f"{description}  [{', '.join(steps[:3])}{' and more' if len(steps) > 3 else ''}]"
+        for description, steps in found.items()
     ]
-    files = sorted({told.split(":")[0].split(" ")[0] for told in found if told.startswith("pipeline/")})
+    files = sorted(
+        {description.split(":")[0].split(" ")[0] for description in found if description.startswith("pipeline/")}
+    )
     if not files:
         return lines
     shown = ["git", "diff", *commits, "--", *files]

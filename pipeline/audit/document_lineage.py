@@ -47,11 +47,11 @@ class _DocumentLineage:
             (record.step, *map(str, record.instance.values())): record for record in load_records(run_directory)
         }
         self.corpora = [path.name for path in layout.CORPUS.glob(run_directory) if path.is_dir()]
-        self.manifest = self._manifest()
-        self.file, self.unit = self._place(rest)
+        self.manifest = self._read_manifest()
+        self.file, self.unit = self._find_raw_file(rest)
         self.lines: list[str] = []
 
-    def _manifest(self) -> dict[str, Any]:
+    def _read_manifest(self) -> dict[str, Any]:
         path = layout.MANIFEST.path(self.run_directory, source=self.source)
         if not path.is_file():
             names = [entry.parent.name for entry in layout.MANIFEST.glob(self.run_directory)]
@@ -63,7 +63,7 @@ class _DocumentLineage:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
 
-    def _place(self, rest: str) -> tuple[dict[str, Any], str | None]:
+    def _find_raw_file(self, rest: str) -> tuple[dict[str, Any], str | None]:
         """Return the raw file of the document and the number of its unit, if the manifest has it."""
         for unit, described in self.manifest["units"].items():
             for file in described["files"]:
@@ -81,7 +81,7 @@ class _DocumentLineage:
                 return {**row, "_unit": path.name.split(".")[-2]}
         return None
 
-    def near(self) -> list[str]:
+    def find_similar_ids(self) -> list[str]:
         """Return ids of the source that look like the one that was asked for."""
         found: set[str] = set()
         for corpus in self.corpora:
@@ -93,7 +93,7 @@ class _DocumentLineage:
             self.id, ids[max(0, place - SEARCHED_NEIGHBORS) : place + SEARCHED_NEIGHBORS], n=NEAR_IDS
         )
 
-    def tell(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Return the story, a line for each thing to know.
 
         Raises:
@@ -105,14 +105,14 @@ class _DocumentLineage:
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
-        known = [self._corpus(corpus) for corpus in self.corpora]
+        known = [self._describe_corpus(corpus) for corpus in self.corpora]
         if not any(known):
-            near = self.near()
+            near = self.find_similar_ids()
             advice = f"did you mean {' or '.join(near)}?" if near else "ids are SOURCE/FILE/NUMBER"
             raise InputError(f"no corpus in {self.run_directory} read a document {self.id}: {advice}")
         return self.lines
 
-    def _corpus(self, corpus: str) -> bool:
+    def _describe_corpus(self, corpus: str) -> bool:
         """Tell what one corpus did with the document; return whether it read it."""
         start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
@@ -120,7 +120,7 @@ class _DocumentLineage:
             gone = self._find(corpus, layout.REMOVED, step=step)
             kept = None if gone else self._find(corpus, place)
             if gone is None and kept is None:
-                if step == "filter" and (damage := self._damage(corpus)):
+                if step == "filter" and (damage := self._find_damage(corpus)):
                     self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
                     return True
                 if step == "filter":
@@ -131,7 +131,7 @@ class _DocumentLineage:
                 )
                 return True
             if gone is not None:
-                self._removed(corpus, step, gone)
+                self._describe_removal(corpus, step, gone)
                 return True
             if kept is not None:
                 facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
@@ -140,43 +140,43 @@ class _DocumentLineage:
                 facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
                 if step == "deduplicate" and kept["cluster_size"] > 1:
                     facts.append(f"best of {kept['cluster_size']} copies")
-                told = f" ({'; '.join(facts)})" if facts else ""
-                self.lines.append(f"  {step}: kept{told}")
+                details = f" ({'; '.join(facts)})" if facts else ""
+                self.lines.append(f"  {step}: kept{details}")
                 if step == "filter":
-                    self._masked(corpus, kept["_unit"])
+                    self._describe_masks(corpus, kept["_unit"])
                 if step == "deduplicate":
-                    self._copies(corpus, self.id)
+                    self._describe_copies(corpus, self.id)
                     cluster = kept["cluster"] or self.id
                     if cluster != self.id:
                         self.lines.append(f"    in the cluster of {cluster}, and not like what is kept before it")
-        self._tokens(corpus, cluster)
+        self._describe_tokens(corpus, cluster)
         return True
 
-    def _damage(self, corpus: str) -> str | None:
+    def _find_damage(self, corpus: str) -> str | None:
         """Return what was wrong with the raw file of the document, where the filter left that out."""
         record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
         listed = record.counts.get("quarantined", []) if record and self.file else []
         return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
 
-    def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
+    def _describe_removal(self, corpus: str, step: str, row: dict[str, Any]) -> None:
         of_unit = (f"corpus.{step}", corpus, self.source, row["_unit"])
         record = self.records.get((DECIDING_STEPS[step], corpus) if step in DECIDING_STEPS else of_unit)
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
-        settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
-        if told := explain_removal(step, row, settings, configuration, corpus, self.source):
-            self.lines.append(f"    {told}")
+        settings, configuration = (record.settings, self._read_configuration(record)) if record else ({}, None)
+        if details := explain_removal(step, row, settings, configuration, corpus, self.source):
+            self.lines.append(f"    {details}")
         if row["reason"] == OPT_OUT:
-            self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
+            self._describe_opt_out(corpus, self.id if step == "filter" else str(row["value"]))
         elif step == "deduplicate":
-            self._similarity(corpus, row, settings)
-            self._copies(corpus, str(row["value"]))
+            self._describe_similarity(corpus, row, settings)
+            self._describe_copies(corpus, str(row["value"]))
         for path in self._files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
             for hit in _read_rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
 
-    def _masked(self, corpus: str, unit: str) -> None:
+    def _describe_masks(self, corpus: str, unit: str) -> None:
         """Tell how many of each kind of personal data were masked, and nothing of what they said."""
         from pipeline.audit.masked_counts import count_masked_data  # the filter's libraries take seconds
 
@@ -186,12 +186,12 @@ class _DocumentLineage:
         if record is not None and self.file and text is not None:
             self.lines.append(f"    {count_masked_data(self.run_directory, record, self.id, self.file['name'], text)}")
 
-    def _configuration(self, record: Record) -> Any:
+    def _read_configuration(self, record: Record) -> Any:
         """Return the configuration that a job was planned by; None where the record names none that is there."""
         path = self.run_directory / record.frozen.path if record.frozen else None
         return json.loads(path.read_text(encoding="utf-8"))["configuration"] if path and path.is_file() else None
 
-    def _reserved(self, corpus: str, reserved: str) -> None:
+    def _describe_opt_out(self, corpus: str, reserved: str) -> None:
         """Tell which entry of which list named a document, of which the story's one may be a copy."""
         source = reserved.partition("/")[0]
         if reserved != self.id:
@@ -205,7 +205,7 @@ class _DocumentLineage:
             dated = f"of {listed['date']}, " if listed.get("date") else ""
             self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
 
-    def _similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
+    def _describe_similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
         """Tell how alike a near copy and the kept document are, where that was counted."""
         values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
         path = layout.DUPLICATES.path(self.run_directory, **values)
@@ -217,7 +217,7 @@ class _DocumentLineage:
                     f"{row['value']}: the least is {section.minimum_similarity:.1%}"
                 )
 
-    def _copies(self, corpus: str, kept: str) -> None:
+    def _describe_copies(self, corpus: str, kept: str) -> None:
         path = layout.DUPLICATES_FOLDER.path(self.run_directory, corpus=corpus)
         if not path.is_dir():
             return
@@ -227,7 +227,7 @@ class _DocumentLineage:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
 
-    def _tokens(self, corpus: str, cluster: str) -> None:
+    def _describe_tokens(self, corpus: str, cluster: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
         for (step, *_), record in sorted(self.records.items()):
             read = any(
@@ -247,4 +247,4 @@ def trace_document(run_directory: Path, document_id: str) -> list[str]:
     Raises:
         InputError: the run has no records, or no document of that id.
     """
-    return _DocumentLineage(run_directory, document_id).tell()
+    return _DocumentLineage(run_directory, document_id).describe()

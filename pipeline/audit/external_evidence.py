@@ -27,14 +27,14 @@ class EvidenceComparison:
     agreed: int = 0
     absent: dict[str, int] = field(default_factory=dict)
 
-    def told(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return the problems, and one line on how far the comparison went; nothing where there was nothing to do."""
         parts = [f"{self.agreed} agree"] if self.agreed else []
         parts += [f"{len(self.problems)} differ"] if self.problems else []
         parts += [f"{number} {why}" for why, number in sorted(self.absent.items())]
         return [*self.problems, *([f"{self.what}: {', '.join(parts)}."] if parts else [])]
 
-    def leave(self, why: str) -> None:
+    def count_absent(self, why: str) -> None:
         """Count one that cannot be compared."""
         self.absent[why] = self.absent.get(why, 0) + 1
 
@@ -55,7 +55,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
         places = [Path(path)] + ([raw / path] if raw else [])
         file = next((place for place in places if place.is_file()), None)
         if file is None:
-            compared.leave("not at hand (name their folder with --raw FOLDER)")
+            compared.count_absent("not at hand (name their folder with --raw FOLDER)")
         elif (now := hash_file(file)) in hashes:
             compared.agreed += 1
         else:
@@ -73,22 +73,22 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
             if (record.git or {}).get("dirty") is False:
                 steps.setdefault(commit, {}).setdefault(record.step, {})[record.code_version] = record.file
             else:
-                compared.leave("records of a checkout with changes that no commit has")
+                compared.count_absent("records of a checkout with changes that no commit has")
         else:
-            compared.leave("records that name no commit")
+            compared.count_absent("records that name no commit")
     for commit, found in sorted(steps.items()):
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
                 tree = CommitTree(commit, Path(folder))
             except InputError as error:
                 for _ in found:
-                    compared.leave(f"of commit {commit[:12]} not compared ({error})")
+                    compared.count_absent(f"of commit {commit[:12]} not compared ({error})")
                 continue
             for step, versions in sorted(found.items()):
                 expected = tree.code_version(step)
                 others = {version: file for version, file in versions.items() if version != expected}
                 if expected is None:
-                    compared.leave(f"of commit {commit[:12]}, which reckons versions otherwise or has no such step")
+                    compared.count_absent(f"of commit {commit[:12]}, which versions code otherwise or lacks the step")
                 elif others:
                     compared.problems += [
                         f"{file} says that {step} ran code {version} of commit {commit}, whose tree has {expected}."

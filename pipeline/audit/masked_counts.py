@@ -32,8 +32,8 @@ def count_masked_data(run_directory: Path, record: Record, document_id: str, nam
         return f"masked: not known of this document, for {error}; {unit}"
     if found is None or found.text != text:
         return f"masked: not known of this document, for the filter gives another text here and now; {unit}"
-    told = _format_counts(found.metadata["personal_data"])
-    return f"masked: {told} (recomputed from {name}, which gives the text of the corpus)"
+    counts = _format_counts(found.metadata["personal_data"])
+    return f"masked: {counts} (recomputed from {name}, which gives the text of the corpus)"
 
 
 def _format_counts(kinds: dict[str, int]) -> str:
@@ -42,7 +42,7 @@ def _format_counts(kinds: dict[str, int]) -> str:
 
 def _find_raw_file(run_directory: Path, entry: FileEntry) -> Path:
     file = entry.locate(run_directory)
-    if not entry.is_at(file):
+    if not entry.matches_file(file):
         raise InputError(f"{entry.path.removeprefix('data:')} is not here with the bytes that were read")
     return file
 

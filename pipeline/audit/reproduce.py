@@ -64,7 +64,7 @@ class RerunOutcome:
     verdict: RerunVerdict
     lines: list[str] = field(default_factory=list)
 
-    def told(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """The verdict and what explains it, as lines."""
         return [f"{self.name}: {VERDICTS[self.verdict]}", *(f"  {line}" for line in self.lines)]
 
@@ -84,37 +84,37 @@ class StepRerun:
         self.options = command_options(record.full_command)
         self.prefix = (command_option(record.command, "--record") or "").rpartition(f"/{layout.RECORDS}/")[0]
         self.folder = folder
-        self.again = folder / "results" / Path(self.prefix).name  # as deep as the run that its private texts lie beside
+        self.rerun_folder = folder / "results" / Path(self.prefix).name  # private texts are found relative to it
         self.module = f"pipeline.{record.step}"
         self.unit = str(record.instance.get("unit", ""))
         self.warnings: list[str] = []
 
-    def outcome(self) -> RerunOutcome:
+    def run(self) -> RerunOutcome:
         """Do the step again and compare what it wrote."""
         try:
-            command = self.command()
-            self.link()
-            self.refuse_other_inputs(command)
+            command = self.build_command()
+            self.link_inputs()
+            self.check_inputs(command)
             seconds = self.execute(command)
         except InputError as error:
             return RerunOutcome(self.record.name, RerunVerdict.COULD_NOT, [str(error), *self.warnings])
-        differences, notes = compare_rerun(self.run_directory, self.record, self.again, self.planned_settings())
+        differences, notes = compare_rerun(self.run_directory, self.record, self.rerun_folder, self.planned_settings())
         lines = [*differences, *self.warnings, *notes, f"{len(self.record.outputs)} files in {seconds:.1f} s"]
         return RerunOutcome(self.record.name, RerunVerdict.DIFFERS if differences else RerunVerdict.IDENTICAL, lines)
 
     def planned_settings(self) -> dict[str, Any]:
         """Return the settings that the command had: by its words, or by the line of the log that has their digest."""
-        told = command_option(self.record.full_command, "--settings") or "{}"
-        if not told.startswith(DIGEST_PREFIX):
-            return dict(json.loads(told))
+        text = command_option(self.record.full_command, "--settings") or "{}"
+        if not text.startswith(DIGEST_PREFIX):
+            return dict(json.loads(text))
         for line in read_log(self.run_directory):
             definition = line.statement.predicate.buildDefinition
             settings: dict[str, Any] = definition.externalParameters.get("settings", {}) if definition else {}
-            if settings_digest(settings_json(settings)) == told:
+            if settings_digest(settings_json(settings)) == text:
                 return settings
         return {}
 
-    def here(self, word: str) -> str:
+    def relocate(self, word: str) -> str:
         """A word of the command with the paths of the other folder.
 
         Raises:
@@ -126,9 +126,13 @@ class StepRerun:
                 raise InputError(f"{path} lies outside of the project: name its folder with --raw FOLDER")
             return f"{listing}{self.raw / path.removeprefix(OUTSIDE_PREFIX)}"
         below = path == self.prefix or path.startswith(f"{self.prefix}/")
-        return f"{listing}{self.again}{path.removeprefix(self.prefix)}" if below else word.replace("%unit", self.unit)
+        return (
+            f"{listing}{self.rerun_folder}{path.removeprefix(self.prefix)}"
+            if below
+            else word.replace("%unit", self.unit)
+        )
 
-    def command(self) -> list[str]:
+    def build_command(self) -> list[str]:
         """The command line of the step for the other folder, with the settings of the record and the versions here.
 
         Raises:
@@ -139,7 +143,7 @@ class StepRerun:
                 f"the command in {self.record.file} names no record below a run: it cannot be given other paths"
             )
         if file_of(self.module) is None:
-            raise InputError(f"there is no step {self.record.step} here: check out {self.commit()}")
+            raise InputError(f"there is no step {self.record.step} here: check out {self.describe_commit()}")
         recorded_code, recorded_environment = self.record.code_version, self.record.environment_version
         code = versions.code_version(self.module)
         environment = versions.environment_version(self.module, recorded_environment.rpartition("-")[0])
@@ -149,7 +153,7 @@ class StepRerun:
         ):
             if recorded != here:
                 self.warnings.append(
-                    f"warning: the {what} is {here} here and {recorded} in the record, of {self.commit()}: "
+                    f"warning: the {what} is {here} here and {recorded} in the record, of {self.describe_commit()}: "
                     "a difference may come from that"
                 )
         given = {
@@ -169,9 +173,9 @@ class StepRerun:
             if option == "--raw" and self.raw is not None:
                 values = [str(self.raw)]
             elif option in ("--input", "--output"):
-                values = [*values[:1], *map(self.here, values[1:])]
+                values = [*values[:1], *map(self.relocate, values[1:])]
             else:
-                values = given.get(option, [self.here(value) for value in values])
+                values = given.get(option, [self.relocate(value) for value in values])
             words += [f"{option}={values[0]}"] if len(values) == 1 and option != "--instance" else [option, *values]
         if (
             self.record.launch
@@ -182,14 +186,14 @@ class StepRerun:
             )
         return words
 
-    def commit(self) -> str:
+    def describe_commit(self) -> str:
         """The commit of the record's code in words."""
         git = self.record.git or {}
         changes = ", with changes that were not committed" if git.get("dirty") else ""
         return f"commit {git['commit']}{changes}" if git.get("commit") else "a commit that the record does not name"
 
     def _link(self, path: str) -> None:
-        target = self.again / path
+        target = self.rerun_folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.is_symlink():
             target.symlink_to(self.run_directory / path)
@@ -199,13 +203,13 @@ class StepRerun:
         _check_input(self.run_directory / path, path, sha256)
         self._link(path)
 
-    def link(self) -> None:
+    def link_inputs(self) -> None:
         """Link what the step reads: its inputs, what an input names, and of a step that reads the whole run all.
 
         Raises:
             InputError: a file of it is gone or has other bytes than were read.
         """
-        (self.again / layout.RECORDS).mkdir(parents=True)
+        (self.rerun_folder / layout.RECORDS).mkdir(parents=True)
         for entry in self.record.inputs:
             if not entry.is_outside:
                 self._checked(entry.path, entry.sha256)
@@ -240,7 +244,7 @@ class StepRerun:
             ):
                 continue
             if below.startswith(f"{layout.READINGS}/"):
-                self.cut(below)
+                self.copy_readings(below)
             else:
                 self._link(below)
 
@@ -251,18 +255,18 @@ class StepRerun:
         first = next((line.number for line in began if line.statement.subject[0].name == own), None)
         if first is not None:
             with log.open("rb") as text:
-                (self.again / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, first - 1)))
+                (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, first - 1)))
 
-    def cut(self, readings: str) -> None:
+    def copy_readings(self, readings: str) -> None:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""
         until = self.record.ended_seconds
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and _interval_end(line, until) <= until]
         if kept:
-            (self.again / readings).parent.mkdir(parents=True, exist_ok=True)
-            (self.again / readings).write_text("".join(kept), encoding="utf-8")
+            (self.rerun_folder / readings).parent.mkdir(parents=True, exist_ok=True)
+            (self.rerun_folder / readings).write_text("".join(kept), encoding="utf-8")
 
-    def refuse_other_inputs(self, command: list[str]) -> None:
+    def check_inputs(self, command: list[str]) -> None:
         """Compare the raw files that the command stands for with the record.
 
         Raises:
@@ -353,7 +357,7 @@ def reproduce(run_directory: Path, record: Record, folder: Path | None = None, r
             return RerunOutcome(
                 record.name, RerunVerdict.COULD_NOT, [f"{place} is there already: name another --folder"]
             )
-        return StepRerun(run_directory, record, place.absolute(), raw).outcome()
+        return StepRerun(run_directory, record, place.absolute(), raw).run()
 
 
 def rerun_conclusions(run_directory: Path) -> Iterator[RerunOutcome]:

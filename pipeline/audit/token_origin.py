@@ -58,14 +58,14 @@ class QuoteSearch:
 
     def steps(self, document: str) -> str:
         """The training steps that saw a document, in words."""
-        visits = self.audit.visits(document)
+        visits = self.audit.find_visits(document)
         seen = sorted({visit["step"] for visit in visits if visit["step"] is not None})
         if not seen:
             return "seen in no step"
         first, more = ", ".join(map(str, seen[:SHOWN_STEPS])), len(seen) - SHOWN_STEPS
         return f"seen in {format_count(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
 
-    def told(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
+    def describe_matches(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
         """Yield what is found of a text, line by line; of each part at most so many documents."""
         parts = self.search.find_parts(text, minimum)
         where = f"the training documents of {self.audit.model}"
@@ -82,8 +82,8 @@ class QuoteSearch:
 
     def _part(self, text: str, part: TextMatch, most: int | None) -> Iterator[str]:
         documents = self.search.count_documents(part)
-        stands = f"{format_count(part.occurrences, 'time')} in {format_count(documents, 'document')}"
-        yield f"characters {part.start + 1} to {part.end}, {stands}: {text[part.start : part.end]!r}"
+        count = f"{format_count(part.occurrences, 'time')} in {format_count(documents, 'document')}"
+        yield f"characters {part.start + 1} to {part.end}, {count}: {text[part.start : part.end]!r}"
         for row in islice(self.search.documents(part), most):
             yield f"  {row['id']}: {self._document(row)}"
         if most is not None and documents > most:
@@ -112,8 +112,8 @@ def quote(
     if minimum < 1:
         raise InputError(f"--minimum {minimum} is no length: give 1 or more")
     quoted = QuoteSearch(run_directory, model)
-    yield quoted.audit.header()
-    yield from quoted.told(text, min(minimum, len(text)), None if all_documents else SHOWN_DOCUMENTS)
+    yield quoted.audit.describe_training()
+    yield from quoted.describe_matches(text, min(minimum, len(text)), None if all_documents else SHOWN_DOCUMENTS)
     yield SEARCH_LIMITS
 
 
@@ -124,12 +124,12 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
         InputError: there is no such model, step, sample or token, or its tokens are gone or others.
     """
     audit = TrainingAudit(run_directory, model)
-    row, tokens, place = audit.token(step, sample, token)
+    row, tokens, place = audit.find_token(step, sample, token)
     records = load_records(run_directory)
     made = map_producers(records)
     named = next(entry for entry in audit.record.inputs if entry.name == "tokenizer")
     tokenizer = run_directory / named.path
-    if not named.is_at(tokenizer):
+    if not named.matches_file(tokenizer):
         raise InputError(f"{tokenizer} is gone or no longer what {audit.record.file} read: the text is not known")
     encoder = load_encoder(tokenizer)
     context = [max(0, place - CONTEXT_TOKENS), place, place + 1, place + 1 + CONTEXT_TOKENS]
@@ -142,7 +142,7 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
     path = (audit.index.parent / shard["path"]).relative_to(run_directory).as_posix()
     is_same = hash_file(run_directory / path) == shard["sha256"]
     lines = [
-        audit.header(),
+        audit.describe_training(),
         f"step {step}, sample {sample}, token {token}: {own!r}, number {tokens[place]}",
         f"  between {before!r} and {after!r}",
         f"  token {place} of the {len(tokens)} of document {row['id']}",
@@ -189,6 +189,6 @@ def _describe_raw_files(records: list[Record], document: str) -> list[str]:
     lines = []
     for path, entry in sorted(found.items()):
         file = Path(path.removeprefix("data:"))
-        state = "proven: it is here with these bytes" if entry.is_at(file) else "not here, or with other bytes"
+        state = "proven: it is here with these bytes" if entry.matches_file(file) else "not here, or with other bytes"
         lines.append(f"raw file {path} (sha256 {entry.sha256}; {state})")
     return lines

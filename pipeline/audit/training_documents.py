@@ -49,7 +49,7 @@ class TrainingAudit:
         self.index = entry.locate(run_directory)
         self._segments = found
         self._sources: dict[str, dict[str, Any]] = {}
-        if not entry.is_at(self.index):
+        if not entry.matches_file(self.index):
             raise InputError(
                 f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
             )
@@ -80,7 +80,7 @@ class TrainingAudit:
         raise InputError(f"{self.record.file} names no tokenizer: train the model again")
 
     @property
-    def base(self) -> str:
+    def base_model(self) -> str:
         """The model of the run that this one goes on from."""
         first = min(self._segments, key=lambda record: int(record.settings["last_step"]))
         paths = [entry.path for entry in first.inputs if entry.name == "previous"]
@@ -99,18 +99,18 @@ class TrainingAudit:
         """Return the licence of a document of the tokens: its own, or that of its source where it states none."""
         return row["license"] or self.source(row["source"]).get("license") or "not known: its manifest is not here"
 
-    def header(self) -> str:
+    def describe_training(self) -> str:
         """What the answers rest on, in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
         sizes = dict.fromkeys(map(str, self.sampler.batches.batch_sizes))
-        begun = f"from step {self.first_step} of model {self.base} " if self.first_step else ""
+        begun = f"from step {self.first_step} of model {self.base_model} " if self.first_step else ""
         return (
             f"model {self.model}: trained {begun}to step {self.last_step}, {', then '.join(sizes)} "
             f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps (from 0): "
             f"{skips}"
         )
 
-    def sample(self, step: int, sample: int) -> list[dict[str, Any]]:
+    def sample_documents(self, step: int, sample: int) -> list[dict[str, Any]]:
         """The documents of one sample with their `tokens` among its input tokens, in their order.
 
         Raises InputError when the training has no such step or sample.
@@ -119,7 +119,7 @@ class TrainingAudit:
         found = self.sampler.rows[stream].documents_in(start, self.length)
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
-    def sequences(self, step: int) -> int:
+    def count_sequences(self, step: int) -> int:
         """How many sequences a step saw."""
         return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
 
@@ -127,13 +127,13 @@ class TrainingAudit:
         """The row of tokens that a sample was cut from, and where it begins there."""
         for name, number, first, end in (
             ("step", step, self.first_step + 1, self.last_step + 1),
-            ("sample", sample, 0, self.sequences(step)),
+            ("sample", sample, 0, self.count_sequences(step)),
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
         return self.sampler.locate(int(self.sampler.global_batch(step - 1)[sample]))
 
-    def token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
+    def find_token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
         """The document of one input token of a sample, the document's tokens, and the place of the token among them."""
         stream, start = self._place(step, sample)
         if not 0 <= token < self.length:
@@ -142,7 +142,7 @@ class TrainingAudit:
         tokens = self.sampler.rows[stream].read(row["start"], row["end"] - row["start"])
         return row, tokens.tolist(), start + token - row["start"]
 
-    def visits(self, document_id: str) -> list[dict[str, Any]]:
+    def find_visits(self, document_id: str) -> list[dict[str, Any]]:
         """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None
         where the batch was skipped.
         """
@@ -152,10 +152,10 @@ class TrainingAudit:
         stream = next((number for number, place in enumerate(places) if place), None)
         if stream is None:
             held_out = TokenReader(self.index, "validation").find_document(document_id, hashed, shard)
-            told = (
+            advice = (
                 "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
             )
-            raise InputError(f"the training tokens of {self.model} hold no document {document_id}: {told}")
+            raise InputError(f"the training tokens of {self.model} hold no document {document_id}: {advice}")
         start, end = places[stream] or (0, 0)
         data_steps = sampler.data_step(self.last_step - 1) + 1
         visits = []
@@ -171,34 +171,34 @@ class TrainingAudit:
         return sorted(visits, key=lambda visit: (visit["data_step"], visit["sample"]))
 
     @cached_property
-    def logged(self) -> dict[int, str]:
+    def logged_hashes(self) -> dict[int, str]:
         """The hash that the processes logged of the batch of each step; steps of older trainings have none."""
         found: dict[int, str] = {}
         for record in self._segments:
             for entry in record.outputs:
                 if entry.path.endswith(f"/{layout.METRICS_FILE}"):
                     path = self.run_directory / entry.path
-                    if not entry.is_at(path):
+                    if not entry.matches_file(path):
                         raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")
                     found |= {
                         line["step"]: line["batch_hash"] for line in metrics.read_metrics(path) if "batch_hash" in line
                     }
         return found
 
-    def differing(self, steps: Iterable[int]) -> list[int]:
+    def mismatched_steps(self, steps: Iterable[int]) -> list[int]:
         """Those of the steps whose logged hash is not that of the batch which records and tokens give."""
         differing = []
         for step in steps:
             tokens_BT = self.sampler.read_rows(self.sampler.global_batch(step - 1))
-            if step in self.logged and batch_hash(batch_hash_words(tokens_BT, 0)) != self.logged[step]:
+            if step in self.logged_hashes and batch_hash(batch_hash_words(tokens_BT, 0)) != self.logged_hashes[step]:
                 differing.append(step)
         return differing
 
-    def proof(self, steps: Iterable[int]) -> tuple[str, bool]:
+    def verify_steps(self, steps: Iterable[int]) -> tuple[str, bool]:
         """A sentence on what the hashes of these steps say of the answer, and whether one contradicts it."""
         asked = sorted(set(steps))
-        known = [step for step in asked if step in self.logged]
-        if differing := self.differing(known):
+        known = [step for step in asked if step in self.logged_hashes]
+        if differing := self.mismatched_steps(known):
             return (
                 f"WRONG: in {len(differing)} of {len(known)} steps, the first of them {differing[0]}, the processes "
                 "logged the hash of another batch: what records and tokens say is not what was trained on",
@@ -210,7 +210,7 @@ class TrainingAudit:
 
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
-    for row in audit.sample(step, sample):
+    for row in audit.sample_documents(step, sample):
         described = f"source {row['source']}, language {row['language']}, licence {audit.license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:
@@ -238,9 +238,9 @@ def answer_question(
         InputError: there is no such model, step, sample or document, or its tokens are gone.
     """
     audit = TrainingAudit(run_directory, model)
-    lines = [audit.header()]
+    lines = [audit.describe_training()]
     if document is not None:
-        visits = audit.visits(document)
+        visits = audit.find_visits(document)
         seen = [visit for visit in visits if visit["step"] is not None]
         asked: Iterable[int] = {visit["step"] for visit in seen}
         lines.append(f"{document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {len({*asked})} steps")
@@ -249,9 +249,9 @@ def answer_question(
             lines.append(f"  {where}, sample {visit['sample']}: {visit['tokens']} tokens")
     elif step is not None:
         asked = [step]
-        for number in range(audit.sequences(step)) if sample is None else [sample]:
+        for number in range(audit.count_sequences(step)) if sample is None else [sample]:
             lines += _format_sample(audit, step, number, sample is not None)
     else:
         asked = range(audit.first_step + 1, audit.last_step + 1)
-    said, contradicted = audit.proof(asked)
+    said, contradicted = audit.verify_steps(asked)
     return [*lines, said], contradicted

@@ -46,12 +46,12 @@ def verify(
 
     say([*problems, *statements])
     for part in compare_external_evidence(run, raw):
-        lines = [escape_to_one_line(line) for line in part.told()]
+        lines = [escape_to_one_line(line) for line in part.format_lines()]
         (problems if part.problems else statements).extend(lines)
         codes.append(1 if part.problems else 0)
         say(lines)
     for outcome in rerun_conclusions(run) if recompute else ():
-        lines = list(outcome.told())
+        lines = list(outcome.format_lines())
         (problems if outcome.verdict else statements).extend(lines)
         codes.append(int(outcome.verdict))
         say(lines)
@@ -123,7 +123,7 @@ def reproduce(
     for record in chosen:
         outcome = reproduce_record(run, record, folder, raw)
         verdicts.add(outcome.verdict)
-        print("\n".join(outcome.told()), flush=True)
+        print("\n".join(outcome.format_lines()), flush=True)
     if drawn_with:
         print(f"not drawn: {', '.join(compress_numbered_paths(not_drawn)) or 'none'}")
     order = (RerunVerdict.DIFFERS, RerunVerdict.COULD_NOT, RerunVerdict.IDENTICAL)

@@ -189,7 +189,7 @@ def _starts(config: Sections) -> None:
             )
 
         def upto(training: Training, step: int = start.step) -> list[StepRange]:
-            return training.batches.stretches(0, step)
+            return training.batches.step_ranges(0, step)
 
         alike = {
             "architecture": (model.architecture, other.architecture),

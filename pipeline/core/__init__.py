@@ -1,1 +1,1 @@
-"""Errors, hashes, files, the base of all settings, text in pages, and the log of attestations."""
+"""Records, attestation log, hashes, atomic files, settings, text formatting and errors."""

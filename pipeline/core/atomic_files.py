@@ -1,4 +1,4 @@
-"""Files that others see whole or not at all: written under a name of this process, and renamed."""
+"""Atomic file writes: to a name of this process, then renamed, so that readers see a complete file or none."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipeline.core.lease import partial_path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file in one stroke, and the folder that it lies in; what was there before is there until then.
+    """Write a file and its folder atomically; an existing file stays until it is replaced.
 
     Raises:
-        DiskFull: there is no room for it; nothing of it is left.
+        DiskFull: the disk is full; no partial file is left.
     """
-    beside = partial_path(path)
+    partial = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        os.replace(beside, path)
+        partial.write_bytes(content)
+        os.replace(partial, path)
     except OSError as error:
         full = disk_full_error(error, [path.parent]) if is_disk_full(error) else None
-        remove_path(beside)
+        remove_path(partial)
         if full:
             raise full from error
         raise
@@ -36,7 +36,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON atomically, on one line, with sorted keys.
 
     Raises:
-        DiskFull: as `write`.
+        DiskFull: as `write_atomically`.
     """
     write_atomically(path, compact_json(content))
 
@@ -48,9 +48,9 @@ def compact_json(content: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def apply_umask(path: Path) -> Iterator[None]:
-    """Give a file that is written meanwhile the mode of all other files, which the umask decides.
+    """Give a file that is written in the block the permissions of the umask.
 
-    The library safetensors writes files that their user alone may read.
+    safetensors writes files that only their owner may read.
     """
     path.touch()
     mode = path.stat().st_mode

@@ -1,9 +1,8 @@
-"""The log of a run's attestations, JSON Lines of DSSE envelopes with in-toto statements, chained, and what is attested.
+"""The attestation log of a run: JSON Lines of DSSE envelopes with in-toto statements, in a hash chain.
 
 The format is in-toto's bundle (attestation framework 1.0) with DSSE envelopes 1.0. Every statement names the SHA-256 of
-the line before it, so that a line that was changed, left out or put in between is found, and the last signature
-covers all of them. Lines are appended under a lock, by all jobs of a run; none is ever written again. What a job had
-written of its line when it was killed is no line: the next one takes its place.
+the previous line. So changed, removed and inserted lines are found, and the last signature covers all lines. All jobs
+of a run append lines under a lock; no line is ever rewritten. The next line overwrites a partial line of a killed job.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SIGNING_KEY_VARIABLE = "PIPELINE_SIGNING_KEY"
-"""The variable with the path of the private key, for the jobs of a start; without it nothing is signed."""
+"""The environment variable with the path of the private key; without it nothing is signed."""
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -49,7 +48,7 @@ EVIDENCE_REMOVED = "urn:polder:evidence-removed:1"
 BUILD_TYPE = "urn:polder:step:1"
 BUILDER = "urn:polder"
 FIXED_ATTEMPT_FIELDS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
-"""What is known of an attempt when it begins, and never changes."""
+"""Fields of an attempt that are set when it begins and never change."""
 
 
 class _LenientModel(BaseModel):
@@ -57,13 +56,13 @@ class _LenientModel(BaseModel):
 
 
 class Annotations(_LenientModel):
-    """What is said of a file besides its hash."""
+    """Size of a file besides its hash."""
 
     bytes: int | None = None
 
 
 class Resource(_LenientModel):
-    """A file, by its path in the run, and its hash; of one that grows, how many bytes were hashed."""
+    """Path and hash of a file in the run; for a file that grows, also the number of hashed bytes."""
 
     name: str
     digest: dict[str, str]
@@ -71,7 +70,7 @@ class Resource(_LenientModel):
 
     @property
     def sha256(self) -> str:
-        """The hash; nothing where the digest is another one."""
+        """The SHA-256; empty if the digest uses another algorithm."""
         return self.digest.get("sha256", "")
 
 
@@ -92,7 +91,7 @@ class _Predicate(_LenientModel):
 
 
 class InTotoStatement(_LenientModel):
-    """A statement of in-toto, as far as it is read again."""
+    """The fields of an in-toto statement that Polder reads."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
     subject: list[Resource] = Field(min_length=1)
@@ -100,25 +99,25 @@ class InTotoStatement(_LenientModel):
     predicate: _Predicate
 
     @property
-    def read(self) -> list[Resource]:
-        """What a job read."""
+    def dependencies(self) -> list[Resource]:
+        """The files that a job read."""
         return self.predicate.buildDefinition.resolvedDependencies if self.predicate.buildDefinition else []
 
     @property
-    def left(self) -> list[Resource]:
-        """What a job left besides its outputs."""
+    def byproducts(self) -> list[Resource]:
+        """The files that a job wrote besides its outputs."""
         made = self.predicate.runDetails.byproducts if self.predicate.runDetails else []
         return [entry for entry in made if entry.name != PREVIOUS_LINE]
 
     @property
-    def before(self) -> str | None:
-        """The hash of the line before."""
+    def previous_line_sha256(self) -> str | None:
+        """The hash of the previous line."""
         made = self.predicate.runDetails.byproducts if self.predicate.runDetails else []
         return next((entry.sha256 for entry in made if entry.name == PREVIOUS_LINE), self.predicate.before)
 
 
 class _StrictModel(BaseModel):
-    """A part of an envelope: no signature and no hash of a line vouches for a field that nobody reads."""
+    """A part of an envelope; unknown fields are refused, because nothing verifies them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -145,13 +144,13 @@ class LogLine(NamedTuple):
 
 
 def pre_authentication_encoding(payload: bytes) -> bytes:
-    """Return what a signature is of: DSSE's pre-authentication encoding of a payload."""
+    """Return DSSE's pre-authentication encoding of a payload: the bytes that a signature covers."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 def resource_descriptor(name: str, sha256: str, **annotations: Any) -> dict[str, Any]:
-    """Return in-toto's description of a file: its name and hash, and what else is said of it."""
+    """Return in-toto's resource descriptor of a file: name, SHA-256 and annotations."""
     described: dict[str, Any] = {"name": name, "digest": {"sha256": sha256}}
     return {**described, "annotations": annotations} if annotations else described
 
@@ -172,7 +171,7 @@ def _ends_with_newline(log: IO[bytes], end: int) -> bool:
 
 
 def _truncate_partial_line(log: IO[bytes]) -> tuple[bytes, int]:
-    """Return the last line of a log and the size of the file, from which what a killed job had begun is taken away."""
+    """Remove a partial line of a killed job; return the last complete line and the size of the file."""
     last, end = _read_last_line(log), log.seek(0, os.SEEK_END)
     if not _ends_with_newline(log, end):
         try:
@@ -185,7 +184,7 @@ def _truncate_partial_line(log: IO[bytes]) -> tuple[bytes, int]:
 
 
 def remove_partial_line(run_directory: Path) -> None:
-    """Remove what a killed job had begun of its line, before the log of a run is read."""
+    """Remove the partial line of a killed job from the log of a run."""
     if (run_directory / ATTESTATION_LOG).is_file():
         with (run_directory / ATTESTATION_LOG).open("a+b") as log:
             fcntl.lockf(log, fcntl.LOCK_EX)
@@ -193,7 +192,7 @@ def remove_partial_line(run_directory: Path) -> None:
 
 
 def build_envelope(payload: bytes) -> bytes:
-    """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
+    """Return a payload in its DSSE envelope, signed if `SIGNING_KEY_VARIABLE` names a key."""
     signatures = []
     if key := load_signing_key():
         from pipeline.core import signing_keys
@@ -205,19 +204,19 @@ def build_envelope(payload: bytes) -> bytes:
 
 
 def _canonical_json(content: Any) -> bytes:
-    """Return the one spelling that a line or a statement of the log has."""
+    """Return the canonical JSON of a line or statement."""
     return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
 def load_signing_key() -> PrivateKey | None:
-    """Return the key that `KEY` names; None where nothing shall be signed.
+    """Return the key that `SIGNING_KEY_VARIABLE` names; None if nothing is to be signed.
 
     Raises:
         InputError: the key cannot be used.
     """
     if SIGNING_KEY_VARIABLE not in os.environ:
         return None
-    from pipeline.core import signing_keys  # it loads OpenSSL, which most starts of a job do without
+    from pipeline.core import signing_keys  # loads OpenSSL, which most jobs do not need
 
     return signing_keys.load_private_key(Path(os.environ[SIGNING_KEY_VARIABLE]))
 
@@ -227,20 +226,20 @@ def append_statement(run_directory: Path, kind: str, subject: list[dict[str, Any
 
     Raises:
         InputError: the key cannot be used.
-        DiskFull: there was no room; the log is as it was.
+        DiskFull: the disk is full; the log is unchanged.
     """
     path = run_directory / ATTESTATION_LOG
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
         fcntl.lockf(log, fcntl.LOCK_EX)
         last, end = _truncate_partial_line(log)
-        head = hashlib.sha256(last).hexdigest() if last else NO_PREVIOUS_LINE
+        previous = hashlib.sha256(last).hexdigest() if last else NO_PREVIOUS_LINE
         if kind == SLSA_PROVENANCE:
             details = predicate["runDetails"]
-            made = [*details["byproducts"], resource_descriptor(PREVIOUS_LINE, head)]
+            made = [*details["byproducts"], resource_descriptor(PREVIOUS_LINE, previous)]
             predicate = {**predicate, "runDetails": {**details, "byproducts": made}}
         else:
-            predicate = {**predicate, "before": head}
+            predicate = {**predicate, "before": previous}
         statement = {"_type": STATEMENT_TYPE, "subject": subject, "predicateType": kind, "predicate": predicate}
         line = build_envelope(_canonical_json(statement))
         try:
@@ -255,7 +254,7 @@ def append_statement(run_directory: Path, kind: str, subject: list[dict[str, Any
 
 
 def _check_canonical(text: bytes, found: _Envelope) -> None:
-    """Raise ValueError where a line is not spelled as `append` spells it, so that it might say two things."""
+    """Raise ValueError unless a line has the canonical bytes of `append_statement`."""
     given = parse_json(text)
     encoded = [(found.payload, given["payload"])]
     encoded += [(one.sig, other["sig"]) for one, other in zip(found.signatures, given["signatures"], strict=True)]
@@ -266,12 +265,12 @@ def _check_canonical(text: bytes, found: _Envelope) -> None:
 
 
 def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
-    """Read the log of a run; nothing where there is none.
+    """Yield the lines of the log of a run; none if there is no log.
 
     Args:
         run_directory: the run's folder.
-        strict: whether each line has to be spelled byte by byte as `append` spells it, its end included. Else a last
-            line that a job had only begun when it was killed is no line.
+        strict: require the canonical bytes of `append_statement`, line end included. Otherwise a partial last line of
+            a killed job is skipped.
 
     Raises:
         InputError: a line is no envelope with a statement.
@@ -289,9 +288,9 @@ def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
                     _check_canonical(text, found)
             except ValueError:  # pydantic's errors are of these
                 if not strict and not text.endswith(b"\n"):
-                    return  # what a job had written when it was killed: the next line takes its place
+                    return  # a partial line of a killed job
                 raise InputError(
-                    f"{ATTESTATION_LOG}, line {number}, is no attestation: it was cut or changed"
+                    f"{ATTESTATION_LOG}, line {number}, is no attestation: it was truncated or changed"
                 ) from None
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}
@@ -299,22 +298,22 @@ def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
 
 
 class LogCheckpoint(NamedTuple):
-    """A state of the log of a run: how many lines it had, and the sha256 of the last one, which covers all of them."""
+    """A state of the log: its number of lines and the SHA-256 of the last one, which covers all lines."""
 
     lines: int
     sha256: str
 
 
 def checkpoint_before(run_directory: Path, step: str) -> LogCheckpoint | None:
-    """Return the state of the log before the attempt of a step that goes on, or its state now; None for an empty log.
+    """Return the state of the log before the running attempt of a step, else its current state; None for an empty log.
 
     Raises:
-        InputError: the log was cut or changed.
+        InputError: the log was truncated or changed.
     """
     last: LogCheckpoint | None = None
-    began: dict[str, LogCheckpoint | None] = {}  # the attempts that go on, with the state of the log before each
+    began: dict[str, LogCheckpoint | None] = {}  # running attempts, with the state of the log before each
     for line in read_log(run_directory):
-        names = [entry.name for entry in (*line.statement.subject, *line.statement.left)]
+        names = [entry.name for entry in (*line.statement.subject, *line.statement.byproducts)]
         if line.statement.kind == ATTEMPT_BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
             began[names[0]] = last
         elif line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE):
@@ -331,7 +330,7 @@ def _describe_files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str
 
 
 def attest_attempt_begin(run_directory: Path, path: Path, attempt: Attempt) -> None:
-    """Attest that an attempt began: from now on its file cannot be lost without a trace."""
+    """Attest that an attempt began, so that removing its file is noticed."""
     append_statement(
         run_directory,
         ATTEMPT_BEGAN,
@@ -341,7 +340,7 @@ def attest_attempt_begin(run_directory: Path, path: Path, attempt: Attempt) -> N
 
 
 def fixed_attempt_fields(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an attempt's file, or the line of its beginning, says that never changes; of its command the digest.
+    """Return the fixed fields of an attempt's file or of its first line in the log, with the digest of its command.
 
     Raises:
         KeyError: one of the facts is missing.
@@ -354,7 +353,7 @@ def fixed_attempt_fields(attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attest_attempt_end(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
-    """Attest how an attempt without a result ended, and what its meters had read."""
+    """Attest the end of an attempt without a result, and its meter readings."""
     append_statement(
         run_directory, ATTEMPT_ENDED, _describe_files(run_directory, [attempt, *readings]), {"status": status}
     )
@@ -363,7 +362,7 @@ def attest_attempt_end(run_directory: Path, attempt: Path, status: str, readings
 def attest_finished_job(
     run_directory: Path, attempt: Path, readings: Iterable[Path], path: Path, record: Record
 ) -> None:
-    """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
+    """Attest inputs, outputs, settings, code and environment of a finished job as SLSA provenance 1.0."""
     own = _describe_files(run_directory, [path])
     read = [resource_descriptor(entry.path, entry.sha256) for entry in (*record.inputs, record.frozen) if entry]
     if commit := (record.git or {}).get("commit"):

@@ -1,4 +1,4 @@
-"""Full disks and quotas: which error says so, which folder it is, and messages that such a disk does not stop."""
+"""Full disks and quotas: detection, error messages that name the folder, and output that a full disk does not stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBE_BYTES = 2**16
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Return whether a disk or a quota was full, in the words of Python or of a library, here or as a cause."""
+    """Return whether an error or one of its causes says that a disk or quota is full."""
     if error is None:
         return False
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
@@ -37,7 +37,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def find_full_folder(folders: Iterable[Path]) -> Path | None:
-    """Return the first of these folders in which nothing can be written because there is no room."""
+    """Return the first of these folders that is on a full disk; None if none is."""
     for folder in folders:
         try:
             with tempfile.TemporaryFile(dir=folder) as stream:
@@ -51,17 +51,17 @@ def find_full_folder(folders: Iterable[Path]) -> Path | None:
 
 
 def full_folder_error(folder: Path | str) -> DiskFull:
-    """Return the error that says of a folder that it is full."""
+    """Return the error for a full folder."""
     return DiskFull(
-        f"{folder} is full, or its quota is used up: make room there and start again; nothing half written is kept, "
-        "and what is finished is not done again"
+        f"{folder} is full, or its quota is used up: free space there and start again; no partial file is kept, and "
+        "finished jobs are not repeated"
     )
 
 
 def disk_full_error(error: BaseException, folders: Iterable[Path] = ()) -> DiskFull:
-    """Return the error that names the full folder: of those given, the one that the error names, or the first of all.
+    """Return the error that names the full folder.
 
-    Call it before what was begun is removed, or there is room again.
+    Call it before partial files are removed, which frees space.
     """
     if isinstance(error, DiskFull):
         return error
@@ -74,12 +74,12 @@ def disk_full_error(error: BaseException, folders: Iterable[Path] = ()) -> DiskF
 
 
 class _LossyStream(io.FileIO):
-    """An open file that takes what there is no room for, and forgets it."""
+    """An open file that drops what does not fit on a full disk."""
 
     lost = False
 
     def write(self, content: bytes) -> int:  # type: ignore[override]
-        """Write what can be written; whatever the disk says, all of it counts as written."""
+        """Write as much as fits; report everything as written."""
         try:
             return super().write(content) or 0
         except OSError as error:
@@ -90,7 +90,7 @@ class _LossyStream(io.FileIO):
 
 
 def ignore_full_log_disk() -> None:
-    """Let what this process prints be lost where there is no room for it: a full disk of the log ends no training."""
+    """Drop output that does not fit on a full disk, so that a full log disk ends no training."""
     for name in ("stdout", "stderr"):
         stream: TextIO = getattr(sys, name)
         stream.flush()
@@ -100,7 +100,7 @@ def ignore_full_log_disk() -> None:
 
 
 def print_error(sentence: str) -> None:
-    """Print a sentence as an error, on standard output where standard error takes no more."""
+    """Print an error to standard error, or to standard output if the disk of standard error is full."""
     print(f"error: {sentence}", file=sys.stderr, flush=True)
     raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
     if isinstance(raw, _LossyStream) and raw.lost:
@@ -108,7 +108,7 @@ def print_error(sentence: str) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a folder, as far as it is there and another process does not write in it."""
+    """Remove a file or folder if it exists; files that another process adds meanwhile stay."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -116,7 +116,7 @@ def remove_path(path: Path) -> None:
 
 
 def truncate_and_remove(path: Path) -> None:
-    """Remove what this process has begun; emptied first, or a file that an exception holds open keeps its room."""
+    """Truncate and remove a partial output: a file that an exception holds open would keep its space otherwise."""
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             with suppress(OSError):

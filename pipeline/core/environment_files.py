@@ -1,4 +1,4 @@
-"""The Python and packages of jobs, of which a file says once what several records share."""
+"""Files with the Python version and packages of jobs; records with the same environment share one file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipeline.layout import ENVIRONMENT
 
 
 def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileReference:
-    """Write the Python and packages of a job to the file that is named by their hash, unless it is there.
+    """Write Python version and packages of a job to a file named by their hash, unless it exists.
 
     Raises:
-        DiskFull: there is no room for it; nothing of it is left.
+        DiskFull: the disk is full; no partial file is left.
     """
     text = compact_json(environment)
     sha256 = hashlib.sha256(text).hexdigest()
@@ -29,7 +29,7 @@ def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileR
 
 
 def read_environment(run_directory: Path, record: Record) -> dict[str, Any]:
-    """Return the Python and the packages that the job of a record ran with.
+    """Return Python version and packages of the job of a record.
 
     Raises:
         InputError: the file that the record names is missing or was changed.

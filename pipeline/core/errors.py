@@ -1,4 +1,4 @@
-"""The errors that a sentence can cure, the end that was asked for, their exit codes, and sentences without names."""
+"""Errors that Polder reports in one sentence, their exit codes, and text without personal paths."""
 
 import errno
 import getpass
@@ -9,7 +9,7 @@ from pipeline.core.formatting import escape_to_one_line
 
 
 class InputError(Exception):
-    """A problem of the input or the settings, told in one sentence that names the file or field and the way out."""
+    """A user's mistake in input or settings; the message is one sentence with the file or field and the fix."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
@@ -28,23 +28,23 @@ class InputErrors(InputError):
 
 
 class Superseded(InputError):
-    """A later start of the same step has taken over; nothing of it was touched, and it is of no use to start again."""
+    """A later run of the same job owns its outputs; this run has changed nothing and must not be repeated."""
 
 
 class OutOfMemory(InputError):
-    """A training does not fit the memory of its processes; the sentence tells what would."""
+    """A training does not fit into memory; the message says which settings would."""
 
 
 class Diverged(RuntimeError):
-    """A training went on to no finite loss, or to none that is not far above what it was, whatever was left out."""
+    """The loss of a training stays non-finite or far above its level, whichever batches are skipped."""
 
 
 class Stopped(Exception):
-    """A step was asked to stop, has kept what it had done, and continues when it is started again."""
+    """A step stopped on request; it saved its state and continues when it is started again."""
 
 
 class DiskFull(OSError):
-    """A disk is full or a quota is used up; the message is one sentence that names the folder and the way out."""
+    """A disk or quota is full; the message is one sentence with the folder and the fix."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(errno.ENOSPC, sentence)
@@ -56,11 +56,11 @@ class DiskFull(OSError):
 EXIT_TEMPORARY_FAILURE = 75
 """The exit code of `Stopped`, EX_TEMPFAIL of sysexits.h."""
 EXIT_DISK_FULL = 74
-"""The exit code where a disk or a quota is full, EX_IOERR of sysexits.h: it goes on when there is room."""
+"""The exit code for a full disk or quota, EX_IOERR of sysexits.h."""
 
 
 def anonymize_paths(text: str) -> str:
-    """Return the text without the home directory and the name of the user."""
+    """Return a text without the user's home directory and name."""
     text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
     try:
         user = getpass.getuser()

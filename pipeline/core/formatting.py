@@ -1,4 +1,4 @@
-"""What a person reads: numbers with their nouns, tables, and nothing in them that a terminal or a browser obeys."""
+"""Text for people: counts with nouns, tables, and escapes of control and invisible characters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 job`, `2 jobs`."""
+    """Return a count with its noun, such as `1 job` or `2 jobs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def is_invisible(character: str) -> bool:
-    """Return whether a character is not drawn, or changes how others are drawn; spaces, \\n and \\t are not hidden.
+    """Return whether a character is invisible or changes how others are drawn; spaces, \\n and \\t are visible.
 
     These are control characters, format characters such as U+202E and U+200B, line separators, halves of surrogate
-    pairs, fillers, and plane 14, whose tags and selectors carry text that nobody sees.
+    pairs, fillers, and plane 14, which holds invisible tags and selectors.
     """
     if " " <= character <= "~" or character in "\n\t":
         return False
@@ -33,12 +33,12 @@ def is_invisible(character: str) -> bool:
 
 
 def escape_character(character: str) -> str:
-    """Return a character as an escape of ASCII: \\x1b, \\u202e; from U+007F on it is one of JSON as well."""
+    """Return the ASCII escape of a character, such as \\x1b or \\u202e; from U+007F on it is valid JSON."""
     return repr(character)[1:-1] if character < "\x7f" else json.dumps(character)[1:-1]
 
 
 def file_name_problem(path: str, *, one_line: bool = False) -> str | None:
-    """Return why the name of a file cannot be written into a file of UTF-8 or, with `one_line`, into a list of names.
+    """Return why a file name cannot be written as UTF-8 or, with `one_line`, into a list of names; None if it can.
 
     Readers of such lists end a line wherever `str.splitlines` does, at U+2028 too; line feeds are escaped there.
     """
@@ -50,22 +50,22 @@ def file_name_problem(path: str, *, one_line: bool = False) -> str | None:
 
 
 def escape_invisible(text: str) -> str:
-    """Return a text in which each hidden character is escaped, and all others, white space too, are as they were."""
+    """Escape the invisible characters of a text; everything else, whitespace included, stays."""
     return NOT_ASCII.sub(lambda match: escape_character(match[0]) if is_invisible(match[0]) else match[0], text)
 
 
 def truncate_text(text: str, most: int) -> str:
-    """Return a text of at most so many characters, the last of them an ellipsis where it is longer."""
+    """Return a text of at most `most` characters; a longer one ends with an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def escape_to_one_line(text: str) -> str:
-    """Return a text on one line, in which line ends and hidden characters of names are escaped."""
+    """Return a text on one line, with line ends and invisible characters escaped."""
     return "".join(escape_character(c) if is_invisible(c) or not c.isprintable() else c for c in text)
 
 
 class _EscapingStream:
-    """A stream that escapes what is hidden in the text that is written to it."""
+    """A stream that escapes the invisible characters of what is written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -80,19 +80,19 @@ class _EscapingStream:
 
 @contextmanager
 def escape_standard_output(stream: Any) -> Iterator[None]:
-    """Escape what is hidden in all that this process prints to standard output, which is the stream."""
+    """Escape the invisible characters of everything that this process prints to standard output."""
     with redirect_stdout(cast(io.TextIOBase, _EscapingStream(stream))):
         yield
 
 
 def align_columns(rows: list[list[str]]) -> list[str]:
-    """Return rows as lines with columns of one width."""
+    """Return a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def wrap_columns(rows: list[list[str]], width: int = 160) -> list[str]:
-    """Return the same; columns that no line of so many characters has room for follow below, after the first one."""
+    """Return a table as lines of at most `width` characters; columns that do not fit follow in further blocks."""
     widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
     blocks: list[list[int]] = [[]]
     for column in range(1, len(widths)):

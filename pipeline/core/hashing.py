@@ -1,4 +1,4 @@
-"""The hash by which everything here is known: records, manifests, milestones, checkpoints."""
+"""SHA-256 of files and folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hash_file(path: Path) -> str:
 
 
 def hash_files(paths: Sequence[Path]) -> list[str]:
-    """Return the same of many files, in their order; as many are read at once as this process has processors.
+    """Return the SHA-256 of many files, in their order, reading one file per processor at once.
 
     Threads do it: the interpreter is free while bytes are read and hashed.
     """
@@ -36,7 +36,8 @@ def hash_folder(folder: str, key: str, content: str) -> str:
     """Return the SHA-256 of the names and bytes of all files in a folder, hidden ones left out.
 
     Args:
-        key: of the configuration, which names the folder, and `content` what it should hold: both for the message.
+        key: the configuration key of the folder, for the message.
+        content: what the folder should hold, for the message.
 
     Raises:
         InputError: the folder is missing or empty.

@@ -92,10 +92,10 @@ def _parse_ipv4(host: str) -> str:
     parts = host.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         raise ValueError(f"{host!r} ends like an IPv4 address and is none")
-    *heads, tail = (int(part[2:] or "0", 16) if part[:2] == "0x" else _octal_or_decimal(part) for part in parts)
-    if any(number > 255 for number in heads) or tail >= 256 ** (5 - len(parts)):
+    *leading, tail = (int(part[2:] or "0", 16) if part[:2] == "0x" else _octal_or_decimal(part) for part in parts)
+    if any(number > 255 for number in leading) or tail >= 256 ** (5 - len(parts)):
         raise ValueError(f"{host!r} has a number that is too large for an IPv4 address")
-    return str(ipaddress.IPv4Address(sum(number << 24 - 8 * place for place, number in enumerate(heads)) + tail))
+    return str(ipaddress.IPv4Address(sum(number << 24 - 8 * place for place, number in enumerate(leading)) + tail))
 
 
 def _octal_or_decimal(number: str) -> int:

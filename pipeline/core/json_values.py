@@ -1,4 +1,4 @@
-"""JSON that is evidence: text that means one thing to every program that reads it, and typed values from its objects.
+"""Strict JSON: no duplicate keys or non-finite numbers, and objects validated against dataclasses.
 
 The fields of a dataclass or named tuple are checked by their annotations. pydantic does the same in twice the time of
 `json.loads`, this in a fifth of it: a run has 50,000 records.
@@ -57,7 +57,7 @@ def parse_json(content: bytes | str, *, allow_nan: bool = False) -> Any:
 
 
 class _Field(NamedTuple):
-    """A field: the types of its JSON value, the words for them, and the types or the class of what it contains."""
+    """Allowed JSON types of a field, their description, and the types or class of its elements."""
 
     types: tuple[type, ...]
     expected: str

@@ -1,8 +1,8 @@
-"""Whose a folder is that two processes of one step may write to: that of whoever started last.
+"""A lease on the output folder of a job: of two processes of one job, the one that started last owns it.
 
-Slurm starts a job again where it has lost its node, and cannot end what goes on there. So each start makes the folder
-of the next number below `starts/`, in one stroke, and whoever sees a higher number than its own stops before it writes.
-Only numbers are compared: clocks of two machines differ, and a process that was held up does not know for how long.
+Slurm restarts a job after it lost contact with a node, where the old process may still run. So each start atomically
+creates the folder of the next number below `starts/`. A process that sees a higher number than its own stops before it
+writes. Only numbers are compared: clocks of two machines differ, and a suspended process does not know for how long.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from pipeline.core.errors import Superseded
 
 
 def identify_process() -> dict[str, Any]:
-    """Return who this process is: its host and number and, in a job of Slurm, the job and how often it has started."""
+    """Return host and id of this process and, in a Slurm job, the id and restart count of the job."""
     names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
     slurm = {name.lower(): os.environ[name] for name in names if name in os.environ}
     return {"host": platform.node(), "process": os.getpid(), **slurm}
 
 
 def slurm_restart_order(start: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return what grows from start to start of one cluster, job and restart; None for a start without Slurm."""
+    """Return Slurm's job id and restart count, which order the starts on one cluster; None without Slurm."""
     job = str(start.get("slurm_job_id") or "")
     return (int(job), int(start.get("slurm_restart_count") or 0)) if job.isdigit() else None
 
 
 def started_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether Slurm started one after the other; False where that cannot be told."""
+    """Return whether Slurm started one process after the other; False if unknown."""
     first, second = slurm_restart_order(one), slurm_restart_order(other)
     same = one.get("slurm_cluster_name") == other.get("slurm_cluster_name")
     return bool(same and first and second and first > second)
 
 
 def format_process(start: Mapping[str, Any]) -> str:
-    """Return a start in words."""
+    """Return a process in words."""
     process = f"process {start.get('process', '?')} on {start.get('host', 'an unknown host')}"
     job = slurm_restart_order(start)
     return f"{process}, job {job[0]} of Slurm, restart {job[1]}" if job else process
 
 
 def partial_path(path: Path) -> Path:
-    """Return the name under which this process writes what will be `path`: nobody else writes there."""
+    """Return the temporary path of an output, unique to this process."""
     start = identify_process()
     job = slurm_restart_order(start)
     who = f"{job[0]}.{job[1]}" if job else start["host"].replace("-", "_")
@@ -57,21 +57,21 @@ def partial_path(path: Path) -> Path:
 
 
 class Lease:
-    """The right to write in a folder; without a call of `claim` it says nothing.
+    """The right to write in a folder; without a call of `claim` nothing is checked.
 
     Args:
-        folder: what is owned.
-        number: that of the start whose process this is.
+        folder: the folder to own.
+        number: the number of the start that this process belongs to.
     """
 
     def __init__(self, folder: Path, number: int = 0) -> None:
         self.folder, self.number = folder, number
         self.afterwards: Callable[[], None] = lambda: None
-        """What is to be done once the step has its record."""
+        """Called after the record of the step was written."""
 
     @property
     def place(self) -> Path:
-        """The folder that is this start's alone, for small files."""
+        """A folder of this start only, for small files."""
         return self._starts / str(self.number)
 
     @property
@@ -79,10 +79,10 @@ class Lease:
         return self.folder / "starts"
 
     def claim(self) -> None:
-        """Take the folder; whoever has it already, for a new start of its own processes, takes it anew.
+        """Acquire the lease; an owner that restarts its processes acquires it again.
 
         Raises:
-            Superseded: a later start has it.
+            Superseded: a later start owns the folder.
         """
         self._starts.mkdir(parents=True, exist_ok=True)
         me = identify_process()
@@ -95,10 +95,10 @@ class Lease:
                 return
 
     def check(self) -> None:
-        """Look whether the folder is still this start's; a mark that was removed, as by a purge, is set again.
+        """Check that this start still owns the folder; a marker that a purge removed is restored.
 
         Raises:
-            Superseded: it is not.
+            Superseded: a later start owns the folder.
         """
         if not self.number:
             return
@@ -117,7 +117,7 @@ class Lease:
         return []
 
     def _make(self, number: int, me: dict[str, Any]) -> bool:
-        """Make the folder of a number with its content at once; return False where another start was quicker."""
+        """Create the folder of a number atomically; return False if another start was faster."""
         fresh = self._starts / f".{secrets.token_hex(8)}"
         fresh.mkdir()
         try:

@@ -1,7 +1,7 @@
-"""What a machine is: kernel, C library, processor, GPUs and their driver, each as the machine itself tells it.
+"""Kernel, C library, processor, GPUs and driver of a machine.
 
-GPUs are told by their driver, without a context on them: NVIDIA's by NVML, AMD's by the files of the kernel. None of it
-is part of a version: a renewed kernel or driver computes nothing anew, and is in the record.
+GPUs are listed without a context on them: NVIDIA's by NVML, AMD's by files of the kernel's driver. None of it is part
+of a version, so an updated kernel or driver reruns no job; it is in the record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _gpu_memory_bytes(handle: Any) -> int | None:
 
 
 def _nvidia_gpus() -> dict[str, Any]:
-    """Return the driver and the GPUs that NVML tells; where it does not answer, why."""
+    """Return driver and GPUs from NVML, or why NVML does not answer."""
     try:
         import pynvml
     except ImportError:
@@ -73,10 +73,10 @@ def _amd_gpus(root: Path) -> dict[str, Any]:
     """Return the driver and the GPUs of AMD, each die one, by the topology of the kernel's driver."""
     gpus = []
     for node in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*"), key=lambda path: int(path.name)):
-        told = dict(
+        properties = dict(
             line.split(maxsplit=1) for line in (_read_text(node / "properties") or "").splitlines() if " " in line
         )
-        version = int(told.get("gfx_target_version", 0))
+        version = int(properties.get("gfx_target_version", 0))
         if version:  # the processors are nodes as well
             banks = "\n".join(_read_text(bank) or "" for bank in node.glob("mem_banks/*/properties"))
             sizes = [line.split()[1] for line in banks.splitlines() if line.startswith("size_in_bytes ")]

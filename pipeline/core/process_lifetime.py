@@ -41,7 +41,7 @@ class LockOwner(BaseModel):
         return f"{self.user} on {self.host}, process {self.process}, since {self.since}, in {self.working_directory}"
 
     @classmethod
-    def this_process(cls, run_directory: Path) -> LockOwner:
+    def from_this_process(cls, run_directory: Path) -> LockOwner:
         """Return this process as holder."""
         try:
             user = getpass.getuser()
@@ -60,9 +60,9 @@ class LockOwner(BaseModel):
         )
 
     @property
-    def is_mine(self) -> bool:
+    def is_own_process(self) -> bool:
         """Whether it was a process of this user on this host, whose children can be seen."""
-        me = self.this_process(Path(self.run))
+        me = self.from_this_process(Path(self.run))
         return (self.user, self.host) == (me.user, me.host)
 
     def seen(self) -> ProcessState | None:

@@ -46,7 +46,7 @@ class FileEntry(NamedTuple):
         """Return the path of the file; one outside of the run is below the working directory."""
         return Path(self.path.removeprefix("data:")) if self.is_outside else run_directory / self.path
 
-    def is_at(self, file: Path) -> bool:
+    def matches_file(self, file: Path) -> bool:
         """Return whether a file is there with the bytes of the entry."""
         return file.is_file() and hash_file(file) == self.sha256
 
@@ -184,7 +184,7 @@ class Record(_PlannedFile):
     attempt: str | None = None
 
     @property
-    def made_with(self) -> Versions:
+    def planned_versions(self) -> Versions:
         """The settings as JSON, the code version and the environment version."""
         return settings_json(self.settings), self.code_version, self.environment_version
 
@@ -195,14 +195,14 @@ class Record(_PlannedFile):
         digest = settings_digest(settings)
         return [settings if word == digest else word for word in self.command]
 
-    def shortened(self) -> Record:
+    def with_short_command(self) -> Record:
         """Return the record with the digest of its settings in its command line, where that has the same settings."""
         is_same = command_option(self.command, "--settings") == settings_json(self.settings)
         return replace(self, command=shorten_command(self.command)) if is_same else self
 
-    def was_made_with(self, versions: Versions) -> bool:
+    def matches_versions(self, versions: Versions) -> bool:
         """Return whether the job was planned with these settings and versions."""
-        return versions == self.made_with
+        return versions == self.planned_versions
 
     @property
     def computed_by(self) -> str | None:
@@ -254,7 +254,7 @@ class BatchRecord(_PlannedFile):
     of: str | None = None
     outputs: tuple[BatchFile, ...]
 
-    def was_made_with(self, versions: Versions) -> bool:
+    def matches_versions(self, versions: Versions) -> bool:
         """Return whether the batch was planned with these settings and versions."""
         digest = self.settings_digest or settings_digest(settings_json(self.settings or {}))
         return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)

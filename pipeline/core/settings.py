@@ -38,11 +38,11 @@ class Settings(BaseModel):
         """Return which of a step's settings change no number of its result, as pydantic's `include` names them."""
         return {}
 
-    def of_result(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """Return what a step's result depends on, as JSON: a job runs again when one of these changes."""
         return self.model_dump(mode="json", exclude=self.operation())
 
-    def of_operation(self) -> dict[str, Any]:
+    def operation_settings(self) -> dict[str, Any]:
         """Return the rest, as JSON."""
         keys = self.operation()
         return self.model_dump(mode="json", include=keys) if keys else {}

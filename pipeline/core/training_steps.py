@@ -43,7 +43,7 @@ class BatchSchedule:
         self.sequence_lengths = [*(stage.sequence_length or sequence_length for stage in ramp), sequence_length]
 
     @classmethod
-    def of(cls, training: Mapping[str, Any]) -> BatchSchedule:
+    def from_settings(cls, training: Mapping[str, Any]) -> BatchSchedule:
         """Return those of the settings of a training, as its record has them."""
         ramp = [RampStage.model_validate(stage) for stage in training.get("ramp", [])]
         return cls(training["sequence_length"], training["batch_size"], ramp)
@@ -71,7 +71,7 @@ class BatchSchedule:
                     "divisor"
                 )
 
-    def stretches(self, first: int, last: int) -> list[StepRange]:
+    def step_ranges(self, first: int, last: int) -> list[StepRange]:
         """Return the data steps from `first`, counted from 0, to before `last`; those of one kind are one stretch."""
         found: list[StepRange] = []
         for start, end, size in self._stages(last):
@@ -89,11 +89,11 @@ class BatchSchedule:
 
     def at(self, step: int) -> StepRange:
         """Return the sizes of one data step, counted from 0."""
-        return self.stretches(step, step + 1)[0]
+        return self.step_ranges(step, step + 1)[0]
 
     def sequences(self, steps: int) -> int:
         """Return how many whole sequences the first so many data steps take."""
-        return sum(stretch.steps * stretch.batch_size for stretch in self.stretches(0, steps))
+        return sum(stretch.steps * stretch.batch_size for stretch in self.step_ranges(0, steps))
 
     def tokens(self, first: int, last: int) -> int:
         """Return the tokens of the data steps from `first`, counted from 0, to before `last`."""

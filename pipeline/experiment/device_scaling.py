@@ -81,7 +81,7 @@ def _measure_model(name: str, metrics: Path, model: str, record: Record, run: Ru
     """Return a model; None if its step times or its number of processes are unknown."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     training = record.settings["training"]
-    batches = BatchSchedule.of(training)
+    batches = BatchSchedule.from_settings(training)
     after = [line for line in lines if line["step"] > batches.ramp_steps]
     seconds, processes = median_step_seconds(after), record.counts.get("world_size")
     if seconds is None or processes is None:

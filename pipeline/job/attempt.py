@@ -42,10 +42,10 @@ def _read_head_commit(folder: Path) -> str | None:
             git = place / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
         if not git.is_dir():
             continue
-        head = (git / "HEAD").read_text(encoding="utf-8").strip()
-        if not head.startswith("ref: "):
-            return head
-        reference, shared = head.removeprefix("ref: "), git / "commondir"
+        reference_line = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not reference_line.startswith("ref: "):
+            return reference_line
+        reference, shared = reference_line.removeprefix("ref: "), git / "commondir"
         common = git / shared.read_text(encoding="utf-8").strip() if shared.is_file() else git
         for base in (git, common):
             if (base / reference).is_file():
@@ -171,9 +171,9 @@ class RunningAttempt:
             cpu_seconds=0.0,
         )
         folder = run_directory.absolute() / layout.READINGS
-        told = {ATTEMPT_VARIABLE: name, READINGS_VARIABLE: str(folder), NODE_VARIABLE: node_name()}
-        self._before = {variable: os.environ.get(variable) for variable in told}
-        os.environ |= told
+        variables = {ATTEMPT_VARIABLE: name, READINGS_VARIABLE: str(folder), NODE_VARIABLE: node_name()}
+        self._before = {variable: os.environ.get(variable) for variable in variables}
+        os.environ |= variables
         self._meter = NodeMeter(readings_file(folder, name))
 
     def _write(self) -> None:
@@ -225,7 +225,7 @@ class RunningAttempt:
         others = [] if alone else of_this_node.parent.glob(f"{glob.escape(self.path.stem)}@*")
         return sorted({of_this_node, *others})
 
-    def recorded(self, path: Path, record: Record) -> None:
+    def attest_record(self, path: Path, record: Record) -> None:
         """Attest the record of a step that is finished.
 
         Raises:
@@ -234,11 +234,11 @@ class RunningAttempt:
         """
         attestation_log.attest_finished_job(self._run_directory, self.path, self._readings(), path, record)
 
-    def refused(self, sentence: str) -> None:
+    def record_refusal(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
         self._end("refused", sentence)
 
-    def failed(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Write down why a job failed after all."""
         self._end("failed", f"{type(error).__name__}: {error}")
 
@@ -259,7 +259,7 @@ class RunningAttempt:
         else:
             self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
 
-    def measured(self) -> dict[str, Any]:
+    def measurements(self) -> dict[str, Any]:
         """Return what the record takes over: times, CPU seconds, memory and the attempt's file name."""
         keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
         return {**{key: getattr(self.attempt, key) for key in keys}, "attempt": self.path.name}

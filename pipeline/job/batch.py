@@ -39,8 +39,8 @@ class WorkerTask:
 
 def available_cores(environment: Mapping[str, str] = os.environ) -> int:
     """Return how many cores this job has: by Slurm or, without it, by Snakemake, which tells a rule's `threads` so."""
-    told = environment.get("SLURM_CPUS_PER_TASK") or environment.get("OMP_NUM_THREADS") or ""
-    return int(told) if told.isdigit() and int(told) else 1
+    text = environment.get("SLURM_CPUS_PER_TASK") or environment.get("OMP_NUM_THREADS") or ""
+    return int(text) if text.isdigit() and int(text) else 1
 
 
 def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
@@ -48,14 +48,14 @@ def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
     die_with_parent()
     if os.getppid() != parent:  # it has ended before this one was bound to it
         os.kill(os.getpid(), signal.SIGKILL)
-    asked = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm and the parent ask, each of them
-        if callable(asked):
-            asked(number, frame)
+        if callable(handler):
+            handler(number, frame)
 
-    if callable(asked):
+    if callable(handler):
         signal.signal(signal.SIGTERM, stop)
     # A board is not this piece's own: it would be counted once for each.
     os.environ |= {**SINGLE_THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
@@ -93,11 +93,11 @@ def run_in_parallel(works: Sequence[WorkerTask], processes: int) -> None:
             for sentinel in wait([*running]):
                 number, process, problem = running.pop(sentinel)  # type: ignore[arg-type]
                 process.join()
-                told = _receive_problem(problem)
-                if told is None and process.exitcode:
-                    told = RuntimeError(f"{process.name} ended with {process.exitcode}")
-                if told is not None:
-                    problems[number] = told
+                error = _receive_problem(problem)
+                if error is None and process.exitcode:
+                    error = RuntimeError(f"{process.name} ended with {process.exitcode}")
+                if error is not None:
+                    problems[number] = error
     except BaseException:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever asked asks again
         for _, process, _ in running.values():
@@ -111,12 +111,12 @@ def run_in_parallel(works: Sequence[WorkerTask], processes: int) -> None:
 
 def _receive_problem(problem: Connection) -> Exception | None:
     try:
-        told: Exception = problem.recv()
+        error: Exception = problem.recv()
     except EOFError:
         return None
     finally:
         problem.close()
-    return told
+    return error
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -139,7 +139,7 @@ def is_up_to_date(job: Job) -> bool:
             return False
         files = [(name, file) for name, paths in job.inputs.items() for path in paths for file in list_files(path)]
         named = [(entry.name, entry.path) for entry in record.inputs]
-        if named != [(name, job.shown(file)) for name, file in files]:
+        if named != [(name, job.recorded_path(file)) for name, file in files]:
             return False
         for entry, (_, file) in zip(record.inputs, files, strict=True):
             found = file.stat()
@@ -203,7 +203,7 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     outputs: list[BatchFile] = []
     for job in jobs:
         outputs += [BatchFile(entry.path, entry.bytes) for entry in Record.load(job.record_path).outputs]
-        outputs.append(BatchFile(job.shown(job.record_path), job.record_path.stat().st_size))
+        outputs.append(BatchFile(job.recorded_path(job.record_path), job.record_path.stat().st_size))
     BatchRecord(
         step=name,
         instance=dict(pair.split("=", 1) for pair in options.instance),

@@ -93,7 +93,7 @@ class Job:
         self.is_placed = False
         self.reused: ReusedResult | None = None
 
-    def refuse_other_versions(self) -> None:
+    def check_versions(self) -> None:
         """Raise InputError where code or environment are not those of the plan, or what is installed not the lock's."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
@@ -106,7 +106,7 @@ class Job:
             "lock": lock,
             "packages": found.packages,
             "sha256": found.sha256,
-            "other_than_lock": found.refuse_others(self.name, lock, platform),
+            "other_than_lock": found.check_against_lock(self.name, lock, platform),
         }
         for what, planned, now in (
             ("code", self.arguments.code, self.code_version),
@@ -119,7 +119,7 @@ class Job:
                 )
         self.plan = run_snapshot.load_job_plan(self.name, self.code_version, self.environment_version)
 
-    def bind(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
+    def bind_arguments(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
         run = importlib.import_module(self.module).run
         hints = get_type_hints(run)
@@ -167,7 +167,7 @@ class Job:
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords
 
-    def shown(self, path: Path) -> str:
+    def recorded_path(self, path: Path) -> str:
         """Return the path as records name it: relative to the run, or `data:` and its place in the project."""
         absolute = path.absolute()
         for base, prefix in ((self.run_directory, ""), (Path.cwd(), "data:")):
@@ -175,7 +175,7 @@ class Job:
                 return prefix + absolute.relative_to(base).as_posix()
         return f"data:{path.name}"
 
-    def described_inputs(self) -> tuple[FileEntry, ...]:
+    def hash_inputs(self) -> tuple[FileEntry, ...]:
         """Return the entry of every input file; a large one is not read where a record has its hash.
 
         A record is believed of a file that is as large as it says and no younger.
@@ -189,13 +189,13 @@ class Job:
         written = [
             path
             for _, file in files
-            if ":" not in (path := self.shown(file)) and not path.startswith(f"{layout.PROVENANCE}/")
+            if ":" not in (path := self.recorded_path(file)) and not path.startswith(f"{layout.PROVENANCE}/")
         ]
         known = {} if self.arguments.batch else find_producers(self.record_path.parent, written)
         stats = {file: file.stat() for _, file in files}
         hashes = {}
         for file, found in stats.items():
-            record, entry = known.get(self.shown(file), (None, None))
+            record, entry = known.get(self.recorded_path(file), (None, None))
             if (
                 record
                 and entry
@@ -207,7 +207,7 @@ class Job:
         hashes |= zip(unread, hash_files(unread), strict=True)
         described = []
         for name, file in files:
-            shown, sha256 = self.shown(file), hashes[file]
+            shown, sha256 = self.recorded_path(file), hashes[file]
             _, entry = known.get(shown, (None, None))
             if entry and entry.sha256 != sha256:
                 raise InputError(
@@ -217,7 +217,7 @@ class Job:
             described.append(FileEntry(name, shown, sha256, stats[file].st_size))
         return tuple(described)
 
-    def described_outputs(self) -> tuple[FileEntry, ...]:
+    def hash_outputs(self) -> tuple[FileEntry, ...]:
         """Return the entry of every file that the step wrote, with its final path."""
         described = []
         for name, partial in self.partial.items():
@@ -228,21 +228,21 @@ class Job:
             files = list_files(partial)
             for file, sha256 in zip(files, hash_files(files), strict=True):
                 final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
-                described.append(FileEntry(name, self.shown(final), sha256, file.stat().st_size))
+                described.append(FileEntry(name, self.recorded_path(final), sha256, file.stat().st_size))
         return tuple(described)
 
-    def taken_over(self, settings: Settings, inputs: tuple[FileEntry, ...]) -> dict[str, Any] | None:
+    def reuse_outputs(self, settings: Settings, inputs: tuple[FileEntry, ...]) -> dict[str, Any] | None:
         """Take over what a twin of this job wrote, if there is one, and return its counts."""
         if getattr(settings, "keep_removed", False):  # what is private lies outside of the results
             return None
         of_job = self.code_version, self.environment_version
         found = reused_results.find_reusable_result(
-            self.record_path, self.instance, settings.of_result(), of_job, inputs
+            self.record_path, self.instance, settings.result_settings(), of_job, inputs
         )
         if found is None:
             return None
-        taken = found.take_over(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
-        if not taken or {entry.sha256 for entry in self.described_outputs()} != found.hashes:
+        taken = found.copy_outputs(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
+        if not taken or {entry.sha256 for entry in self.hash_outputs()} != found.output_hashes:
             for path in self.partial.values():
                 truncate_and_remove(path)
             return None
@@ -250,7 +250,7 @@ class Job:
         print(f"taken over from {self.reused.record}: the same settings, code, environment and inputs", flush=True)
         return found.record.counts
 
-    def refuse_where_late(self) -> None:
+    def check_not_superseded(self) -> None:
         """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
 
         Slurm starts a job again where it has lost its node, while the process on that node may go on.
@@ -266,7 +266,7 @@ class Job:
                 f"a later start of this step has finished it ({lease.format_process(its)}): nothing is changed"
             )
 
-    def put_in_place(self) -> None:
+    def publish_outputs(self) -> None:
         """Give the outputs their names; a file that is there is replaced in one stroke."""
         for name, path in self.outputs.items():
             if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
@@ -284,13 +284,13 @@ class Job:
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
             load_signing_key()  # raises where what is attested cannot be signed
-            self.refuse_other_versions()
-            run, settings, keywords = self.bind()
+            self.check_versions()
+            run, settings, keywords = self.bind_arguments()
         except InputError as error:
-            attempt.refused(str(error))
+            attempt.record_refusal(str(error))
             raise
         except Exception as error:
-            attempt.failed(error)
+            attempt.record_failure(error)
             raise
         try:
             with attempt:
@@ -300,8 +300,8 @@ class Job:
             record = Record(
                 step=self.name,
                 instance=self.instance,
-                settings=settings.of_result(),
-                operation=settings.of_operation(),
+                settings=settings.result_settings(),
+                operation=settings.operation_settings(),
                 command=command_line(),
                 inputs=inputs,
                 outputs=outputs,
@@ -313,15 +313,15 @@ class Job:
                 taken_over_from=self.reused,
                 counts=counts,
                 **where,
-                **attempt.measured(),
-            ).shortened()
+                **attempt.measurements(),
+            ).with_short_command()
             record.write(self.record_path)
-            attempt.recorded(self.record_path, record)
+            attempt.attest_record(self.record_path, record)
         except DiskFull as error:
             if self.is_placed:  # outputs without a record are none, and without them there is room to say so
                 for path in (*self.outputs.values(), self.record_path):
                     remove_path(path)
-                attempt.failed(error)
+                attempt.record_failure(error)
             raise
         self.owner.afterwards()
 
@@ -336,14 +336,14 @@ class Job:
             path.parent.mkdir(parents=True, exist_ok=True)
             for left in find_partial_outputs(path.parent).get(path.name, []):
                 remove_path(left)
-        inputs = self.described_inputs()
+        inputs = self.hash_inputs()
         try:
-            counts = self.taken_over(settings, inputs)
+            counts = self.reuse_outputs(settings, inputs)
             if counts is None:
                 counts = run(settings, **keywords)
-            outputs = self.described_outputs()
-            self.refuse_where_late()
-            self.put_in_place()
+            outputs = self.hash_outputs()
+            self.check_not_superseded()
+            self.publish_outputs()
         except BaseException as error:
             places = [self.run_directory, *(path.parent for path in self.outputs.values())]
             full = disk_full_error(error, places) if is_disk_full(error) else None
@@ -352,6 +352,6 @@ class Job:
             if full:
                 raise full from error
             if not isinstance(error, InputError):
-                self.refuse_where_late()  # that explains why what was begun is gone
+                self.check_not_superseded()  # that explains why what was begun is gone
             raise
         return inputs, outputs, counts

@@ -42,7 +42,7 @@ class Environment(NamedTuple):
     sha256: dict[str, str | None]
     differences: Sequence[LockDifference]
 
-    def refuse_others(self, who: str, lock: str, platform: str | None) -> dict[str, str]:
+    def check_against_lock(self, who: str, lock: str, platform: str | None) -> dict[str, str]:
         """Return the lock's versions of what differs from it where the platform's file allows that.
 
         Raises:

@@ -23,8 +23,8 @@ def _index_record_names(folder: Path) -> dict[tuple[str, ...], list[str]]:
     """Return the names of the records in a folder, by their words but the third, a given name; listed once a job."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        room, step, *instance = name.split(".")
-        found.setdefault((room, step, *instance[1:]), []).append(name)
+        stage, step, *instance = name.split(".")
+        found.setdefault((stage, step, *instance[1:]), []).append(name)
     return found
 
 
@@ -42,16 +42,18 @@ class ReusableResult:
     own: str
 
     @property
-    def hashes(self) -> set[str]:
+    def output_hashes(self) -> set[str]:
         """The sha256 of the files that it wrote."""
         return {entry.sha256 for entry in self.record.outputs}
 
-    def take_over(self, run: Path, outputs: Mapping[str, Path], partial: Mapping[str, Path], *, linked: bool) -> bool:
+    def copy_outputs(
+        self, run: Path, outputs: Mapping[str, Path], partial: Mapping[str, Path], *, linked: bool
+    ) -> bool:
         """Give a job what its twin wrote, under its temporary names; return whether all was there to be given.
 
         Args:
             outputs: the job's, by their names, in the folder `run`.
-            linked: whether files are linked, which takes no room. Snakemake compares the times of those that it knows,
+            linked: whether files are linked, which takes no stage. Snakemake compares the times of those that it knows,
                 so they are copied; what lies in a folder is always linked. No step writes into a file that is there.
         """
         for entry in self.record.outputs:
@@ -87,8 +89,8 @@ def find_reusable_result(
     kind, own = next(iter(instance.items()), ("", ""))
     if kind not in USER_NAMED_KEYS:
         return None
-    room, step, _, *rest = path.name.split(".")
-    for name in _index_record_names(path.parent).get((room, step, *rest), []):
+    stage, step, _, *rest = path.name.split(".")
+    for name in _index_record_names(path.parent).get((stage, step, *rest), []):
         with suppress(InputError, KeyError):  # no record
             record = Record.load(path.parent / name)
             other = str(record.instance[kind])

@@ -41,7 +41,7 @@ def training_flops(
         * stretch.batch_size
         * batches.sequence_length
         * flops_per_token(architecture, vocabulary_size, stretch.sequence_length)
-        for stretch in batches.stretches(first_step, last_step)
+        for stretch in batches.step_ranges(first_step, last_step)
     )
 
 

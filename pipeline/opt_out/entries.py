@@ -185,7 +185,7 @@ class ListedEntries:
             "holders": [_hash_values("holder", opt_out.holders)],
         }
 
-    def relevant(self, entries: HashIndex) -> OptOut:
+    def entries_in_unit(self, entries: HashIndex) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
         chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
         if normalize_nfc(self.holder) in self.opt_out.holders:

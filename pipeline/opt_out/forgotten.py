@@ -76,7 +76,7 @@ def _search_unit(
         ("stands on the list, or was removed as a copy", table["id"], contains_hashes(ids, own)),
         ("is of a domain on the list", table["id"], match_domains(table["url"], set(opt_out["domains"]))),
         ("is of a holder on the list", table["id"], [by_holder] * len(table)),
-        ("is a copy of a reserved document", signed["id"], reserved.signed_alike(signed, reserved.hashes)),
+        ("is a copy of a reserved document", signed["id"], reserved.match_signatures(signed, reserved.hashes)),
     ):
         if any(found):
             first = min(names.filter(pa.array(found, pa.bool_())).to_pylist())

@@ -103,7 +103,7 @@ def run(
         own = name == settings.run
         proven, corpora = (settings.tokens, settings.corpora) if own else ((), ())
         search = RunSearch(results, name, wanted, own=own, proven=proven, proven_corpora=corpora)
-        places += search.places()
+        places += search.search()
         found_ids.append(search.ids)
     everything = union_hashes(found_ids)
     for path in find_archives(results):
@@ -191,4 +191,4 @@ def _count_matches(content: bytes, source: str, wanted: ForgottenDocuments, ids:
     if "id" not in columns or "text" not in columns:
         return 0
     table = pq.read_table(pa.BufferReader(content), columns=columns)
-    return len(wanted.rows(table.filter(table["text"].is_valid()), source, ids))
+    return len(wanted.find_rows(table.filter(table["text"].is_valid()), source, ids))

@@ -50,7 +50,7 @@ class _ReservedDocuments:
         self.documents = self.bytes = 0
         self.entries: Counter[str] = Counter()
 
-    def forms(self) -> Iterator[tuple[str, str]]:
+    def text_variants(self) -> Iterator[tuple[str, str]]:
         """Yield id and masked text of each reserved document, whole and as the rules on lines leave it."""
         for document in self.reader.run():
             found = list(self.filter.matching_entries(document))
@@ -101,7 +101,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
             found = _ReservedDocuments(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "signed.parquet"
-                sign(found.forms(), path, settings.signatures, known)
+                sign(found.text_variants(), path, settings.signatures, known)
                 return found, pq.read_table(path)
 
         (found, table), _ = raw.run_undamaged(signed, quarantine=settings.quarantine)

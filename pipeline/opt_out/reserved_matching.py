@@ -48,17 +48,17 @@ class ReservedSignatures:
         self.ids = union_hashes(ids)
         self.hashes = {name: union_hashes(found) for name, found in keys.items()}
 
-    def signed_alike(self, table: pa.Table, columns: Iterable[str]) -> BooleanArray:
+    def match_signatures(self, table: pa.Table, columns: Iterable[str]) -> BooleanArray:
         """Return for each row of signatures whether one of the columns has what it has in a reserved document.
 
         Args:
             columns: those that were computed as here; a band's key of 0 stands for none.
         """
-        alike = np.zeros(len(table), dtype=bool)
+        matches = np.zeros(len(table), dtype=bool)
         for name in columns:
             found = table[name].to_numpy()
-            alike |= (found != 0) & contains_hashes(self.hashes[name], found)
-        return alike
+            matches |= (found != 0) & contains_hashes(self.hashes[name], found)
+        return matches
 
 
 def read_removed_copies(paths: Iterable[Path]) -> pa.Table:

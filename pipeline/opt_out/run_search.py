@@ -58,7 +58,7 @@ class ForgottenDocuments:
     domains: dict[str, set[str]]
     reserved: list[tuple[SignatureSettings, ReservedSignatures]]
 
-    def rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
+    def find_rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
         found = hash_ids(table["id"])
         urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
@@ -99,25 +99,33 @@ class RunSearch:
         self.in_corpora = self.documents = 0
         self.unread: list[RemainingCopy] = []
 
-    def places(self) -> list[RemainingCopy]:
+    def search(self) -> list[RemainingCopy]:
         """Return every place, in the order of the stages."""
-        found = [*self._corpora(), *self._parts(), *self._tokens(), *self._models(), *self._recoveries()]
-        return [*found, *self._private(), *self.unread]
+        found = [
+            *self._search_corpora(),
+            *self._search_parts(),
+            *self._search_tokens(),
+            *self._search_models(),
+            *self._search_recoveries(),
+        ]
+        return [*found, *self._search_private_texts(), *self.unread]
 
-    def _place(self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True) -> RemainingCopy:
+    def _remaining_copy(
+        self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True
+    ) -> RemainingCopy:
         return RemainingCopy(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
 
-    def _each(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
+    def _read_files(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
         """Return what is found in each finished file; one that cannot be read is a place of its own."""
         found = []
         for path in sorted(path for path in paths if not path.name.startswith(".")):
             try:
                 found.append(read(path))
             except (pa.ArrowException, OSError, KeyError, ValueError):
-                self.unread.append(self._place(kind, path, None, "it cannot be read", certain=False))
+                self.unread.append(self._remaining_copy(kind, path, None, "it cannot be read", certain=False))
         return found
 
-    def _alike(self, corpus: Path) -> Iterator[Keys]:
+    def _match_signatures(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
         signing = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")[:1]
         records, _ = read_job_files(Record, signing)
@@ -133,15 +141,15 @@ class RunSearch:
                 )
                 columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
                 table = pq.read_table(path, columns=["id", *columns])
-                parts.append(hash_ids(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
+                parts.append(hash_ids(table["id"].filter(pa.array(reserved.match_signatures(table, columns)))))
             return union_hashes(parts)
 
-        yield from self._each("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
+        yield from self._read_files("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
 
-    def _corpora(self) -> Iterator[RemainingCopy]:
+    def _search_corpora(self) -> Iterator[RemainingCopy]:
         corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]
         for corpus in corpora:
-            self.ids = union_hashes([self.ids, *self._alike(corpus)])
+            self.ids = union_hashes([self.ids, *self._match_signatures(corpus)])
 
         def read(path: Path) -> Keys:
             present = pq.read_schema(path).names
@@ -149,29 +157,29 @@ class RunSearch:
                 return union_hashes([])
             table = pq.read_table(path, columns=[name for name in ("id", "url") if name in present])
             self.documents += len(table)
-            return self.wanted.rows(table, path.name.split(".")[0], self.ids)
+            return self.wanted.find_rows(table, path.name.split(".")[0], self.ids)
 
         for corpus in corpora:
             for place, kind in CORPUS_FILES.items():
                 if place == layout.FINAL_DOCUMENTS and corpus.name in self.proven_corpora:
                     continue
                 paths = place.glob(self.folder, corpus=corpus.name)
-                found = union_hashes(self._each(kind, paths, read))
+                found = union_hashes(self._read_files(kind, paths, read))
                 self.ids = union_hashes([self.ids, found])
                 self.in_corpora += len(found)
                 if len(found):
-                    yield self._place(kind, paths[0].parent, len(found), "searched")
+                    yield self._remaining_copy(kind, paths[0].parent, len(found), "searched")
 
-    def _parts(self) -> Iterator[RemainingCopy]:
+    def _search_parts(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
-            return self.wanted.rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
+            return self.wanted.find_rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
 
         for folder in layout.FILE_PARTS.glob(self.folder):
-            found = union_hashes(self._each("raw texts in parts", folder.glob("*.parquet"), read))
+            found = union_hashes(self._read_files("raw texts in parts", folder.glob("*.parquet"), read))
             if len(found):
-                yield self._place("raw texts in parts", folder, len(found), "searched")
+                yield self._remaining_copy("raw texts in parts", folder, len(found), "searched")
 
-    def _tokens(self) -> Iterator[RemainingCopy]:
+    def _search_tokens(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             return union_hashes([found[contains_hashes(self.ids, found)] for found in read_shard_ids(path)])
 
@@ -180,10 +188,10 @@ class RunSearch:
                 continue
             splits = ("train", "validation")
             shards = [layout.TOKEN_SHARD.glob(self.folder, tokens=folder.name, split=split) for split in splits]
-            found = union_hashes(self._each("tokens", chain(*shards), read))
+            found = union_hashes(self._read_files("tokens", chain(*shards), read))
             self.in_tokens[folder.name] = len(found)
             if len(found):
-                yield self._place("tokens", folder, len(found), "searched")
+                yield self._remaining_copy("tokens", folder, len(found), "searched")
 
     @cached_property
     def _segments(self) -> dict[tuple[str, int], Record]:
@@ -191,23 +199,23 @@ class RunSearch:
         records, _ = read_job_files(Record, layout.SEGMENT_RECORD.glob(self.folder))
         return {(record.instance["model"], int(record.instance["step"])): record for record in records}
 
-    def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
+    def _judge_model(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
         """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
         verdicts = [
-            self._segment(record)
+            self._judge_segment(record)
             for (name, at), record in sorted(self._segments.items())
             if name == model and at <= step
         ]
         if (model, step) not in self._segments:
-            verdicts.append(self._suspicion("no record says what it was trained on"))
+            verdicts.append(self._suspect("no record says what it was trained on"))
         return max((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict[2], default=None)
 
-    def _suspicion(self, why: str) -> tuple[int | None, str, bool] | None:
+    def _suspect(self, why: str) -> tuple[int | None, str, bool] | None:
         """Return a suspicion; none where another run's corpora are there and hold nothing of it."""
         free = not self.own and self.documents and not self.in_corpora
         return None if free else (None, why, False)
 
-    def _segment(self, record: Record) -> tuple[int | None, str, bool] | None:
+    def _judge_segment(self, record: Record) -> tuple[int | None, str, bool] | None:
         index = next((entry for entry in record.inputs if entry.name == "index"), None)
         file = self.folder / index.path if index else None
         if (
@@ -216,20 +224,20 @@ class RunSearch:
             or not _has_sha256(file, index.sha256)
             or file.parent.name not in self.in_tokens
         ):
-            return self._suspicion("the tokens that it was trained on are no longer there")
+            return self._suspect("the tokens that it was trained on are no longer there")
         found = self.in_tokens[file.parent.name]
         return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
 
-    def _models(self) -> Iterator[RemainingCopy]:
+    def _search_models(self) -> Iterator[RemainingCopy]:
         for path in layout.MILESTONE.glob(self.folder):
-            if path.name.isdigit() and (verdict := self._verdict(path.parts[-3], int(path.name))):
-                yield self._place("milestone", path, *verdict[:2], certain=verdict[2])
+            if path.name.isdigit() and (verdict := self._judge_model(path.parts[-3], int(path.name))):
+                yield self._remaining_copy("milestone", path, *verdict[:2], certain=verdict[2])
         for path in layout.FINAL_MODEL.glob(self.folder):
             step = max((at for name, at in self._segments if name == path.parent.name), default=-1)
-            if verdict := self._verdict(path.parent.name, step):
-                yield self._place("model", path, *verdict[:2], certain=verdict[2])
+            if verdict := self._judge_model(path.parent.name, step):
+                yield self._remaining_copy("model", path, *verdict[:2], certain=verdict[2])
 
-    def _recoveries(self) -> Iterator[RemainingCopy]:
+    def _search_recoveries(self) -> Iterator[RemainingCopy]:
         for path in layout.RECOVERY_STATE.glob(self.folder):
             model, step = path.parts[-6], path.parts[-5]
             try:
@@ -237,11 +245,11 @@ class RunSearch:
             except (OSError, ValueError, LookupError, TypeError):
                 own = None
             if own == self._identity(self._segments.get((model, int(step)))):
-                verdict = self._verdict(model, int(step))
+                verdict = self._judge_model(model, int(step))
             else:
-                verdict = self._suspicion("it is of other tokens, settings or milestones than the finished training")
+                verdict = self._suspect("it is of other tokens, settings or milestones than the finished training")
             if verdict:
-                yield self._place("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
+                yield self._remaining_copy("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
 
     def _identity(self, record: Record | None) -> str:
         """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
@@ -257,18 +265,18 @@ class RunSearch:
         except (OSError, KeyError, ValueError):
             return ""
 
-    def _private(self) -> Iterator[RemainingCopy]:
+    def _search_private_texts(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             table = pq.read_table(path, columns=["id", "text"])
-            return self.wanted.rows(table.filter(table["text"].is_valid()), "", self.ids)
+            return self.wanted.find_rows(table.filter(table["text"].is_valid()), "", self.ids)
 
         for folder in layout.REMOVED_FOLDER.glob(private_folder(self.results, self.run)):
-            found = union_hashes(self._each("private texts", folder.glob("*.parquet"), read))
+            found = union_hashes(self._read_files("private texts", folder.glob("*.parquet"), read))
             if len(found):
-                yield self._place("private texts", folder, len(found), "searched")
+                yield self._remaining_copy("private texts", folder, len(found), "searched")
             elif any(folder.glob("*.parquet")):
                 why = "texts of documents that a filter removed were not compared with what is forgotten"
-                yield self._place("private texts", folder, None, why, certain=False)
+                yield self._remaining_copy("private texts", folder, None, why, certain=False)
 
 
 def _has_sha256(file: Path, sha256: str) -> bool:

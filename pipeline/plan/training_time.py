@@ -127,7 +127,7 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
     figures["utilization_share"] = flops / (devices * peak * parts.seconds)
     figures["training_seconds"] = steps = sum(
         stretch.steps * estimate_step(model, platform, devices, stretch).seconds
-        for stretch in training.batches.stretches(training.first_step, training.steps)
+        for stretch in training.batches.step_ranges(training.first_step, training.steps)
     )
     return figures | _estimate_overheads(model, platform, devices, parts, steps)
 

@@ -109,12 +109,12 @@ class _JobDifferences:
             return ", ".join(f"{key} {value}" for key, value in sorted(entry.items()) if key not in hidden)
 
         before, now = ({str(entry["path"]): entry for entry in entries} for entries in (a, b))
-        told = [{path: described(path, entry) for path, entry in entries.items()} for entries in (before, now)]
-        lines = [f"{kind} {line}" for line in format_changes(*told)]
+        descriptions = [{path: described(path, entry) for path, entry in entries.items()} for entries in (before, now)]
+        lines = [f"{kind} {line}" for line in format_changes(*descriptions)]
         if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:
             lines.append(f"the order of the {kind}s")
         for path in before.keys() & now.keys():
-            if before[path] != now[path] and told[0][path] == told[1][path]:
+            if before[path] != now[path] and descriptions[0][path] == descriptions[1][path]:
                 name = "records" if path.startswith(f"{layout.RECORDS}/") else path
                 self.not_compared.add(f"the bytes of {name}")
         return lines
@@ -133,10 +133,10 @@ def _comparable_command(record: Content) -> list[str]:
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
         before = words[number - 1] if number else ""
-        told = given.get(option if equals else before)
+        field = given.get(option if equals else before)
         text = value if equals else word
-        if told and _equals_as_json(text, record.get(told)):
-            word = f"<{told}>"
+        if field and _equals_as_json(text, record.get(field)):
+            word = f"<{field}>"
         elif text and text == record.get("launch"):
             word = "<launch>"
         for key in ("code_version", "environment_version"):
@@ -213,13 +213,13 @@ def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> t
     differences, notes = [], []
     for name in [*ENERGY_TOTALS, *sorted(a.steps.keys() | b.steps.keys())]:
         one, other = (found.get(name, EnergyFigure()) for found in figures)
-        told = f"{name}: {one.text()} → {other.text()}"
+        line = f"{name}: {one.text()} → {other.text()}"
         if one.is_known != other.is_known:
-            differences.append(told)
+            differences.append(line)
         elif one.low_joules > other.high_joules or other.low_joules > one.high_joules:
-            differences.append(f"{told}: their 95 % intervals do not overlap")
+            differences.append(f"{line}: their 95 % intervals do not overlap")
         elif name == "total" and one.is_known and one != other:
-            notes.append(f"energy {told}: their 95 % intervals overlap, so no difference is shown")
+            notes.append(f"energy {line}: their 95 % intervals overlap, so no difference is shown")
     return differences, notes
 
 

@@ -156,10 +156,10 @@ def _compare_tables(before: Path, now: Path) -> list[str]:
         if types[0][name] == types[1].get(name) and not was[name].equals(found[name]):
             pairs = zip(was[name].to_pylist(), found[name].to_pylist(), strict=True)
             rows = [number for number, (a, b) in enumerate(pairs) if a != b and not (a != a and b != b)]
-            told = ", ".join(map(str, rows[:MAX_LINES])) + (
+            row_numbers = ", ".join(map(str, rows[:MAX_LINES])) + (
                 f" and {len(rows) - MAX_LINES} more" if len(rows) > MAX_LINES else ""
             )
-            lines.append(f"column {name}: {len(rows)} of {len(was)} rows differ, from 0: {told}")
+            lines.append(f"column {name}: {len(rows)} of {len(was)} rows differ, from 0: {row_numbers}")
     return lines
 
 
@@ -197,14 +197,17 @@ def _compare_tensors(before: Path, now: Path) -> list[str]:
 
 
 def compare_rerun(
-    run_directory: Path, record: Record, again: Path, told: dict[str, Any]
+    run_directory: Path, record: Record, rerun: Path, planned_settings: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
     """What a step wrote otherwise in the folder `again`, and what is said without being a difference, as lines.
 
-    `told` are the settings in the command of the record.
+    `planned_settings` are the settings in the command of the record.
     """
-    new = Record.load(again / record.file, strict=True)
-    lines = [f"record, settings of its command → settings {line}" for line in _compare_values(told, record.settings)]
+    new = Record.load(rerun / record.file, strict=True)
+    lines = [
+        f"record, settings of its command → settings {line}"
+        for line in _compare_values(planned_settings, record.settings)
+    ]
     lines += [f"settings {line}" for line in _compare_values(record.settings, new.settings)]
     lines += [
         f"counts {line}" for line in _compare_values(record.counts, new.counts) if not is_timing_key(line.split(":")[0])
@@ -228,7 +231,7 @@ def compare_rerun(
             notes.append(f"{path} is no longer in the run: compared with its record alone")
         if found == recorded and on_disk in (None, recorded):
             continue
-        inside = compare_file_contents(file, again / path) if is_there else []
+        inside = compare_file_contents(file, rerun / path) if is_there else []
         if has_timings(path):
             if inside and path.endswith(layout.METRICS_FILE):
                 lines += [f"{path}:", *(f"  {line}" for line in inside)]

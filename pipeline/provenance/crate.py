@@ -71,7 +71,7 @@ def _add_pretrained(files: CrateFiles, settings: CrateSettings, records: list[Re
                 f"#pretrained/{quote(model)}",
                 "Dataset",
                 name=taken.title,
-                license=reference(files.graph.license(taken.license)),
+                license=reference(files.graph.add_license(taken.license)),
                 url=taken.url,
                 mentions=references(files.identifier(entry) for entry in record.inputs if entry.name == "model"),
             )
@@ -103,7 +103,7 @@ def _add_workflow(graph: CrateGraph, workflow: CrateWorkflow, written: dict[str,
         "encodingFormat": "text/plain",
         "programmingLanguage": reference(LANGUAGE),
         "conformsTo": reference("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
-        "license": reference(graph.license("Apache-2.0")),
+        "license": reference(graph.add_license("Apache-2.0")),
         "version": ", ".join(commits) or main["sha256"],
         "url": COMMIT_URL.format(commit=commits[-1]) if commits else workflow.identifier,
         "step": references(steps),
@@ -130,7 +130,7 @@ def _add_run(
     given = [actions.files.identifier(e) for r in records for e in r.inputs if e.is_outside]
     main = graph.entities[workflow.identifier]
     for path, hash_ in plans:
-        parameter = graph.parameter("#parameter/workflow/input/configuration", "configuration", "Text")
+        parameter = graph.add_parameter("#parameter/workflow/input/configuration", "configuration", "Text")
         main["input"] = reference(parameter)
         value = graph.add(
             f"#configuration/{hash_[:16]}",
@@ -141,12 +141,12 @@ def _add_run(
             exampleOfWork=reference(parameter),
         )
         given.append(value)
-    results = graph.parameter("#parameter/workflow/output/results", "results", "File")
+    results = graph.add_parameter("#parameter/workflow/output/results", "results", "File")
     main["output"] = reference(results)
     for path in left:
         known = graph.entities[quote(path)].get("exampleOfWork", [])
         parameters = known if isinstance(known, list) else [known]
-        graph.is_example_of(quote(path), [*(parameter["@id"] for parameter in parameters), results])
+        graph.set_parameters(quote(path), [*(parameter["@id"] for parameter in parameters), results])
     return graph.add(
         "#run",
         "CreateAction",
@@ -188,18 +188,18 @@ def _build_metadata(
     for path, content in sorted(written.items()):
         files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
     paths = sorted([*paths, *written])
-    agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
+    agent = graph.add_organization(settings.provider, settings.provider_url, settings.contact)
     workflow = CrateWorkflow(files, f"{layout.WORKFLOW_FILES}/Snakefile")
     actions = CrateActions(files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
-        actions.job(record, starts.get(record.attempt or ""))
+        actions.add_job(record, starts.get(record.attempt or ""))
     for attempt in lost:
-        actions.attempt(attempt, commits[-1] if commits else None)
+        actions.add_attempt(attempt, commits[-1] if commits else None)
     _add_workflow(graph, workflow, written, records)
-    energies = actions.energies()
+    energies = actions.add_run_energies()
     run = _add_run(graph, actions, workflow, records, energies, f"run {settings.run}")
-    actions.starts(workflow.engine(), run)
+    actions.add_invocations(workflow.add_engine(), run)
     for profile, (name, version) in PROFILES.items():
         graph.add(profile, "CreativeWork", name=name, version=version)
     top = CrateGraph()
@@ -215,7 +215,7 @@ def _build_metadata(
         name=settings.name or settings.run,
         description=settings.description,
         datePublished=max(record.ended for record in records)[:10],
-        license=reference(graph.license(settings.license)),
+        license=reference(graph.add_license(settings.license)),
         author=reference(agent),
         publisher=reference(agent),
         conformsTo=references(PROFILES),
@@ -227,7 +227,9 @@ def _build_metadata(
         variableMeasured=references(energies),
     )
     text = json.dumps(
-        {"@context": CONTEXT, "@graph": [*top.entities.values(), *graph.sorted()]}, ensure_ascii=False, indent=1
+        {"@context": CONTEXT, "@graph": [*top.entities.values(), *graph.sorted_entities()]},
+        ensure_ascii=False,
+        indent=1,
     )
     return f"{text}\n", files
 
@@ -262,7 +264,7 @@ def run(
     standing = {record.attempt for record in records} | {record.computed_by for record in records}
     lost = [attempt for attempt in attempts if Path(attempt.file).name not in standing]
     starts = {Path(attempt.file).name: attempt.snakemake for attempt in attempts}
-    told = README_TEXT.format(
+    readme_text = README_TEXT.format(
         name=settings.name or settings.run,
         description=settings.description,
         metadata=layout.CRATE,
@@ -274,7 +276,7 @@ def run(
     copies = read_workflow_files(workflow)
     written = {
         **copies,
-        layout.RUN_README: told.encode(),
+        layout.RUN_README: readme_text.encode(),
         layout.PROV: build_prov_document(settings.run, records, lost, settings.provider).encode(),
     }
     text, listed = _build_metadata(settings, run_directory, records, lost, starts, written)

@@ -48,14 +48,14 @@ UNKNOWN = "unknown"
 def find_home_page(distribution: str) -> str | None:
     """The address of an installed distribution, as its own metadata tell it; None where they tell none."""
     try:
-        told = metadata(distribution)
+        fields = metadata(distribution)
     except PackageNotFoundError:
         return None
     pages = {}
-    for line in told.get_all("Project-URL") or []:
+    for line in fields.get_all("Project-URL") or []:
         label, _, page = line.partition(",")
         pages[label.strip().lower()] = page.strip()
-    pages.setdefault("homepage", "".join(told.get_all("Home-page") or []))
+    pages.setdefault("homepage", "".join(fields.get_all("Home-page") or []))
     return next((pages[label] for label in URL_LABELS if pages.get(label, "").startswith("http")), None)
 
 
@@ -92,7 +92,7 @@ class CrateWorkflow:
         self.positions = order_steps(files.records)
         self.tools: dict[str, set[str]] = defaultdict(set)
 
-    def packages(self, environment: dict[str, Any]) -> list[str]:
+    def add_packages(self, environment: dict[str, Any]) -> list[str]:
         """Add the distributions of an environment whose version and address are known, and return their @ids."""
         found = []
         for name, pinned in (environment.get("packages") or {}).items():
@@ -104,7 +104,7 @@ class CrateWorkflow:
                 )
         return found
 
-    def tool(self, step: str, code: str, environment: str, commit: str | None, packages: dict[str, Any]) -> str:
+    def add_tool(self, step: str, code: str, environment: str, commit: str | None, packages: dict[str, Any]) -> str:
         """Add the code of a step at its version, in an environment, and return its @id."""
         page = COMMIT_URL.format(commit=commit) if commit else None
         identifier = f"{page or ''}#tool/{step}/{quote(code)}/{quote(environment)}"
@@ -117,36 +117,36 @@ class CrateWorkflow:
                 softwareVersion=code,
                 url=page,
                 description=f"in the environment {environment}" + (f": {words}" if words else ""),
-                softwareRequirements=references(self.packages(packages)),
+                softwareRequirements=references(self.add_packages(packages)),
                 input=references(self.files.parameters[step, "input"]),
                 output=references(self.files.parameters[step, "output"]),
             )
         self.tools[step].add(identifier)
         return identifier
 
-    def tool_of(self, record: Record) -> str:
+    def add_tool_of_record(self, record: Record) -> str:
         """Add the tool of a finished job."""
         commit = (record.git or {}).get("commit")
         environment = read_environment(self.files.run_directory, record)
-        return self.tool(record.step, record.code_version, record.environment_version, commit, environment)
+        return self.add_tool(record.step, record.code_version, record.environment_version, commit, environment)
 
-    def tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:
+    def add_tool_of_attempt(self, attempt: Attempt, commit: str | None) -> str:
         """Add the tool of an attempt that left no record: its command says the versions."""
         code, environment = (
             command_option(attempt.command, name) or "not recorded" for name in ("--code", "--environment")
         )
-        return self.tool(attempt.step, code, environment, commit, {})
+        return self.add_tool(attempt.step, code, environment, commit, {})
 
     def step(self, name: str) -> str:
         """The @id of a step of the workflow."""
         return f"#step/{name}"
 
-    def setting(self, record: Record, key: str, value: Any) -> str:
+    def add_setting(self, record: Record, key: str, value: Any) -> str:
         """Add a setting of a step and return its @id; jobs with the same value share it.
 
         A section of several keys is in a record: its value is the sha256 of its JSON, `subjectOf` the record.
         """
-        parameter = self.graph.parameter(
+        parameter = self.graph.add_parameter(
             f"#parameter/{record.step}/settings/{quote(key)}", key, SCHEMA_TYPES.get(type(value), "Text")
         )
         is_plain = isinstance(value, int | float | str) and value != ""
@@ -177,7 +177,7 @@ class CrateWorkflow:
             )
         return [self.step(name) for name in self.tools]
 
-    def engine(self) -> str:
+    def add_engine(self) -> str:
         """Add Snakemake, which ran the steps, and the language of the workflow; return the engine's @id."""
         pinned = version("snakemake")
         self.graph.add(LANGUAGE, "ComputerLanguage", name="Snakemake", url=ENGINE_PAGE, version=pinned)
@@ -201,31 +201,33 @@ class CrateActions:
         self.controls: dict[str, list[str]] = defaultdict(list)
         self.ends: dict[str, str] = {}
 
-    def job(self, record: Record, start: str | None) -> None:
+    def add_job(self, record: Record, start: str | None) -> None:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
         name = record.name
         inputs = [self.files.identifier(entry) for entry in record.inputs]
-        inputs += [self.workflow.setting(record, key, value) for key, value in sorted(record.settings.items())]
+        inputs += [self.workflow.add_setting(record, key, value) for key, value in sorted(record.settings.items())]
         identifier = self.graph.add(
             f"#job/{name}",
             "CreateAction",
             name=record.title,
             description=shlex.join(shorten_command(record.command)),
-            instrument=reference(self.workflow.tool_of(record)),
+            instrument=reference(self.workflow.add_tool_of_record(record)),
             agent=reference(self.agent),
             object=references(inputs),
             result=references([self.files.identifier(entry) for entry in record.outputs] or [quote(record.file)]),
             startTime=record.started,
             endTime=record.ended,
             actionStatus=COMPLETED_STATUS,
-            resourceUsage=self.usage(
-                name, record.computed_by, {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes}
+            resourceUsage=self.add_usage(
+                name,
+                record.computed_by,
+                {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes},
             ),
             subjectOf=reference(quote(record.file)),
         )
-        self.control(record, identifier, COMPLETED_STATUS, start, record.ended)
+        self.add_control(record, identifier, COMPLETED_STATUS, start, record.ended)
 
-    def attempt(self, attempt: Attempt, commit: str | None) -> None:
+    def add_attempt(self, attempt: Attempt, commit: str | None) -> None:
         """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
 
         It is an ActivateAction, since nothing is left that it created.
@@ -240,18 +242,18 @@ class CrateActions:
             "ActivateAction",
             name=f"{attempt.title}, an attempt whose outputs do not stand",
             description=shlex.join(shorten_command(attempt.command)),
-            instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
+            instrument=reference(self.workflow.add_tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
             startTime=attempt.started,
             endTime=attempt.ended or attempt.last_seen,
             actionStatus=status,
             error=None if is_finished else error,
-            resourceUsage=self.usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
+            resourceUsage=self.add_usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
             subjectOf=reference(work),
         )
-        self.control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
+        self.add_control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
 
-    def control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
+    def add_control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
         """Add that Snakemake had one job done, at one of its starts."""
         self.done.append(action)
         start = start or UNKNOWN
@@ -267,7 +269,7 @@ class CrateActions:
         )
         self.ends[start] = max(ended, self.ends.get(start, ended))
 
-    def starts(self, engine: str, run: str) -> None:
+    def add_invocations(self, engine: str, run: str) -> None:
         """Add each start of Snakemake that had jobs done, and what it organized; `run` is the run's action."""
         for start, controls in sorted(self.controls.items()):
             _, began, process, *_ = [*start.split("."), "", ""]
@@ -283,33 +285,37 @@ class CrateActions:
                 endTime=self.ends[start],
             )
 
-    def usage(self, name: str, attempt: str | None, measured: dict[str, float]) -> Any:
+    def add_usage(self, name: str, attempt: str | None, measured: dict[str, float]) -> Any:
         """Add what a job or attempt was measured to use, and its energy by the account of the report."""
         place = f"#usage/{quote(name)}"
-        used = [self.quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()]
+        used = [
+            self.add_quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()
+        ]
         figure = self.account.attempt_energy(attempt) if self.account else EnergyFigure()
-        return references([*used, *self.energy(f"{place}/energy", "energy", figure)])
+        return references([*used, *self.add_energy(f"{place}/energy", "energy", figure)])
 
-    def energy(self, identifier: str, name: str, figure: EnergyFigure) -> list[str]:
+    def add_energy(self, identifier: str, name: str, figure: EnergyFigure) -> list[str]:
         """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
         if not figure.is_known:
             return []
         values = {"value": figure.joules, "minValue": figure.low_joules, "maxValue": figure.high_joules}
         described = "; ".join((figure.text(JOULE), *figure.meters))
-        return [self.quantity(identifier, "energy", name, described, **values)]
+        return [self.add_quantity(identifier, "energy", name, described, **values)]
 
-    def quantity(self, identifier: str, what: str, name: str, description: str | None = None, **values: float) -> str:
+    def add_quantity(
+        self, identifier: str, what: str, name: str, description: str | None = None, **values: float
+    ) -> str:
         """Add a value of one of `QUANTITIES`, in its unit."""
         kind, unit, code = QUANTITIES[what]
         units = {"unitText": unit, "unitCode": code, "description": description}
         return self.graph.add(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
 
-    def energies(self) -> list[str]:
+    def add_run_energies(self) -> list[str]:
         """Add the energies of the run as a whole."""
         if self.account is None:
             return []
         parts = {name: getattr(self.account, name) for name in ENERGY_TITLES}
-        return [made for name in parts for made in self.energy(f"#energy/{name}", ENERGY_TITLES[name], parts[name])]
+        return [made for name in parts for made in self.add_energy(f"#energy/{name}", ENERGY_TITLES[name], parts[name])]
 
 
 def _parse_invocation_time(began: str) -> str | None:

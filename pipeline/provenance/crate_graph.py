@@ -75,7 +75,7 @@ class CrateGraph:
         self.entities.setdefault(identifier, {"@id": identifier, "@type": kind, **given})
         return identifier
 
-    def license(self, license: str) -> str:
+    def add_license(self, license: str) -> str:
         """Add a licence, given by SPDX identifier or URL or in words, and return its @id."""
         if "://" in license:
             identifier = license
@@ -85,7 +85,7 @@ class CrateGraph:
             identifier = f"#license/{quote(license)}"
         return self.add(identifier, "CreativeWork", name=license, identifier=license)
 
-    def organization(self, name: str | None, url: str | None, contact: str | None) -> str:
+    def add_organization(self, name: str | None, url: str | None, contact: str | None) -> str:
         """Add who ran the pipeline, as the configuration says it or does not, and return the @id."""
         if name is None:
             described = "the configuration names nobody who is responsible for the run (run.provider)"
@@ -99,7 +99,7 @@ class CrateGraph:
             contactPoint=reference(point) if point else None,
         )
 
-    def parameter(self, identifier: str, name: str, kind: str) -> str:
+    def add_parameter(self, identifier: str, name: str, kind: str) -> str:
         """Add a parameter of a tool or of the workflow; `kind` is the type of its values."""
         return self.add(
             identifier,
@@ -109,11 +109,11 @@ class CrateGraph:
             conformsTo=reference("https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"),
         )
 
-    def is_example_of(self, identifier: str, parameters: Iterable[str]) -> None:
+    def set_parameters(self, identifier: str, parameters: Iterable[str]) -> None:
         """Say that an entity is a value of some parameters."""
         self.entities[identifier]["exampleOfWork"] = references(parameters)
 
-    def sorted(self) -> list[Entity]:
+    def sorted_entities(self) -> list[Entity]:
         """All entities by @id."""
         return [self.entities[key] for key in sorted(self.entities)]
 
@@ -245,7 +245,7 @@ class CrateFiles:
                 "Dataset",
                 name=source["name"],
                 inLanguage=source.get("language"),
-                license=reference(self.graph.license(str(license))) if license else None,
+                license=reference(self.graph.add_license(str(license))) if license else None,
                 usageInfo=_format_value(source.get("rights") or "") + own,
                 hasPart=references(map(quote, parts)),
                 mentions=references(raw[name]),
@@ -265,7 +265,7 @@ class CrateFiles:
             self.parameters[record.step, "input"] |= settings
             for direction, entries in (("input", record.inputs), ("output", record.outputs)):
                 for entry in entries:
-                    parameter = self.graph.parameter(
+                    parameter = self.graph.add_parameter(
                         f"#parameter/{record.step}/{direction}/{quote(entry.name)}", entry.name, "File"
                     )
                     self.parameters[record.step, direction].add(parameter)
@@ -275,11 +275,11 @@ class CrateFiles:
                     else:
                         elsewhere[parameter].add(self.identifier(entry))
         for path, values in parameters.items():
-            self.graph.is_example_of(quote(path), values)
+            self.graph.set_parameters(quote(path), values)
         for parameter, identifiers in elsewhere.items():
             name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
             collection = f"#collection/{parameter.removeprefix('#parameter/')}"
             self.graph.add(collection, "Collection", name=name, hasPart=references(identifiers))
-            self.graph.is_example_of(collection, [parameter])
+            self.graph.set_parameters(collection, [parameter])
             kinds = ["File", "Collection"] if parameter in values_in_crate else "Collection"
             self.graph.entities[parameter]["additionalType"] = kinds

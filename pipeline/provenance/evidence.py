@@ -53,22 +53,22 @@ class Attestation(NamedTuple):
 def list_evidence(run_directory: Path) -> list[str]:
     """Return the sorted paths of all files that the log attests, relative to the run."""
     inventory = take_inventory(run_directory, EVIDENCE_FOLDERS)
-    return sorted([*inventory.of(LOG_VOUCHER), *inventory.of(AUTHORITY_VOUCHER)])
+    return sorted([*inventory.vouched_by(LOG_VOUCHER), *inventory.vouched_by(AUTHORITY_VOUCHER)])
 
 
 def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
     """Return what is attested of each file, by its path; of an attempt's beginning only that it was."""
     newest: dict[str, Attestation] = {}
     for line in (line for line in found if line.statement.kind != EVIDENCE_CHANGED):
-        for entry in (*line.statement.subject, *line.statement.left):
+        for entry in (*line.statement.subject, *line.statement.byproducts):
             if line.statement.kind == EVIDENCE_REMOVED and entry.name.startswith(f"{BATCHES}/"):
                 newest.pop(entry.name, None)
                 continue
-            told = Attestation(entry.sha256, entry.annotations.bytes, line.number)
+            attestation = Attestation(entry.sha256, entry.annotations.bytes, line.number)
             if line.statement.kind == ATTEMPT_BEGAN:
-                newest.setdefault(entry.name, told)
+                newest.setdefault(entry.name, attestation)
             else:
-                newest[entry.name] = told
+                newest[entry.name] = attestation
     return newest
 
 
@@ -108,9 +108,9 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
     known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
     notes = (line for line in found if line.statement.kind == EVIDENCE_CHANGED)
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
-    heads, subject = {line.sha256 for line in found}, []
+    line_hashes, subject = {line.sha256 for line in found}, []
     for path in list_evidence(run_directory):
-        if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in heads:  # it is of another log
+        if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in line_hashes:  # it is of another log
             continue
         size = (run_directory / path).stat().st_size if path.startswith(APPENDED_FOLDERS) else None
         sha256 = hash_prefix(run_directory / path, size)
@@ -144,7 +144,7 @@ def attest_removed_batches(run_directory: Path, paths: Iterable[Path]) -> None:
 
 def _attempt_name(line: LogLine) -> str:
     """Return the name of the attempt that a line of a job is about."""
-    names = (entry.name for entry in (*line.statement.subject, *line.statement.left))
+    names = (entry.name for entry in (*line.statement.subject, *line.statement.byproducts))
     path = next((name for name in names if name.startswith(f"{layout.ATTEMPTS}/")), "")
     return path.removeprefix(f"{layout.ATTEMPTS}/").removesuffix(".json")
 

@@ -36,7 +36,7 @@ SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or wher
 VERSION_OPTIONS = {"--code": "code_version", "--environment": "environment_version"}
 
 
-def find_lock_owner(run_directory: Path, tell: ReportProblem) -> LockOwner | None:
+def find_lock_owner(run_directory: Path, report: ReportProblem) -> LockOwner | None:
     """Return who works on a run, where the process that its lock names is seen to live; name any other lock."""
     path = run_directory / RUN_LOCK
     if path.is_symlink() or not path.is_file():
@@ -48,10 +48,10 @@ def find_lock_owner(run_directory: Path, tell: ReportProblem) -> LockOwner | Non
     except (OSError, ValidationError):
         is_lock = False
     if not is_lock:
-        tell(RUN_LOCK, f"{RUN_LOCK} names no start: delete it where you know that no start is running.")
+        report(RUN_LOCK, f"{RUN_LOCK} names no start: delete it where you know that no start is running.")
         return None
     if (Path(owner.working_directory) / owner.run).resolve() != run_directory.resolve():
-        tell(
+        report(
             RUN_LOCK,
             f"{RUN_LOCK} names a start that works on another folder, {owner.run}: it was copied from there.",
         )
@@ -60,12 +60,12 @@ def find_lock_owner(run_directory: Path, tell: ReportProblem) -> LockOwner | Non
     if verdict == "lives":
         return owner
     if verdict is None:
-        tell(
+        report(
             RUN_LOCK,
             f"{RUN_LOCK} names {owner}, which cannot be seen from here: verify on that machine, or without a lock.",
         )
     else:
-        tell(RUN_LOCK, f"{RUN_LOCK} names {owner}, which does not run: the next start removes it.")
+        report(RUN_LOCK, f"{RUN_LOCK} names {owner}, which does not run: the next start removes it.")
     return None
 
 
@@ -80,7 +80,7 @@ class _FileHistory(NamedTuple):
 def _collect_histories(lines: list[LogLine]) -> dict[str, _FileHistory]:
     histories: dict[str, _FileHistory] = {}
     for line in (line for line in lines if line.statement.kind != EVIDENCE_CHANGED):
-        for entry in (*line.statement.subject, *line.statement.left):
+        for entry in (*line.statement.subject, *line.statement.byproducts):
             known = histories.get(entry.name, _FileHistory([], None, None))
             content = Attestation(entry.sha256, entry.annotations.bytes, line.number)
             if line.statement.kind == ATTEMPT_BEGAN:
@@ -109,12 +109,12 @@ def _hash_prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
 class EvidenceCheck:
     """The evidence in a run's folder, compared with the lines of the log."""
 
-    def __init__(self, run_directory: Path, inventory: Inventory, lines: list[LogLine], tell: ReportProblem) -> None:
-        self.run_directory, self.inventory, self.lines, self.tell = run_directory, inventory, lines, tell
+    def __init__(self, run_directory: Path, inventory: Inventory, lines: list[LogLine], report: ReportProblem) -> None:
+        self.run_directory, self.inventory, self.lines, self.report = run_directory, inventory, lines, report
         self.newest = newest_attestations(lines)
         self.histories = _collect_histories(lines)
-        self.heads = {line.sha256 for line in lines}
-        self.owner = find_lock_owner(run_directory, tell)
+        self.line_hashes = {line.sha256 for line in lines}
+        self.owner = find_lock_owner(run_directory, report)
 
     def check(self) -> None:
         """All evidence that was attested is there as it was, and there is no other."""
@@ -123,8 +123,8 @@ class EvidenceCheck:
         present = {
             path for path, kind in self.inventory.files.items() if kind.voucher in (LOG_VOUCHER, AUTHORITY_VOUCHER)
         }
-        closed = tuple(self.inventory.closed)
-        for path, told in sorted(self.newest.items()):
+        closed = tuple(self.inventory.unreadable_folders)
+        for path, attestation in sorted(self.newest.items()):
             kind = find_kind(path)
             if (
                 kind
@@ -132,31 +132,31 @@ class EvidenceCheck:
                 and path not in present
                 and not path.startswith(closed)
             ):
-                self.tell(path, f"{path} is missing: line {told.line} of {ATTESTATION_LOG} attests it.")
+                self.report(path, f"{path} is missing: line {attestation.line} of {ATTESTATION_LOG} attests it.")
         for path in sorted(present):
             if path in self.newest:
                 self._check_content(path, self.newest[path])
-            elif not (path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.heads):  # its authority vouches
-                self._tell_unattested(path, f"{path} is unknown: no attestation names it.", "is not attested yet")
+            elif not (path.startswith(f"{TIMESTAMPS}/") and Path(path).stem in self.line_hashes):
+                self._report_unattested(path, f"{path} is unknown: no attestation names it.", "is not attested yet")
 
-    def _tell_unattested(self, path: str, otherwise: str, what: str) -> None:
+    def _report_unattested(self, path: str, otherwise: str, what: str) -> None:
         if self.owner is None:
-            self.tell(path, otherwise)
+            self.report(path, otherwise)
         else:
-            self.tell(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
+            self.report(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
 
-    def _check_content(self, path: str, told: Attestation) -> None:
+    def _check_content(self, path: str, attestation: Attestation) -> None:
         history, file = self.histories[path], self.run_directory / path
         if history.began:
             self._check_beginning(path, history.began)
         if not history.contents:
             return
-        if sentence := describe_change(self.run_directory, path, told, may_grow=self.owner is not None):
-            self.tell(path, sentence)
-        elif told.bytes is not None and (size := file.stat().st_size) > told.bytes:
-            self._tell_unattested(path, "", f"has {size} bytes, of which {told.bytes} are attested yet")
+        if sentence := describe_change(self.run_directory, path, attestation, may_grow=self.owner is not None):
+            self.report(path, sentence)
+        elif attestation.bytes is not None and (size := file.stat().st_size) > attestation.bytes:
+            self._report_unattested(path, "", f"has {size} bytes, of which {attestation.bytes} are attested yet")
         if len({content.sha256 for content in history.contents}) > 1:
-            self._check_history(path, history, told)
+            self._check_history(path, history, attestation)
 
     def _check_history(self, path: str, history: _FileHistory, newest: Attestation) -> None:
         """What was attested once was attested anew only as its kind may change."""
@@ -171,7 +171,7 @@ class EvidenceCheck:
         elif kind.change == WRITE_ONCE:
             first = next((content for content in history.contents if content.sha256 != newest.sha256), None)
         if first:
-            self.tell(
+            self.report(
                 path,
                 f"{path} was changed: line {first.line} of {ATTESTATION_LOG} attests another content, and a file like "
                 f"this {APPEND_ONLY if kind.change == APPEND_ONLY else WRITE_ONCE}.",
@@ -185,7 +185,7 @@ class EvidenceCheck:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             is_same = False
         if not is_same:
-            self.tell(path, f"{path} was changed: it is not the attempt whose beginning line {line.number} attests.")
+            self.report(path, f"{path} was changed: it is not the attempt whose beginning line {line.number} attests.")
 
     def _was_attested(self, path: str, sha256: str, until: int) -> bool:
         return any(content.sha256 == sha256 and content.line <= until for content in self.histories[path].contents)
@@ -194,9 +194,9 @@ class EvidenceCheck:
         """Return the evidence for whose content no line up to this one vouches, and no crate that lists these files."""
         return sorted(
             path
-            for path, told in self.newest.items()
+            for path, attestation in self.newest.items()
             if path in self.inventory.files and path not in listed
-            if told.line > after and not self._was_attested(path, told.sha256, after)
+            if attestation.line > after and not self._was_attested(path, attestation.sha256, after)
         )
 
 
@@ -231,7 +231,7 @@ def _check_command(record: Record) -> list[str]:
     return problems
 
 
-def check_record(run_directory: Path, record: Record, tell: Callable[[str, str], None], known: set[str]) -> None:
+def check_record(run_directory: Path, record: Record, report: Callable[[str, str], None], known: set[str]) -> None:
     """Tell where a record is not what its command line and its attempt say, or its times cannot be.
 
     An attempt that is `known` to be changed is believed in nothing.
@@ -257,4 +257,4 @@ def check_record(run_directory: Path, record: Record, tell: Callable[[str, str],
             if attempt.status != "finished":
                 problems.append(f"its attempt is {attempt.status}")
     if problems:
-        tell(record.file, f"{record.file} contradicts itself: {'; '.join(problems)}.")
+        report(record.file, f"{record.file} contradicts itself: {'; '.join(problems)}.")

@@ -125,17 +125,17 @@ class Inventory(NamedTuple):
         files: the kind of each file by its path, without those in scratch.
         links: the kind of each path that is a link to a file.
         problems: a sentence for each path that must not be there, or into which this user may not look.
-        closed: the folders into which this user may not look, with a slash at the end.
+        unreadable_folders: the folders into which this user may not look, with a slash at the end.
         special: pipes, sockets, devices and links to them among the problems: no file may be read while there is one.
     """
 
     files: dict[str, FileKind]
     links: dict[str, FileKind]
     problems: dict[str, str]
-    closed: list[str]
+    unreadable_folders: list[str]
     special: list[str]
 
-    def of(self, voucher: str) -> list[str]:
+    def vouched_by(self, voucher: str) -> list[str]:
         """Return the sorted paths of the files for which somebody vouches."""
         return sorted(path for path, kind in self.files.items() if kind.voucher == voucher)
 
@@ -186,7 +186,7 @@ def _add_folder(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> boo
         return False
     if not is_readable(entry):
         inventory.problems[path] = f"{path} {UNREADABLE}."
-        inventory.closed.append(f"{path}/")
+        inventory.unreadable_folders.append(f"{path}/")
         return False
     if not is_known:
         inventory.problems[path] = (

@@ -29,34 +29,34 @@ class LogSignature(NamedTuple):
 class LogCheck:
     """The log of a run, read once: its lines as far as they are whole, and what they say of each file."""
 
-    def __init__(self, run_directory: Path, tell: ReportProblem) -> None:
-        self.run_directory, self.tell = run_directory, tell
+    def __init__(self, run_directory: Path, report: ReportProblem) -> None:
+        self.run_directory, self.report = run_directory, report
         self.lines: list[LogLine] = []
         try:
             self.lines.extend(read_log(run_directory, strict=True))
         except InputError as error:
-            tell(ATTESTATION_LOG, f"{error}.")
+            report(ATTESTATION_LOG, f"{error}.")
             self.lines.clear()  # what comes after a line that is none is not known: the log is believed in nothing
         if not self.lines:
-            tell(
+            report(
                 ATTESTATION_LOG,
                 f"{ATTESTATION_LOG} is missing or empty: nothing says which attempts there were and what they did.",
             )
 
-    def _of_log(self, sentence: str) -> None:
-        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG} {sentence}")
+    def _report_log(self, sentence: str) -> None:
+        self.report(ATTESTATION_LOG, f"{ATTESTATION_LOG} {sentence}")
 
-    def _of_line(self, line: LogLine, sentence: str) -> None:
-        self.tell(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_describe_line(line)}), {sentence}")
+    def _report_line(self, line: LogLine, sentence: str) -> None:
+        self.report(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_describe_line(line)}), {sentence}")
 
     def check_chain(self) -> None:
         """Every line names the one before it."""
         self.is_whole = True
         expected = NO_PREVIOUS_LINE
         for line in self.lines:
-            if line.statement.before != expected:
+            if line.statement.previous_line_sha256 != expected:
                 self.is_whole = False
-                self._of_line(line, "does not follow the line before it: one of them was changed, left out or put in.")
+                self._report_line(line, "does not follow the line before it: one was changed, removed or inserted.")
             expected = line.sha256
 
     def check_signatures(self, given: Path | None) -> LogSignature | None:
@@ -71,32 +71,32 @@ class LogCheck:
         signed = [line for line in self.lines if line.signatures]
         if not signed:
             if given:
-                self._of_log("is not signed: whoever could write these files could write the run anew.")
+                self._report_log("is not signed: whoever could write these files could write the run anew.")
             elif own.is_file():
-                self._of_log(f"is not signed, although {PUBLIC_KEY} is the key of a signed run.")
+                self._report_log(f"is not signed, although {PUBLIC_KEY} is the key of a signed run.")
             return None
         if given is None and not own.is_file():
-            self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
+            self.report(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
             return None
         try:
             key = signing_keys.load_public_key(given or own)
         except InputError as error:
             if given:
                 raise
-            self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} was changed: {error}.")
+            self.report(PUBLIC_KEY, f"{PUBLIC_KEY} was changed: {error}.")
             return None
         name = signing_keys.key_sha256(key)
         for line in self.lines[signed[0].number - 1 :]:
             if not line.signatures:
-                self._of_line(line, "is not signed, and one before it is.")
+                self._report_line(line, "is not signed, and one before it is.")
             elif name not in line.signatures:
-                self._of_line(line, f"is signed with another key than {name[:16]}…")
+                self._report_line(line, f"is signed with another key than {name[:16]}…")
             elif not signing_keys.verify_signature(key, line.signatures[name], line.signed):
-                self._of_line(line, "was changed: its signature does not match its content.")
+                self._report_line(line, "was changed: its signature does not match its content.")
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
         except (OSError, ValueError, KeyError, TypeError):
-            self.tell(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
+            self.report(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
             owner = "not stated"
         is_others = given is not None and not given.resolve().is_relative_to(self.run_directory.resolve())
         return LogSignature(owner, name, is_others)
@@ -107,25 +107,25 @@ class LogCheck:
         Raises:
             InputError: the certificates are none.
         """
-        times, heads = [], {line.sha256 for line in self.lines}
+        times, hashes = [], {line.sha256 for line in self.lines}
         stamps = [path for path in files if path.startswith(f"{TIMESTAMPS}/")]
         for path in stamps:
             file = self.run_directory / path
             try:
                 time = read_timestamp(file, certificates)
             except ValueError as error:
-                self.tell(path, f"{path} is no timestamp of that head: {error}.")
+                self.report(path, f"{path} is no timestamp of that head: {error}.")
                 continue
-            if file.stem in heads:
+            if file.stem in hashes:
                 times.append(time)
             else:
-                self.tell(
+                self.report(
                     path,
                     f"{ATTESTATION_LOG} was written anew since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.",
                 )
         last = TIMESTAMP.name(sha256=self.lines[-1].sha256) if self.lines else ""
         if certificates and last and last not in stamps:
-            self.tell(last, f"{last} is missing: no authority has seen the last line of {ATTESTATION_LOG}.")
+            self.report(last, f"{last} is missing: no authority has seen the last line of {ATTESTATION_LOG}.")
         return times
 
     def check_published(self, published: Path) -> None:
@@ -139,30 +139,30 @@ class LogCheck:
         names = find_run_names(self.lines) or [self.run_directory.absolute().name]
         known = filter_checkpoints(read_checkpoints(published), names, self.lines[0].sha256)
         own = {(line.sha256, line.number) for line in self.lines}
-        for head in known:
-            if (head.sha256, head.lines) not in own:
-                self._of_log(
-                    f"was written anew or cut: {published.name} has the checkpoint {head.sha256[:16]}… of its "
-                    f"line {head.lines}."
+        for checkpoint in known:
+            if (checkpoint.sha256, checkpoint.lines) not in own:
+                self._report_log(
+                    f"was written anew or cut: {published.name} has the checkpoint {checkpoint.sha256[:16]}… of its "
+                    f"line {checkpoint.lines}."
                 )
         if not known:
-            self._of_log(f"was never published in {published.name}: it has no checkpoint of the run {names[-1]}.")
+            self._report_log(f"was never published in {published.name}: it has no checkpoint of the run {names[-1]}.")
         elif known[-1].sha256 != self.lines[-1].sha256:
-            self._of_log(f"has lines that were never published in {published.name}.")
+            self._report_log(f"has lines that were never published in {published.name}.")
 
     def check_checkpoint(self, given: str) -> None:
         """The last line of the log is the one whose hash the reader has from the owner."""
         number = next((line.number for line in self.lines if line.sha256 == given.lower()), None)
         if self.lines and number is None:
-            self._of_log(f"was cut or changed: no line has the checkpoint given, {given}.")
+            self._report_log(f"was cut or changed: no line has the checkpoint given, {given}.")
         elif number is not None and number < len(self.lines):
             after = len(self.lines) - number
-            self._of_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
+            self._report_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
     def check_crate_checkpoint(self, crate: str, checkpoint: LogCheckpoint) -> None:
         """The log has the line that the crate names as the last one before it was made."""
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
-            self._of_log(
+            self._report_log(
                 f"was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
                 f"{checkpoint.sha256}."
             )
@@ -178,9 +178,9 @@ class LogCheck:
             *older, newest = history.get(path, [""])
             found = sha256_of(path)
             if found in older and found != newest:
-                self.tell(path, f"{path} is an older one: its step has run again since, as {ATTESTATION_LOG} says.")
+                self.report(path, f"{path} is an older one: its step has run again since, as {ATTESTATION_LOG} says.")
             elif found != newest:
-                self.tell(path, f"{path} was changed: no line of {ATTESTATION_LOG} attests it.")
+                self.report(path, f"{path} was changed: no line of {ATTESTATION_LOG} attests it.")
 
     def check_order(self) -> None:
         """No job read what no job before it had written."""
@@ -191,9 +191,9 @@ class LogCheck:
         written: dict[str, set[str]] = {}
         for line in self._jobs():
             record = line.statement.subject[0].name
-            for entry in line.statement.read if newest[record] == line.number else []:
+            for entry in line.statement.dependencies if newest[record] == line.number else []:
                 if entry.name in ever and entry.sha256 not in written.get(entry.name, set()):
-                    self.tell(record, f"{record} read {entry.name} before any job had written it so.")
+                    self.report(record, f"{record} read {entry.name} before any job had written it so.")
             for entry in line.statement.subject:
                 written.setdefault(entry.name, set()).add(entry.sha256)
 

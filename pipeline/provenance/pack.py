@@ -85,7 +85,7 @@ def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) ->
     root = by_id["./"]
     publisher = by_id[root["publisher"]["@id"]]
     contact = by_id.get((publisher.get("contactPoint") or {}).get("@id"), {}).get("name")
-    told = {
+    bag_info = {
         "Source-Organization": publisher["name"],
         "Contact-Name": contact,
         "External-Description": " ".join(root["description"].split()),
@@ -94,7 +94,7 @@ def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) ->
         "Bag-Software-Agent": "Polder",
         "Payload-Oxum": f"{sum(file.bytes for file in files)}.{len(files)}",
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in bag_info.items() if value}
 
 
 def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> PackedBag:
@@ -125,8 +125,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         for file in small:
             (partial / file.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run_directory / file.path, partial / file.path)
-        told = _build_bag_info(entities, listed)
-        bag = bagit.make_bag(str(partial), {**told}, checksums=["sha256"])
+        bag_info = _build_bag_info(entities, listed)
+        bag = bagit.make_bag(str(partial), {**bag_info}, checksums=["sha256"])
         shutil.copyfile(VERIFIER_SCRIPT, partial / VERIFIER_SCRIPT.name)
         if large and url is not None:
             base = url.rstrip("/")
@@ -137,7 +137,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         elif large:
             lines = [f"{file.escaped.removeprefix('data/')}\t{file.bytes}\t{file.sha256}\n" for file in large]
             (partial / LARGE_FILES).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
-        bag.info["Payload-Oxum"] = told["Payload-Oxum"]
+        bag.info["Payload-Oxum"] = bag_info["Payload-Oxum"]
         bag.save()
         partial.rename(target)
     finally:

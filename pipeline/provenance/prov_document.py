@@ -27,25 +27,27 @@ def build_prov_document(run: str, records: list[Record], attempts: list[Attempt]
     A file is said to be derived from what its job read where that job wrote no other file; of several, no record says
     which of them came from what.
     """
-    told = ProvDocument()
-    told.add_namespace("run", f"arcp://name,{run}/")
-    told.add_namespace("schema", VOCABULARY)
+    graph = ProvDocument()
+    graph.add_namespace("run", f"arcp://name,{run}/")
+    graph.add_namespace("schema", VOCABULARY)
     files: dict[str, FileEntry] = {}
     agents: set[str] = set()
     person = "run:provider"
     if provider is not None:
-        told.agent(person, {"prov:type": PROV["Organization"], "prov:label": provider})
+        graph.agent(person, {"prov:type": PROV["Organization"], "prov:label": provider})
 
     def activity(name: str, title: str, started: str, ended: str, code: str) -> str:
         identifier = f"run:{quote(name)}"
-        told.activity(identifier, datetime.fromisoformat(started), datetime.fromisoformat(ended), {"prov:label": title})
+        graph.activity(
+            identifier, datetime.fromisoformat(started), datetime.fromisoformat(ended), {"prov:label": title}
+        )
         agent = f"run:code/{code}"
         if agent not in agents:
             agents.add(agent)
-            told.agent(agent, {"prov:type": PROV["SoftwareAgent"], "prov:label": f"code {code}"})
-        told.wasAssociatedWith(identifier, agent)
+            graph.agent(agent, {"prov:type": PROV["SoftwareAgent"], "prov:label": f"code {code}"})
+        graph.wasAssociatedWith(identifier, agent)
         if provider is not None:
-            told.wasAssociatedWith(identifier, person)
+            graph.wasAssociatedWith(identifier, person)
         return identifier
 
     def entity(entry: FileEntry) -> str:
@@ -57,7 +59,7 @@ def build_prov_document(run: str, records: list[Record], attempts: list[Attempt]
                 "schema:sha256": entry.sha256,
                 "schema:contentSize": entry.bytes,
             }
-            told.entity(name, described)
+            graph.entity(name, described)
         return name
 
     for record in records:
@@ -66,14 +68,14 @@ def build_prov_document(run: str, records: list[Record], attempts: list[Attempt]
         )
         read = [entity(entry) for entry in record.inputs]
         for name in dict.fromkeys(read):
-            told.used(done, name)
+            graph.used(done, name)
         for output in record.outputs:
-            told.wasGeneratedBy(entity(output), done)
+            graph.wasGeneratedBy(entity(output), done)
         for name in dict.fromkeys(read) if len(record.outputs) == 1 else []:
-            told.wasDerivedFrom(entity(record.outputs[0]), name)
+            graph.wasDerivedFrom(entity(record.outputs[0]), name)
     for attempt in attempts:
         ended = attempt.ended or attempt.last_seen
         code = command_option(attempt.command, "--code") or "not-recorded"
         name = f"attempt/{Path(attempt.file).stem}"
         activity(name, f"{attempt.step}: {attempt.status}", attempt.started, ended, code)
-    return str(told.serialize(sort_keys=True, indent=None, separators=(",", ":"))) + "\n"
+    return str(graph.serialize(sort_keys=True, indent=None, separators=(",", ":"))) + "\n"

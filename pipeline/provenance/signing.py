@@ -81,7 +81,7 @@ def filter_checkpoints(
     is named as long as it claims the run's name.
     """
     own = set(names)
-    return [head for head in published if head.first == first or head.run in own]
+    return [checkpoint for checkpoint in published if checkpoint.first == first or checkpoint.run in own]
 
 
 def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
@@ -100,16 +100,16 @@ def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
         raise InputError(f"{path} is no log of heads, as provenance.log writes it") from None
 
 
-def append_checkpoint(path: Path, head: PublishedCheckpoint) -> None:
+def append_checkpoint(path: Path, checkpoint: PublishedCheckpoint) -> None:
     """Append a checkpoint to a file, which is made where there is none; one that it has already is not added again.
 
     Raises:
         InputError: the file is no log of checkpoints: nothing is written to it.
         OSError: it cannot be written.
     """
-    if path.exists() and head.sha256 in {known.sha256 for known in read_checkpoints(path)}:
+    if path.exists() and checkpoint.sha256 in {known.sha256 for known in read_checkpoints(path)}:
         return
-    entry = {"run": head.run, "lines": head.lines, "head": head.sha256, "first": head.first}
+    entry = {"run": checkpoint.run, "lines": checkpoint.lines, "head": checkpoint.sha256, "first": checkpoint.first}
     line = json.dumps({**entry, "time": datetime.now(UTC).isoformat(timespec="seconds")})
     with path.open("a+b") as log:
         log.seek(max(log.seek(0, 2) - 1, 0))
@@ -156,8 +156,8 @@ def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
         "algorithm": signing_keys.key_algorithm(public),
         "key_sha256": signing_keys.key_sha256(public),
     }
-    told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
-    atomic_files.write_json(run_directory / layout.SIGNER, told)
+    content = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
+    atomic_files.write_json(run_directory / layout.SIGNER, content)
 
 
 def sign_models(run_directory: Path, key: Path) -> None:

@@ -1,4 +1,4 @@
-"""Timestamps of the head of the log of attestations, by an authority (RFC 3161)."""
+"""Timestamps of the checkpoint of the log of attestations, by an authority (RFC 3161)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pipeline.provenance.settings import Timestamps
 TIMEOUT_SECONDS = 60.0
 
 
-def _verify_response(answer: TimeStampResponse, head: str, certificates: Path) -> datetime:
-    """Return when the authority saw a head.
+def _verify_response(answer: TimeStampResponse, checkpoint: str, certificates: Path) -> datetime:
+    """Return when the authority saw a checkpoint.
 
     Raises:
         InputError: the certificates are none.
-        ValueError: the answer is not the authority's, or of another head.
+        ValueError: the answer is not the authority's, or of another checkpoint.
     """
     try:
         known = load_pem_x509_certificates(certificates.read_bytes())
@@ -36,25 +36,25 @@ def _verify_response(answer: TimeStampResponse, head: str, certificates: Path) -
     for certificate in known:
         builder = builder.add_root_certificate(certificate)
     try:
-        builder.build().verify_message(answer, head.encode())
+        builder.build().verify_message(answer, checkpoint.encode())
     except VerificationError as error:
         raise ValueError(str(error)) from None
     return answer.tst_info.gen_time
 
 
-def request_timestamp(head: str, settings: Timestamps) -> bytes:
-    """Return an authority's answer to the question when a head was there.
+def request_timestamp(checkpoint: str, settings: Timestamps) -> bytes:
+    """Return an authority's answer to the question when a checkpoint was there.
 
     Raises:
         InputError: it does not answer, or not as its certificate says.
     """
-    request = TimestampRequestBuilder().data(head.encode()).build().as_bytes()
+    request = TimestampRequestBuilder().data(checkpoint.encode()).build().as_bytes()
     headers = {"Content-Type": "application/timestamp-query"}
-    asked = urllib.request.Request(settings.url, request, headers, method="POST")
+    request_ = urllib.request.Request(settings.url, request, headers, method="POST")
     try:
-        with urllib.request.urlopen(asked, timeout=TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(request_, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read()
-        _verify_response(decode_timestamp_response(content), head, Path(settings.certificates).expanduser())
+        _verify_response(decode_timestamp_response(content), checkpoint, Path(settings.certificates).expanduser())
     except (OSError, ValueError) as error:
         raise InputError(
             f"provenance.timestamps: {settings.url} gave no timestamp ({error}): the next start asks again"
@@ -63,13 +63,13 @@ def request_timestamp(head: str, settings: Timestamps) -> bytes:
 
 
 def read_timestamp(path: Path, certificates: Path | None) -> datetime:
-    """Return when the authority saw the head that the file of its answer is named after.
+    """Return when the authority saw the checkpoint that the file of its answer is named after.
 
     Without its root certificate the answer is believed to be the authority's.
 
     Raises:
         InputError: the certificates are none.
-        ValueError: the file is no answer, not the authority's, or of another head.
+        ValueError: the file is no answer, not the authority's, or of another checkpoint.
     """
     answer = decode_timestamp_response(path.read_bytes())
     if certificates is None:

@@ -351,8 +351,8 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
     account = read_energy_accounting(run_directory) if figure.figure == "energy.total" else None
     if account:
         parts = {name: getattr(account, name).joules for name in ("finished", "lost", "idle", "snakemake")}
-        told = " + ".join(f"{joules:.3f} J {name}" for name, joules in parts.items())
-        yield f"{told} = {sum(parts.values()):.3f} J"
+        terms = " + ".join(f"{joules:.3f} J {name}" for name, joules in parts.items())
+        yield f"{terms} = {sum(parts.values()):.3f} J"
     elif not found:
         yield "no key of these files has this very number: it is computed from several, by the command"
 

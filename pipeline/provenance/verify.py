@@ -117,8 +117,8 @@ class _RunVerification:
         self.inventory = take_inventory(run_directory)
         special = self.inventory.special
         self.problems = {path: self.inventory.problems[path] for path in special or self.inventory.problems}
-        self.files = self.inventory.of(CRATE_VOUCHER)
-        self.closed = tuple(self.inventory.closed)
+        self.files = self.inventory.vouched_by(CRATE_VOUCHER)
+        self.closed = tuple(self.inventory.unreadable_folders)
         self.crate: _CrateMetadata | None = None
         self.records: list[Record] = []
         self.signed: LogSignature | None = None
@@ -127,7 +127,7 @@ class _RunVerification:
         self.hash = cache(self._hash)
         self.evidence: EvidenceCheck | None = None
         if not special:  # to read one may take for ever
-            self.check(LogCheck(run_directory, self.tell), trusted)
+            self.check(LogCheck(run_directory, self.report), trusted)
 
     def check(self, log: LogCheck, trusted: TrustAnchors) -> None:
         run_directory = self.run_directory
@@ -145,7 +145,7 @@ class _RunVerification:
         if self.crate is not None:
             self.check_files(self.crate)
             if layout.CRATE_RECORD not in self.inventory.files:
-                self.tell(
+                self.report(
                     layout.CRATE_RECORD,
                     f"{layout.CRATE_RECORD} is missing: the job that wrote {layout.CRATE} has left it.",
                 )
@@ -163,11 +163,11 @@ class _RunVerification:
         for record in self.records:
             self.check_outputs(record)
             self.check_frozen(record)
-        self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.tell)
+        self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.report)
         self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
-            check_record(run_directory, record, self.tell, set(self.problems))
+            check_record(run_directory, record, self.report, set(self.problems))
         log.check_records((record.file for record in records), self.hash)
         log.check_order()
 
@@ -177,7 +177,7 @@ class _RunVerification:
         except OSError as error:
             return f"unknown ({error.strerror})"
 
-    def tell(self, path: str, sentence: str) -> None:
+    def report(self, path: str, sentence: str) -> None:
         self.problems.setdefault(path, sentence)
 
     def check_files(self, crate: _CrateMetadata) -> None:
@@ -187,18 +187,18 @@ class _RunVerification:
             if path.startswith(self.closed):
                 continue
             if path not in present:
-                self.tell(path, f"{path} is missing, the crate lists it.")
+                self.report(path, f"{path} is missing, the crate lists it.")
             elif self.hash(path) != expected:
-                self.tell(path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}.")
+                self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}.")
         for path in sorted(present - crate.sha256_of.keys()):
-            self.tell(path, f"{path} is unknown: the crate does not list it.")
+            self.report(path, f"{path} is unknown: the crate does not list it.")
 
     def check_outputs(self, record: Record) -> None:
         """The files that a job wrote are there with the hashes in its record, and no other job wrote them."""
         for output in record.outputs:
             producer = self.made[output.path][0]
             if producer is not record:
-                self.tell(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
+                self.report(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
             else:
                 self.check_file(output.path, output.sha256, record)
 
@@ -210,15 +210,15 @@ class _RunVerification:
             if given.path in self.made:
                 producer, output = self.made[given.path]
                 if given.sha256 != output.sha256 and not self.same_unit(record, given):
-                    self.tell(
+                    self.report(
                         record.file,
                         f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                         f"{producer.file} wrote {output.sha256}.",
                     )
             elif not (self.run_directory / given.path).is_file():
-                self.tell(given.path, f"{given.path} is missing, {record.file} read it.")
+                self.report(given.path, f"{given.path} is missing, {record.file} read it.")
             elif self.hash(given.path) != given.sha256:
-                self.tell(
+                self.report(
                     record.file,
                     f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                     f"the file has {self.hash(given.path)}.",
@@ -233,9 +233,9 @@ class _RunVerification:
         if path.startswith(self.closed):
             return
         if not (self.run_directory / path).is_file():
-            self.tell(path, f"{path} is missing, {record.file} names it.")
+            self.report(path, f"{path} is missing, {record.file} names it.")
         elif self.hash(path) != sha256:
-            self.tell(path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}.")
+            self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}.")
 
     def same_unit(self, record: Record, manifest: FileEntry) -> bool:
         """Whether a source's manifest changed elsewhere only: the files of this job's unit are those that it lists.

@@ -298,9 +298,9 @@ def main(arguments: list[str]) -> int:
     of_files, here, absent = check_files(given.run, expected)
     for problem in (problems := [*problems, *of_crate, *of_files]):
         print(f"{escape_to_one_line(problem)}.")
-    told = f"{lines} attestations, {here} files looked at, {absent} attested or listed files are not here"
+    counts = f"{lines} attestations, {here} files looked at, {absent} attested or listed files are not here"
     verdict = f"problems: {len(problems)}" if problems else "signed and unchanged" if key else "unchanged"
-    print(f"{escape_to_one_line(given.run)}: {verdict}: {told}.")
+    print(f"{escape_to_one_line(given.run)}: {verdict}: {counts}.")
     missing = [name for name in ("log_checkpoint", "crate_sha256") if getattr(given, name) is None]
     for name in missing if not problems else ():
         what = "the end of the log was cut off" if name == "log_checkpoint" else "this is the crate that was published"

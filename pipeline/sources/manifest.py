@@ -27,7 +27,7 @@ def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dic
         return None
     if entries is None:
         raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
-    opt_out = listed.relevant(read_entries(entries))
+    opt_out = listed.entries_in_unit(read_entries(entries))
     if not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
     holder = listed.holder if normalize_nfc(listed.holder) in opt_out.holders else None

@@ -238,7 +238,7 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
     if not groups or not {"batch_size", "sequence_length"} <= training.keys():
         return []
     sampling = Sampling.model_validate(training.get("sampling") or {})
-    batches = BatchSchedule.of(training)
+    batches = BatchSchedule.from_settings(training)
     mixed = [mixture.by for _, mixture in sampling.mixtures(steps) if mixture.weights or mixture.epochs]
     rows = []
     for column in dict.fromkeys(["source", *mixed]):

@@ -56,7 +56,7 @@ class Dag(RunFiles):
         """Return the versions of today, also of finished training."""
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
-            settings = STEPS[step].settings(self.config, instance).of_result()
+            settings = STEPS[step].settings(self.config, instance).result_settings()
             module = f"pipeline.{step}"
             self._versions[key] = (
                 json.dumps(settings, sort_keys=True, ensure_ascii=False),
@@ -76,7 +76,7 @@ class Dag(RunFiles):
         for step in STEPS:
             environment = self._in_image[step] if self._in_image else environments.step_environment(step, lock)
             try:
-                environment.refuse_others(step, lock, platform)
+                environment.check_against_lock(step, lock, platform)
             except InputError as error:
                 return str(error)
         return None
@@ -87,7 +87,7 @@ class Dag(RunFiles):
         def options(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
             added = STEPS[step].operation
-            operation = STEPS[step].settings(self.config, instance).of_operation() | (
+            operation = STEPS[step].settings(self.config, instance).operation_settings() | (
                 added(self, instance) if added else {}
             )
             return json.dumps(operation, sort_keys=True)

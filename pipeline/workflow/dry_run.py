@@ -90,7 +90,7 @@ def _changes_labels(dag: Dag, source: Source) -> bool:
     changed = {key for key in now.keys() | then.keys() if now.get(key) != then.get(key)}
     units = SOURCE_UNITS.path(Path(dag.run), source=source.name).glob("*.json") if "license" in changed else ()
     decides = any(json.loads(unit.read_text(encoding="utf-8"))["license"] for unit in units)
-    return versions == [*record.made_with[1:]] and changed <= LABEL_SETTINGS and not decides
+    return versions == [*record.planned_versions[1:]] and changed <= LABEL_SETTINGS and not decides
 
 
 def _changed_jobs(dag: Dag) -> Counter[str]:
@@ -103,6 +103,6 @@ def _changed_jobs(dag: Dag) -> Counter[str]:
         STEPS[record.step].rule
         for record in made
         if STEPS[record.step].stage in STAGES_BEHIND["sources_complete"]
-        and not record.was_made_with(dag.versions(record.step, record.instance))
+        and not record.matches_versions(dag.versions(record.step, record.instance))
     )
     return jobs

@@ -57,7 +57,7 @@ def _learning_rates(training: Training, first: int, last: int) -> list[float]:
 
 def _batch_sizes(training: Training, last: int) -> tuple[list[StepRange], int]:
     """Return the batch sizes of the finished steps, and the smallest batch, by which the sampler makes streams."""
-    return training.batches.stretches(0, last), min(training.batches.batch_sizes)
+    return training.batches.step_ranges(0, last), min(training.batches.batch_sizes)
 
 
 def _mixtures(training: Training, last: int) -> list[tuple[int, dict[str, Any]]]:
@@ -95,7 +95,7 @@ def list_past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str
 
     A schedule or a mixture counts by its values in these steps, not by its keys.
     """
-    before, now = (dict(flatten_settings(settings.of_result())) for settings in (made, today))
+    before, now = (dict(flatten_settings(settings.result_settings())) for settings in (made, today))
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
 
     def drop(*names: str) -> None:
@@ -247,7 +247,7 @@ class FinishedTraining:
         """Return the versions of the import of a pretrained model, as long as the first segment stays."""
         record = self._segment_record(model, 0)
         is_kept = record and self.kept_versions(model, self.config.models[model].training.milestones()[0])
-        return record.made_with if record and is_kept else None
+        return record.planned_versions if record and is_kept else None
 
     def is_protected(self, record: str) -> bool:
         """Return whether the record of that name belongs to a protected segment."""
@@ -257,7 +257,7 @@ class FinishedTraining:
         """Return the versions of a finished segment that stays; None of another one."""
         if self._changes.get((model, step), ["not protected"]):
             return None
-        return self._records[model, step].made_with
+        return self._records[model, step].planned_versions
 
     def describe_kept_models(self) -> list[str]:
         """Return a sentence for each model with finished segments that would be made differently today."""

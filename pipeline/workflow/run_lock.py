@@ -189,7 +189,7 @@ def take_lock(run_directory: Path, warn: Warn) -> RunLock:
         InputError: another invocation works on the run or may do so, or the folder cannot be written.
     """
     path = run_directory / layout.RUN_LOCK
-    lock = RunLock(path, LockOwner.this_process(run_directory), warn)
+    lock = RunLock(path, LockOwner.from_this_process(run_directory), warn)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while not lock.take():

@@ -49,7 +49,7 @@ class StaleRecords:
             ):
                 record = _load_record(path)
                 try:
-                    fits = record and record.was_made_with(self.dag.versions(record.step, record.instance))
+                    fits = record and record.matches_versions(self.dag.versions(record.step, record.instance))
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
                     fits = False
                 if not fits:

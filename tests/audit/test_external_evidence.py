@@ -43,7 +43,7 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
     ]
     without = compare_raw_files(records, None)
     assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
-    assert without.told() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
+    assert without.format_lines() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
     (problem,) = compare_raw_files(records, outside).problems
     assert problem.startswith(f"{outside}/b.txt, a raw file, was changed since: its sha256 is")
     assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
@@ -51,7 +51,7 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
 
 def test_what_is_no_raw_file_may_change_as_the_code_does(repository: Path) -> None:
     (repository / "rules.smk").write_text("a later commit")
-    assert compare_raw_files([read("data:rules.smk", b"as it was", instance={})], None).told() == []
+    assert compare_raw_files([read("data:rules.smk", b"as it was", instance={})], None).format_lines() == []
 
 
 def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
@@ -94,7 +94,7 @@ def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     question = (
         "from pipeline.audit.external_evidence import compare_code_versions; "
         "from tests.audit.test_code_differences import record; "
-        f"print(compare_code_versions([record({commit!r})]).told()[0])"
+        f"print(compare_code_versions([record({commit!r})]).format_lines()[0])"
     )
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
@@ -123,7 +123,7 @@ def test_the_repository_of_another_user_is_named_unless_its_own_code_runs(reposi
     name = commit(repository, {})
     for path in (repository, *repository.rglob("*")):
         os.chown(path, 12001, 12001, follow_symlinks=False)
-    assert "reckons versions otherwise or has no such step" in asked_for_code(repository, name)
+    assert "versions code otherwise or lacks the step" in asked_for_code(repository, name)
     shutil.rmtree(repository / "pipeline")
     said = asked_for_code(repository, name)
     assert f"of commit {name[:12]} not compared (git does not read the repository {repository}" in said

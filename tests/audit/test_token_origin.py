@@ -24,7 +24,7 @@ def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
     for token in (0, 17, 63):
         assert main(["trace", str(run), "base", "--step", "3", "--sample", "1", "--token", str(token)]) == 0
         text = capsys.readouterr().out
-        row, tokens, place = audit.token(3, 1, token)
+        row, tokens, place = audit.find_token(3, 1, token)
         # By a second way: the batch that the training read has this very token there.
         stream, start = audit.sampler.locate(int(audit.sampler.global_batch(2)[1]))
         assert audit.sampler.rows[stream].read(start + token, 1)[0] == tokens[place]

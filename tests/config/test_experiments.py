@@ -42,10 +42,10 @@ def test_a_grid_of_two_by_two_makes_four_models_and_the_base_stays_as_it_is() ->
     assert rates == [(0.003, None), (0.003, 7), (0.003, 8), (0.01, 7), (0.01, 8)]
     segment = step_settings(found, "pretrain.segment", {"model": names[0], "step": "4"})
     ordinary = step_settings(found, "pretrain.segment", {"model": "base", "step": "4"})
-    assert segment.of_result() == ordinary.of_result(), "so that the one takes the other over"
-    assert segment.of_operation()["records_outcome"] and not ordinary.of_operation()["records_outcome"]
+    assert segment.result_settings() == ordinary.result_settings(), "so that the one takes the other over"
+    assert segment.operation_settings()["records_outcome"] and not ordinary.operation_settings()["records_outcome"]
     without = step_settings(config(), "pretrain.segment", {"model": "base", "step": "4"})
-    assert without == ordinary and "records_outcome" not in without.of_result()
+    assert without == ordinary and "records_outcome" not in without.result_settings()
     assert found.experiment_pages()["rates"].to == {"training.learning_rate": 0.003}, "what the base has"
     instances = [record for record in Dag(found).records() if "pretrain.export.rates" in record]
     assert len(instances) == 4

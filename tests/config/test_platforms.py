@@ -49,15 +49,15 @@ def test_the_template_names_every_key_and_is_no_platform() -> None:
 
 def test_the_report_is_told_the_series_and_the_price_and_no_default_of_another_place() -> None:
     series = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
-    alone = step_settings(run(energy={"carbon_intensity_series": series}), "report.page", {}).of_result()
+    alone = step_settings(run(energy={"carbon_intensity_series": series}), "report.page", {}).result_settings()
     assert alone["carbon_intensity_series"] == {**series, "time": "time"}
     assert alone["carbon_intensity_grams_per_kwh"] is None and alone["carbon_intensity_place"] is None
     assert alone["price_euros_per_device_hour"] is None and alone["price_source"] is None
     with_site = run(energy={"carbon_intensity_series": series}, platform="lumi")
-    told = step_settings(with_site, "report.page", {}).of_result()
+    told = step_settings(with_site, "report.page", {}).result_settings()
     assert (told["carbon_intensity_grams_per_kwh"], told["carbon_intensity_place"]) == (145.541, "Finland")
     priced = with_site.platform.model_copy(update={"price_euros_per_device_hour": 2.5, "price_source": "a list"})
-    told = step_settings(with_site.model_copy(update={"platform": priced}), "report.page", {}).of_result()
+    told = step_settings(with_site.model_copy(update={"platform": priced}), "report.page", {}).result_settings()
     assert (told["price_euros_per_device_hour"], told["price_source"]) == (2.5, "a list")
 
 

@@ -66,7 +66,7 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
             "nl_gids",
         ]
     assert config.seed_files("second") == [files[3], files[2], files[0], files[1], files[2]]
-    told = step_settings(config, "corpus.quality", {"corpus": "second"}).of_result()
+    told = step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings()
     assert [[one["name"], one["label"]] for code in ("en", "nl") for one in told["languages"][code]] == [
         ["d.jsonl", "good"],
         ["c.jsonl", "bad"],
@@ -76,8 +76,8 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
     ]
     assert len({one["sha256"] for one in told["languages"]["nl"]}) == 3
     files[0].write_text("other content")
-    assert step_settings(config, "corpus.quality", {"corpus": "second"}).of_result() != told
-    assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).of_result() == {"tokens": 64}
+    assert step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings() != told
+    assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).result_settings() == {"tokens": 64}
     dag, asked = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
     assert [path.rpartition("/")[2] for path in score_batches(dag, asked)] == [
         "corpus.scores.second.nl_gids.0.json",

@@ -64,7 +64,7 @@ def test_without_a_seed_the_settings_are_what_they_were() -> None:
     assert found.written()["models"]["base"].keys() == {"architecture", "training"}
     segment = settings(found, "pretrain.segment", model="base", step="4")
     keys = {"architecture", "training", "seed", "first_step", "last_step"}
-    assert segment.of_result().keys() == keys and "seed" not in segment.model_dump()["training"]
+    assert segment.result_settings().keys() == keys and "seed" not in segment.model_dump()["training"]
     asked_again = config({"base": {"seed": 7}})  # what the run says, said of the model
     assert settings(asked_again, "pretrain.segment", model="base", step="4") == segment
     told = settings(found, "plan.estimate").models["base"]

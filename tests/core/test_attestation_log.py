@@ -32,7 +32,7 @@ def _append(folder: Path, writer: int, number: int) -> None:
 def chained(folder: Path) -> bool:
     expected = attestation_log.NO_PREVIOUS_LINE
     for line in read_log(folder):
-        if line.statement.before != expected:
+        if line.statement.previous_line_sha256 != expected:
             return False
         expected = line.sha256
     return True
@@ -65,7 +65,7 @@ def test_slsa_names_the_line_before_among_the_byproducts(tmp_path: Path) -> None
     }
     append_statement(tmp_path, attestation_log.SLSA_PROVENANCE, [resource_descriptor("b", HASH)], predicate)
     *_, last = read_log(tmp_path)
-    assert last.statement.before == first and [entry.name for entry in last.statement.left] == ["x"]
+    assert last.statement.previous_line_sha256 == first and [entry.name for entry in last.statement.byproducts] == ["x"]
 
 
 def _append_where_little_room_is(folder: Path, room_bytes: int) -> None:
@@ -163,7 +163,7 @@ def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Pa
     (tmp_path / ATTESTATION_LOG).write_bytes((tmp_path / ATTESTATION_LOG).read_bytes().removesuffix(b"\n"))
     append_statement(tmp_path, KIND, [resource_descriptor("b", HASH)], {})
     found = list(read_log(tmp_path))
-    assert [line.number for line in found] == [1, 2] and found[1].statement.before == first
+    assert [line.number for line in found] == [1, 2] and found[1].statement.previous_line_sha256 == first
 
 
 @pytest.mark.parametrize("written", [1, 60, -2])

@@ -83,7 +83,7 @@ def test_every_field_has_its_type_and_the_same_bytes_are_written(tmp_path: Path)
     assert not record.outputs[0].is_outside
     assert record.frozen == FileReference("provenance/frozen/1.json", "cd")
     assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computed_by == "b.json"
-    assert record.made_with == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
+    assert record.planned_versions == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
     assert record.ended_seconds == record.started_seconds == 1767607200
     record.write(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
@@ -117,13 +117,13 @@ FULL, SHORT = (["python", "--settings", word, "--code", "x"] for word in (TEXT, 
 
 def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
     record = Record.parse(json.dumps(record_content(STEP, settings=SETTINGS, command=FULL)))
-    assert record.shortened().command == SHORT == shorten_command(SHORT) == shorten_command(FULL)
-    assert record.full_command == record.shortened().full_command == FULL
+    assert record.with_short_command().command == SHORT == shorten_command(SHORT) == shorten_command(FULL)
+    assert record.full_command == record.with_short_command().full_command == FULL
     assert command_option(SHORT, "--settings") == DIGEST
     other = Record.parse(json.dumps(record_content(STEP, settings={**SETTINGS, "share": 0.2}, command=FULL)))
-    assert other.shortened() == other and replace(other, command=SHORT).full_command == SHORT
-    assert record.was_made_with((TEXT, "code", "environment"))
-    assert not record.was_made_with((TEXT, "other", "environment"))
+    assert other.with_short_command() == other and replace(other, command=SHORT).full_command == SHORT
+    assert record.matches_versions((TEXT, "code", "environment"))
+    assert not record.matches_versions((TEXT, "other", "environment"))
 
 
 def test_a_batch_names_its_settings_by_their_digest() -> None:
@@ -131,9 +131,9 @@ def test_a_batch_names_its_settings_by_their_digest() -> None:
     del content["settings"]
     of_an_earlier_version = BatchRecord.parse(json.dumps({**content, "settings": SETTINGS}))
     for batch in (of_an_earlier_version, BatchRecord.parse(json.dumps({**content, "settings_digest": DIGEST}))):
-        assert batch.was_made_with((TEXT, "code", "environment"))
-        assert not batch.was_made_with((TEXT, "code", "other"))
-        assert not batch.was_made_with(("{}", "code", "environment"))
+        assert batch.matches_versions((TEXT, "code", "environment"))
+        assert not batch.matches_versions((TEXT, "code", "other"))
+        assert not batch.matches_versions(("{}", "code", "environment"))
 
 
 def _without(*keys: str | int) -> Callable[[Any], None]:

@@ -21,14 +21,14 @@ TWO = batches({"to_step": 3, "batch_size": 2, "sequence_length": 8}, {"to_step":
 def test_each_step_has_the_sizes_of_its_stage() -> None:
     sizes = [TWO.at(step)[1:] for step in range(8)]
     assert sizes == [(2, 8)] * 3 + [(8, 16)] * 2 + [(8, 32)] * 3
-    assert TWO.stretches(0, 8) == [StepRange(3, 2, 8), StepRange(2, 8, 16), StepRange(3, 8, 32)]
-    assert TWO.stretches(2, 4) == [StepRange(1, 2, 8), StepRange(1, 8, 16)]
+    assert TWO.step_ranges(0, 8) == [StepRange(3, 2, 8), StepRange(2, 8, 16), StepRange(3, 8, 32)]
+    assert TWO.step_ranges(2, 4) == [StepRange(1, 2, 8), StepRange(1, 8, 16)]
     assert TWO.ramp_steps == 5 and batches().ramp_steps == 0
 
 
 def test_stages_of_one_size_are_one_stretch() -> None:
-    found = batches({"to_step": 3, "batch_size": 8}, {"to_step": 5}).stretches(0, 9)
-    assert found == [StepRange(9, 8, 32)] == batches().stretches(0, 9)
+    found = batches({"to_step": 3, "batch_size": 8}, {"to_step": 5}).step_ranges(0, 9)
+    assert found == [StepRange(9, 8, 32)] == batches().step_ranges(0, 9)
 
 
 @given(
@@ -43,7 +43,7 @@ def test_any_steps_take_what_they_take_one_by_one(ends: list[int], sizes: list[i
     one_by_one = sum(found.at(step).batch_size for step in range(first, last))
     assert found.sequences(last) - found.sequences(first) == one_by_one
     assert found.tokens(first, last) == 32 * one_by_one
-    assert sum(stretch.steps for stretch in found.stretches(first, last)) == steps
+    assert sum(stretch.steps for stretch in found.step_ranges(first, last)) == steps
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def planned(folder: Path, runs: list[Path], size: int = 100_000, **sections: Any
 
 def plan_of(config: Config) -> dict[str, Any]:
     settings = step_settings(config, "plan.estimate", {})
-    return estimate(EstimateSettings.model_validate(json.loads(json.dumps(settings.of_result()))))
+    return estimate(EstimateSettings.model_validate(json.loads(json.dumps(settings.result_settings()))))
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_another_calibration_plans_again_and_nothing_else(tmp_path: Path, pilots
 
 
 def _settings(config: Config, step: str) -> dict[str, Any]:
-    return step_settings(config, step, {"source": "laws"}).of_result()
+    return step_settings(config, step, {"source": "laws"}).result_settings()
 
 
 def test_without_calibration_runs_one_sentence_says_how_to_get_a_forecast(

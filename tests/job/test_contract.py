@@ -137,7 +137,7 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     def full(self: stage.Job) -> list[dict[str, object]]:
         raise OSError("disk full")
 
-    monkeypatch.setattr(stage.Job, "described_outputs", full)
+    monkeypatch.setattr(stage.Job, "hash_outputs", full)
     folder = tmp_path / "results/test"
     with pytest.raises(OSError, match="disk full"):
         job.main(options(folder, raw))

@@ -131,14 +131,14 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
     install(site, "torch", "2.12.0a0+nv26.5")
     forget()
     here = environments.current_environment(frozenset(["torch"]), "toy")
-    assert here.refuse_others("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
+    assert here.check_against_lock("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
     for platform in (None, "other"):
         (tmp_path / "other.yaml").write_text("name: other\n")
         with pytest.raises(InputError, match=r"torch 2\.13\.0 by .* 2\.12\.0a0\+nv26\.5 is installed"):
-            here.refuse_others("pretrain.segment", "toy", platform)
+            here.check_against_lock("pretrain.segment", "toy", platform)
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
-        environments.current_environment(frozenset(["gamma"]), "toy").refuse_others("x", "toy", "ngc")
+        environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
 
 
 def test_deep_finds_changed_and_lost_files_and_editable_installs(

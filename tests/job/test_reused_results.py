@@ -63,7 +63,7 @@ def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bo
     found = done.find()
     assert found is not None and found.record.counts == {"documents": 3}
     assert found.result == ("corpus.decontaminate.a.s.0.json", "computed.json")
-    assert found.take_over(tmp_path, done.outputs, done.partial, linked=linked)
+    assert found.copy_outputs(tmp_path, done.outputs, done.partial, linked=linked)
     assert done.partial["file"].read_bytes() == b"what the step wrote"
     assert done.partial["file"].samefile(tmp_path / "corpus/a/final/s.0.parquet") == linked
     assert (done.partial["folder"] / "x.json").samefile(tmp_path / "corpus/a/found/s.0/x.json")
@@ -106,7 +106,7 @@ def test_where_a_file_of_the_twin_is_gone_it_is_made_again(tmp_path: Path) -> No
     done = Done(tmp_path)
     (tmp_path / "corpus/a/found/s.0/x.json").unlink()
     found = done.find()
-    assert found is not None and not found.take_over(tmp_path, done.outputs, done.partial, linked=True)
+    assert found is not None and not found.copy_outputs(tmp_path, done.outputs, done.partial, linked=True)
 
 
 def test_a_torn_record_is_no_twin(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_narrowed_list_decides_as_the_whole_one(
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
         found_entries = hash_entries("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
-        narrowed = ListedEntries(opt_out, holder).relevant(found_entries)
+        narrowed = ListedEntries(opt_out, holder).entries_in_unit(found_entries)
         told = decided(documents, opt_out, holder)
         assert decided(documents, narrowed, holder) == told
         listed = {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(narrowed, kind)}
@@ -87,7 +87,9 @@ def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> 
         own, holder = (unicodedata.normalize(of_data, text) for text in ("artikel-één", "Reünie"))
         file = tmp_path / f"{of_list}.jsonl"
         file.write_text(json.dumps({"text": "t", "id": own, "holder": holder}, ensure_ascii=False), encoding="utf-8")
-        narrowed = ListedEntries(opt_out, "someone").relevant(hash_entries("s", [("x.jsonl", file)], FieldNames(), 999))
+        narrowed = ListedEntries(opt_out, "someone").entries_in_unit(
+            hash_entries("s", [("x.jsonl", file)], FieldNames(), 999)
+        )
         assert (narrowed.ids, narrowed.holders) == (["artikel-één"], ["Reünie"])
         read = [
             found
@@ -96,7 +98,7 @@ def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> 
             )
         ]
         assert decided(read, narrowed, "someone") == [["id artikel-één", "holder Reünie"]]
-        assert ListedEntries(opt_out, holder).relevant(np.empty(0, dtype=np.uint64)).holders == ["Reünie"]
+        assert ListedEntries(opt_out, holder).entries_in_unit(np.empty(0, dtype=np.uint64)).holders == ["Reünie"]
 
 
 def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
         patch.setattr("pipeline.sources.web_pages.extract_main_text", None)
         found = {name: hash_entries("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
     for name, case in cases.items():
-        assert ListedEntries(every, "someone").relevant(found[name]) == case, name
+        assert ListedEntries(every, "someone").entries_in_unit(found[name]) == case, name
         read = make_raw_documents(read_records(tmp_path / name, name, FieldNames(), 10_000), f"s/{name}", FieldNames())
         hit = {entry for hits in decided([one for one, _ in read], every, "someone") for entry in hits}
         assert hit == {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(case, kind)}
@@ -133,7 +135,7 @@ def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -
     read = [one for one, _ in make_raw_documents(read_records(file, "x.parquet", keys, 999), "s/x.parquet", keys)]
     assert [one.original_id for one in read] == [str(own)]
     opt_out = OptOut(ids=[str(own)])
-    assert ListedEntries(opt_out, "").relevant(hash_entries("s", [("x.parquet", file)], keys, 999)) == opt_out
+    assert ListedEntries(opt_out, "").entries_in_unit(hash_entries("s", [("x.parquet", file)], keys, 999)) == opt_out
 
 
 def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,11 +158,11 @@ def test_a_row_that_is_no_utf8_and_damage_are_left_to_the_filter(tmp_path: Path)
     ids = pa.array([b"goed", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ids, "text": ["t", "t"]}), tmp_path / "x.parquet")
     index = hash_entries("s", [("x.parquet", tmp_path / "x.parquet")], FieldNames(), 999)
-    assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
+    assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").entries_in_unit(index).ids == ["goed"]
     (tmp_path / "y.parquet").write_bytes(b"PAR1")
     both = [(name, tmp_path / name) for name in ("y.parquet", "x.parquet")]
     index = hash_entries("s", both, FieldNames(), 999)
-    assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
+    assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").entries_in_unit(index).ids == ["goed"]
     (tmp_path / "index").write_bytes(b"")
     with pytest.raises(InputError, match=r"index is damaged: delete it"):
         read_entries(tmp_path / "index")
@@ -172,5 +174,5 @@ def test_a_part_is_read_by_its_columns(tmp_path: Path) -> None:
     writer.finish(0)
     index = hash_entries("s", [("train", tmp_path / part_name(0))], FieldNames(), 999, is_part=True)
     listed = OptOut(domains=["a.nl", "b.nl"], ids=["9", "s/data/9", "s/train/0"])
-    assert ListedEntries(listed, "someone").relevant(index) == OptOut(domains=["a.nl"], ids=["9", "s/data/9"])
+    assert ListedEntries(listed, "someone").entries_in_unit(index) == OptOut(domains=["a.nl"], ids=["9", "s/data/9"])
     assert next(read_part(tmp_path / part_name(0))).text == "tekst"

@@ -116,7 +116,7 @@ class RunBuilder:
         self.minute += 1
         path = self.folder / layout.RECORDS / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Record.parse(json.dumps(record)).shortened().write(path)
+        Record.parse(json.dumps(record)).with_short_command().write(path)
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
         attestation_log.attest_finished_job(self.folder, began, [readings], path, Record.load(path))

@@ -84,7 +84,7 @@ def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
 
 @pytest.mark.parametrize("process", [-1, 0, 2**31, 10**30])
 def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, process: int) -> None:
-    content = {**LockOwner.this_process(run.folder).model_dump(), "process": process}
+    content = {**LockOwner.from_this_process(run.folder).model_dump(), "process": process}
     (run.folder / RUN_LOCK).write_text(json.dumps(content))
     assert run.problems() == [f"{RUN_LOCK} names no start: delete it where you know that no start is running."]
 
@@ -101,7 +101,7 @@ def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, proc
 def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
     run: Signed, change: dict[str, Any], more: str, sentence: str
 ) -> None:
-    content = {**LockOwner.this_process(run.folder).model_dump(), **change}
+    content = {**LockOwner.from_this_process(run.folder).model_dump(), **change}
     (run.folder / RUN_LOCK).write_text(f"{json.dumps(content)}\n{more}")
     (problem,) = run.problems()
     assert problem.startswith(RUN_LOCK) and sentence in problem
@@ -117,7 +117,7 @@ def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
     ],
 )
 def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change: dict[str, Any], sentence: str) -> None:
-    owner = LockOwner.this_process(finished).model_copy(update=change)
+    owner = LockOwner.from_this_process(finished).model_copy(update=change)
     (finished / RUN_LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
     (finished / FORGED[0]).write_text("{}")
     forged, lock = sorted(verify(finished))[::-1]
@@ -126,7 +126,7 @@ def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change:
 
 
 def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
-    (finished / RUN_LOCK).write_text(LockOwner.this_process(finished).model_dump_json() + "\n000000000001\n")
+    (finished / RUN_LOCK).write_text(LockOwner.from_this_process(finished).model_dump_json() + "\n000000000001\n")
     assert verify(finished) == []
     (finished / "logs/more.log").write_text("begun")
     with (finished / OF_SNAKEMAKE).open("a") as readings:
@@ -256,7 +256,7 @@ def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
     on_last_line(SPELLINGS[name])(finished)
     (problem,) = verify(finished)
     assert problem.startswith(f"{ATTESTATION_LOG}, line ") and problem.endswith(
-        "is no attestation: it was cut or changed."
+        "is no attestation: it was truncated or changed."
     )
 
 

@@ -45,7 +45,7 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "a rule reformatted": lambda p: p.edit(
         "rules/steps.smk", "message: made.message", "message:\n            made.message"
     ),
-    "the contract, which runs every step": lambda p: rewrite_in(p, "pipeline/job/contract.py", "Job.put_in_place"),
+    "the contract, which runs every step": lambda p: rewrite_in(p, "pipeline/job/contract.py", "Job.publish_outputs"),
     "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
     "the order of a command line": lambda p: p.edit(
         "pipeline/workflow/steps/tokens.py",

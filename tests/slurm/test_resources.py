@@ -79,9 +79,9 @@ def test_a_training_asks_for_its_energy_policy_in_place_of_what_measures_alone()
     assert asked(SEGMENT).endswith(" --ear=on --ear-policy=monitoring")
     assert asked({**SEGMENT, "model": "slow"}).endswith("--open-mode=append --ntasks-per-node=4 --gpu-freq=1200")
     assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on --ear-policy=monitoring")
-    told = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).of_operation()
+    told = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).operation_settings()
     assert told["energy_options"] == "--gpu-freq=1200", "the record says what the name stood for"
-    assert "energy_options" not in step_settings(config, "pretrain.segment", SEGMENT).of_operation()
+    assert "energy_options" not in step_settings(config, "pretrain.segment", SEGMENT).operation_settings()
 
 
 def test_an_energy_policy_that_the_platform_has_not_is_refused() -> None:

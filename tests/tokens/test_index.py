@@ -159,4 +159,4 @@ def test_tokens_that_suffice_are_indexed_and_models_change_nothing_of_the_index(
     described = json.loads(built.read_text())
     for split in ("train", "validation"):
         assert counts[split] == {name: described[split][name] for name in ("documents", "tokens", "bytes")}
-    assert settings.of_result() == IndexSettings(shards=3).of_result() and settings.of_operation()
+    assert settings.result_settings() == IndexSettings(shards=3).result_settings() and settings.operation_settings()

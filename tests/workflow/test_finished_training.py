@@ -84,8 +84,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         record = record_content(
             "pretrain.segment",
             instance={"model": "base", "step": str(step)},
-            settings=settings.of_result(),
-            operation=settings.of_operation(),
+            settings=settings.result_settings(),
+            operation=settings.operation_settings(),
             code_version="code-of-then",
             environment_version="environment-of-then",
             wall_seconds=1800.0,

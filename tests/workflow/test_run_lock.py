@@ -77,7 +77,7 @@ def elsewhere(**changes: object) -> Path:
         "process": 4711,
         "working_directory": "/home/ada/polder",
     }
-    holder = run_lock.LockOwner.this_process(RUN).model_copy(update={**known, **changes})
+    holder = run_lock.LockOwner.from_this_process(RUN).model_copy(update={**known, **changes})
     path.write_text(f"{holder.model_dump_json()}\n{7:012d}\n")
     return path
 
@@ -191,7 +191,7 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
 
 
 def test_the_number_of_a_dead_process_may_be_that_of_another_one() -> None:
-    me = run_lock.LockOwner.this_process(RUN)
+    me = run_lock.LockOwner.from_this_process(RUN)
     elsewhere(host=me.host, boot=me.boot, process=me.process, process_began_seconds=me.process_began_seconds - 3600)
     run_lock.take_lock(RUN, print).release()
     elsewhere(host=me.host, boot=me.boot, process=me.process, process_began_seconds=me.process_began_seconds + 2)

@@ -77,8 +77,8 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     assert previous_milestone(dag, {"model": "base", "step": "4"}) == []
     told = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
     assert (told.first_step, told.last_step, told.training.start) == (4, 6, None)  # type: ignore[attr-defined]
-    assert step_settings(config, "pretrain.export", {"model": "branch"}).of_result()["first_step"] == 4
-    assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).of_result()
+    assert step_settings(config, "pretrain.export", {"model": "branch"}).result_settings()["first_step"] == 4
+    assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).result_settings()
     planned = step_settings(config, "plan.estimate", {})
     assert planned.models["branch"].training.own_steps == 4  # type: ignore[attr-defined]
     alone = load({**content, "models": {"base": base}})
@@ -100,9 +100,9 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
     files = [equal_keys_files(Dag(config), {"corpus": "main"}) for config in (one, three)]
     assert files == [[], [f"results/micro/corpus/main/equal_keys/{share}.parquet" for share in range(3)]]
     for step in ("corpus.signatures", "corpus.find_duplicates", "corpus.publish"):
-        told = [step_settings(config, step, {"corpus": "main"}).of_result() for config in (one, three)]
+        told = [step_settings(config, step, {"corpus": "main"}).result_settings() for config in (one, three)]
         assert told[0] == told[1] and "jobs" not in json.dumps(told[0])
-    share = step_settings(three, "corpus.equal_keys", {"corpus": "main", "share": "2"}).of_result()
+    share = step_settings(three, "corpus.equal_keys", {"corpus": "main", "share": "2"}).result_settings()
     assert (share["share"], share["shares"], share["exact"], share["bands"]) == (2, 3, True, 14)
     assert not {"prefer", "minimum_jaccard", "jobs"} & share.keys()
 

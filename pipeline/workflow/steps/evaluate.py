@@ -71,7 +71,7 @@ def differences_settings(config: Config, i: Wildcards) -> Settings:
     """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
     groups: dict[str, dict[int, str]] = {}
     for name, model in sorted(config.compared_models().items()):
-        trained = config.segment_settings(name, model.training.steps).of_result()
+        trained = config.segment_settings(name, model.training.steps).result_settings()
         seed = trained.pop("seed")
         start, taken = model.training.start, config.models[config.root(name)].pretrained
         began = [start.step if start else None, taken.folder if taken else None]

@@ -37,7 +37,7 @@ def import_settings(config: Config, i: Wildcards) -> Settings:
 
 def export_settings(config: Config, i: Wildcards) -> Settings:
     model = config.models[i["model"]]
-    trained = config.segment_settings(i["model"], model.training.steps).of_result()
+    trained = config.segment_settings(i["model"], model.training.steps).result_settings()
     vocabulary_size = config.vocabulary_size(model.tokens)
     told = {
         name: value

@@ -106,7 +106,7 @@ def in_file(tensor: Tensor) -> bool:
     return False
 
 
-def made_with(made: Any) -> dict[str, Any]:
+def planned_versions(made: Any) -> dict[str, Any]:
     """Return which kernel the optimizer has, and whether DeepSpeed keeps its state and the weights in main memory.
 
     Also whether all of the state lies in files.
@@ -123,7 +123,7 @@ def made_with(made: Any) -> dict[str, Any]:
 
 
 def compared(settings: SegmentSettings) -> dict[str, Any]:
-    """Return how far weights, gradients and norms are from what they should be, and `made_with`."""
+    """Return how far weights, gradients and norms are from what they should be, and `planned_versions`."""
     made = made_from(SegmentStart(None, settings, VOCABULARY), settings, VOCABULARY)
     initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
     weights = merged(made, "model.")
@@ -146,7 +146,7 @@ def compared(settings: SegmentSettings) -> dict[str, Any]:
             wanted[key] = math.hypot(wanted.get(key, 0.0), float(tensor.double().norm()))
     assert told.keys() == wanted.keys()
     return {
-        **made_with(made),
+        **planned_versions(made),
         "same_weights": same,
         "gradient": math.sqrt(max(squares.values())),
         "layer_norms": max(abs(told[key] / wanted[key] - 1) for key in wanted),
