@@ -15,12 +15,12 @@ DIGEST_PREFIX = "sha256:"
 
 
 def settings_json(settings: Any) -> str:
-    """Return settings as a command line has them."""
+    """Return the JSON of settings as in a command line."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
 def settings_digest(settings: str) -> str:
-    """Return `sha256:` and the hash of settings, given as a command line has them; of a digest itself."""
+    """Return the digest of settings, `sha256:` and the hash of their JSON; a digest stays as it is."""
     return (
         settings
         if settings.startswith(DIGEST_PREFIX)
@@ -29,12 +29,12 @@ def settings_digest(settings: str) -> str:
 
 
 def planned_settings_digest(command: list[str]) -> str:
-    """Return the digest of the settings of a command line, whole or short."""
+    """Return the digest of the settings of a command line, full or shortened."""
     return settings_digest(command_option(command, "--settings") or "")
 
 
 def shorten_command(command: list[str]) -> list[str]:
-    """Return a command line with the digest of its settings in their place."""
+    """Return a command line with its settings replaced by their digest."""
     before = ["", *command]
     return [settings_digest(word) if before[number] == "--settings" else word for number, word in enumerate(command)]
 
@@ -61,7 +61,7 @@ _RANGE = re.compile(r"(.*)\{([0-9]+)\.\.([0-9]+)\}((?:\.[a-z]+)?)")
 
 
 def compress_numbered_paths(paths: Iterable[str]) -> list[str]:
-    """Return the paths in their order, each stretch that differs in a number alone, counting up by one, as one name."""
+    """Return paths in order, with runs of consecutive numbers as one name: `a.{0..2}.parquet`."""
     stretches: list[tuple[str, int, int, str] | str] = []
     for path in map(str, paths):
         match = _NUMBERED.fullmatch(path)
@@ -85,7 +85,7 @@ def compress_numbered_paths(paths: Iterable[str]) -> list[str]:
 
 
 def expand_numbered_path(path: str) -> list[str]:
-    """Return the paths that `shorten` made one name of; a name without a range is itself."""
+    """Return the paths of a compressed name; a name without a range stays."""
     match = _RANGE.fullmatch(path)
     if match is None:
         return [path]
@@ -101,7 +101,7 @@ DATA_PLACEHOLDER = "{data}"
 
 
 def substitute_data_folder(what: str, path: str, data: str | None) -> str:
-    """Return a path with the folder that `{data}` stands for in it; `what` names where the path was written.
+    """Return a path with `{data}` replaced by a folder; `what` names where the path was written.
 
     Raises:
         InputError: the path needs the folder, and none was given.

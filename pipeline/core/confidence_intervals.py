@@ -1,4 +1,4 @@
-"""Figures of a sample with the interval of what they would be in all that the sample was drawn from."""
+"""Confidence intervals of means, ratios and proportions."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ SIMULATED_COVERAGE = {
     "corpus-level": (0.88, 0.91, 0.92, 0.93, 0.93, 0.94, 0.95, 0.94, 0.95),
     "function": (0.92, 0.88, 0.86, 0.91, 0.93, 0.93, 0.96, 0.92, 0.93),
 }
-"""The share of intervals that hold the truth, of so many units: the lowest one of `benchmarks/interval_coverage.py`."""
+"""Simulated coverage by number of units: the lowest of `benchmarks/interval_coverage.py`."""
 
 
 class ConfidenceInterval(NamedTuple):
-    """A mean with its 95 % interval; without one where too few units tell how much it moves."""
+    """A mean with its 95 % interval; without an interval if there are too few units."""
 
     value: float
     low: float | None
     high: float | None
 
     def of(self, function: Callable[[float], float]) -> ConfidenceInterval:
-        """Return a growing function of the mean, with its interval."""
+        """Apply an increasing function to the mean and its interval."""
         low, high = (end if end is None else function(end) for end in (self.low, self.high))
         return ConfidenceInterval(function(self.value), low, high)
 
 
 def student_t_quantile(freedom: float) -> float:
-    """Return how many standard errors a 95 % interval reaches to each side, by Student's distribution."""
+    """Return the quantile of Student's t for a two-sided 95 % interval."""
     from scipy.special import stdtrit  # here, for it loads for a third of a second in every process that trains
 
     return float(stdtrit(freedom, (1 + CONFIDENCE_LEVEL) / 2))
 
 
 def simulated_coverage(kind: str, units: float) -> float:
-    """Return the share of simulated intervals of a kind that held the truth, of the next smaller number of units."""
+    """Return the simulated coverage of a kind of interval for the next smaller number of units."""
     place = int(np.searchsorted(COVERAGE_SIZES, units + ROUNDING_TOLERANCE * units, side="right")) - 1
     return SIMULATED_COVERAGE[kind][max(place, 0)]
 
 
 def cluster_indices(clusters: Iterable[Hashable]) -> NDArray[np.int64]:
-    """Return the number of the cluster of each item, in the order in which clusters first occur."""
+    """Return the index of the cluster of each item; clusters are numbered by first occurrence."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
 
@@ -90,12 +90,12 @@ def bootstrap_sums(statistic_DS: NDArray[Any]) -> NDArray[np.float64]:
 def ratio_interval(over_D: NDArray[Any], under_D: NDArray[Any]) -> ConfidenceInterval:
     """Return the sum of one figure of documents over the sum of another one, such as nats over tokens.
 
-    The documents are the units that are drawn, for tokens of one document are alike. The interval is the studentised
+    Documents are resampled, because tokens of one document are correlated. The interval is the studentized
     bootstrap's (bootstrap-t; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5): with values
     that are skewed, it reaches further to their long side. Neither side is shorter than Student's, and the standard
-    error is the jackknife's (Cochran, Sampling Techniques, 1977, section 6.17). A few long documents tell as little as
-    few documents, so the degrees of freedom follow from Kish's effective number. Of more than MOST_DRAWN documents
-    Student's interval is returned, which the bootstrap no longer changes.
+    error is the jackknife's (Cochran, Sampling Techniques, 1977, section 6.17). A few long documents carry as
+    little information as few documents, so the degrees of freedom follow from Kish's effective number. For more than
+    MAX_BOOTSTRAP_UNITS documents Student's interval is returned, which the bootstrap no longer changes.
     """
     over, under, count = float(over_D.sum()), float(under_D.sum()), len(over_D)
     if count < 2 or not (under - under_D > 0).all():
@@ -114,7 +114,7 @@ def ratio_interval(over_D: NDArray[Any], under_D: NDArray[Any]) -> ConfidenceInt
 def _bootstrap_t_quantiles(over_D: NDArray[np.float64], under_D: NDArray[np.float64]) -> tuple[float, float]:
     """Return the quantiles of (ratio of a resample - ratio) / its standard error that leave 2.5 % on each side.
 
-    The errors are those of the linearised ratio. One that is less than a quarter of the sample's, as of resamples that
+    The errors are those of the linearized ratio. One that is less than a quarter of the sample's, as of resamples that
     draw few different units, counts as a quarter.
     """
     count, value = len(over_D), float(over_D.sum() / under_D.sum())
@@ -133,16 +133,16 @@ def _bootstrap_t_quantiles(over_D: NDArray[np.float64], under_D: NDArray[np.floa
 def proportion_interval(hits_C: NDArray[Any], units_C: NDArray[Any]) -> ConfidenceInterval:
     """Return the share of units that are hits, of clusters of units, (C,); each unit may be a cluster of its own.
 
-    Units of one cluster may be alike, such as questions about one text. The interval is Wilson's (J. Am. Stat. Assoc.
-    22, 1927) with two changes, after Korn and Graubard (Survey Methodology 24, 1998): its n is the effective number of
-    units, those over the design effect by the variance between clusters, and Student's t takes the place of the
-    normal's 1.96. So it is wider than Wilson's own, and as that holds near 0 and 1 too.
+    Units of one cluster may be correlated, such as questions about one text. The interval is Wilson's (J. Am. Stat.
+    Assoc. 22, 1927) with two changes, after Korn and Graubard (Survey Methodology 24, 1998): its n is the effective
+    number of units, those over the design effect by the variance between clusters, and Student's t takes the place of
+    the normal's 1.96. So it is wider than Wilson's own, and as that holds near 0 and 1 too.
     """
     hits, units, clusters = float(hits_C.sum()), float(units_C.sum()), len(units_C)
     value = hits / units
     if clusters < 2:
         return ConfidenceInterval(value, None, None)
-    size = float(clusters)  # where all or none are hits, nothing tells how alike they are
+    size = float(clusters)  # if all or none are hits, the correlation is unknown
     if 0 < value < 1:
         between = clusters / (clusters - 1) * float(((hits_C - value * units_C) ** 2).sum()) / units**2
         size = min(units, units * value * (1 - value) / (units - 1) / between) if between else units

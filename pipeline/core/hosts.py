@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 class SplitUrl(NamedTuple):
-    """The parts of a URL, in their order and as they are written, and its host as hosts are compared."""
+    """The parts of a URL as written, and its normalized host."""
 
     prefix: str
     """The scheme with its colon and slashes."""
@@ -36,7 +36,7 @@ class SplitUrl(NamedTuple):
 
 
 def split_url(url: str) -> SplitUrl:
-    """Return the parts of a URL, or of a host with a path behind it."""
+    """Split a URL, or a host with a path."""
     url = url.strip(_AROUND).translate(_REMOVED)
     match = _SCHEME.match(url)
     scheme, rest = (match[1].lower(), url[match.end() :]) if match else ("", url)
@@ -57,13 +57,13 @@ def split_url(url: str) -> SplitUrl:
 
 
 def extract_host(url: str | None) -> str:
-    """Return the host of a URL as hosts are compared; empty where it has none."""
+    """Return the normalized host of a URL; empty if it has none."""
     return split_url(url).host if url else ""
 
 
 @lru_cache(1 << 16)
 def normalize_host(host: str) -> str:
-    """Return a host as hosts are compared: ASCII, lower case, without a final dot; IPv6 in brackets."""
+    """Normalize a host: ASCII, lower case, without a final dot; IPv6 in brackets."""
     try:
         return parse_host(host)
     except ValueError:
@@ -71,7 +71,7 @@ def normalize_host(host: str) -> str:
 
 
 def parse_host(host: str) -> str:
-    """Return a host as hosts are compared.
+    """Normalize a valid host.
 
     Raises:
         ValueError: a browser refuses it.

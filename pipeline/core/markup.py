@@ -1,4 +1,4 @@
-"""What pages and cards have in common: figures as a person reads them, text from data that is no markup, one style."""
+"""Shared parts of pages and cards: number formats, escaping of data, and the style sheet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 
 def format_percent(part: float, whole: float) -> str:
-    """Return the share in per cent with two decimals, or a dash where the whole is nothing."""
+    """Return a share in percent with two decimals, or a dash if the whole is 0."""
     return f"{100 * part / whole:.2f} %" if whole else "–"
 
 
@@ -56,12 +56,12 @@ def format_bytes(value: float | None) -> str:
 
 
 def safe_url(text: object) -> str | None:
-    """Return the text where it is a plain http(s) address, else None: nothing else becomes a link."""
+    """Return a text if it is a plain http(s) URL, else None."""
     return text if isinstance(text, str) and _HTTP.fullmatch(text) else None
 
 
 def escape_markdown(value: object) -> object:
-    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
+    """Escape text from data for Markdown: no markup, no HTML, no new line or cell."""
     if isinstance(value, Markup | int | float):
         return value
     text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -69,7 +69,7 @@ def escape_markdown(value: object) -> object:
 
 
 def html_passage(text: str, isolated: bool = True) -> Markup:
-    """Return running text from data for HTML, isolated by default, so that its direction is its own.
+    """Return running text from data for HTML, with its own text direction by default.
 
     Characters that scripts need and nobody sees, such as U+200C and U+200F, stay; explicit directions are shown.
     """
@@ -84,7 +84,7 @@ def html_passage(text: str, isolated: bool = True) -> Markup:
 
 
 def html_element(name: str, *content: str, **attributes: object) -> Markup:
-    """Return an element of HTML or SVG with escaped content and attributes; without content it closes itself.
+    """Return an HTML or SVG element with escaped content and attributes; without content it is self-closing.
 
     An attribute is named as in Python: `class_`, `text_anchor`.
     """
@@ -94,31 +94,31 @@ def html_element(name: str, *content: str, **attributes: object) -> Markup:
 
 
 def markdown_link(value: object) -> object:
-    """Return a plain http(s) address as a Markdown link, other text as it is, and what is missing as not stated."""
+    """Return an http(s) URL as a Markdown link, other text unchanged, and a missing value as "not stated"."""
     url = safe_url(value)
     return Markup(f"<{url}>") if url else value or NOT_STATED
 
 
 def read_style_sheet(own: Path) -> Markup:
-    """Return the style sheet of a page: what all pages share, then its own."""
+    """Return the shared style sheet followed by the one of a page."""
     shared = Path(__file__).parent / STYLE_SHEET
     return Markup(shared.read_text(encoding="utf-8") + own.read_text(encoding="utf-8"))
 
 
 def content_security_hash(text: str) -> str:
-    """Return how the policy of a page names the one style sheet, or script, that may work in it."""
+    """Return the Content-Security-Policy hash of an inline style sheet or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 class _Template(jinja2.Template):
-    """A template that escapes what is hidden in the text that it renders, whichever way it came there."""
+    """A template that escapes invisible characters in its output."""
 
     def render(self, *args: Any, **kwargs: Any) -> str:
         return escape_invisible(super().render(*args, **kwargs))
 
 
 def template_environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:
-    """Return an environment for the templates of a folder that escapes every expression, for HTML or for Markdown."""
+    """Return a Jinja environment for a folder that escapes every expression for HTML or Markdown."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=html,

@@ -1,4 +1,4 @@
-"""The files of workflow/platforms as they are written: all that a step needs to know of them."""
+"""The platform files of workflow/platforms, without validation: what a step needs to know of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 
 PLATFORMS = Path(__file__).parents[2] / "workflow" / "platforms"
 TEMPLATE = "template"
-"""The file that a new one is copied from, no platform itself."""
+"""The template for new platform files; not a platform."""
 
 
 def list_platforms() -> list[str]:
@@ -21,7 +21,7 @@ def list_platforms() -> list[str]:
 
 
 def load_platform(name: str) -> dict[str, Any]:
-    """Return what the file of a platform says.
+    """Return the content of a platform file.
 
     Raises:
         InputError: there is no such platform, or its file is no YAML of keys with its own name.
@@ -43,18 +43,18 @@ def load_platform(name: str) -> dict[str, Any]:
 
 
 def platform_variables(platform: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that a training gets on a platform, of its file's keys, where they are not set otherwise."""
+    """Return the environment variables that a platform file sets for a training unless they are already set."""
     suffix = platform.get("address_suffix")
     return {**platform.get("environment", {}), **({"PIPELINE_ADDRESS_SUFFIX": suffix} if suffix else {})}
 
 
 def container_image() -> str | None:
-    """Return the name of the image that this process runs in, as Apptainer or SingularityCE tell it; of none, None."""
+    """Return the Apptainer or SingularityCE image that this process runs in; None outside of an image."""
     return os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME")
 
 
 def fill_folder_template(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return a folder with its $VARIABLES and {account} filled in.
+    """Return a folder path with its $VARIABLES and {account} filled in.
 
     Raises:
         InputError: one of them is not known.

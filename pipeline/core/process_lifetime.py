@@ -22,9 +22,9 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LockOwner(BaseModel):
-    """A snakemake that works on a run; `run` is the run's folder as seen from its working directory.
+    """A Snakemake process that works on a run; `run` is the run's folder relative to its working directory.
 
-    `given_up` says that a person knows that it is dead.
+    `given_up`: a user has stated that it is dead.
     """
 
     user: str
@@ -42,7 +42,7 @@ class LockOwner(BaseModel):
 
     @classmethod
     def from_this_process(cls, run_directory: Path) -> LockOwner:
-        """Return this process as holder."""
+        """Return this process as lock owner."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # an id without a name, as in some containers
@@ -61,12 +61,12 @@ class LockOwner(BaseModel):
 
     @property
     def is_own_process(self) -> bool:
-        """Whether it was a process of this user on this host, whose children can be seen."""
+        """Whether the process belongs to this user and host."""
         me = self.from_this_process(Path(self.run))
         return (self.user, self.host) == (me.user, me.host)
 
     def seen(self) -> ProcessState | None:
-        """Return whether the process lives; None where it cannot be seen from here."""
+        """Return whether the process lives; None if that is not known on this host."""
         if self.given_up:
             return "dead"
         if self.host != platform.node() or self.boot != read_boot_id():
@@ -86,7 +86,7 @@ class LockOwner(BaseModel):
 
 
 def read_boot_id() -> str:
-    """Return what tells this machine since its last start from all others; nothing where the system does not say."""
+    """Return the boot id of this machine; empty if the system has none."""
     return BOOT_ID_FILE.read_text().strip() if BOOT_ID_FILE.exists() else ""
 
 
@@ -95,5 +95,5 @@ _LIBC = ctypes.CDLL(None)
 
 
 def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent ends, however that ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Have Linux kill this process when its parent ends, in whatever way (prctl(2), PR_SET_PDEATHSIG)."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

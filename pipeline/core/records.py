@@ -1,6 +1,6 @@
-"""Records, attempts and batches of a run: their types, and the only module that reads and writes their files.
+"""Records, attempts and batch records of a run: their types, and the only code that reads and writes their files.
 
-A job that is finished leaves a record, each try at a job an attempt, and a job of several units a batch.
+A finished job has a record, each try at a job an attempt, and a job of several units a batch record.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _JobFile:
 
     @classmethod
     def parse(cls, text: bytes | str, file: str = "", *, strict: bool = True) -> Self:
-        """Return what the JSON text of a file says; `strict` refuses the same key twice, and takes 1.3 times as long.
+        """Parse the JSON text of a file; `strict` refuses duplicate keys and takes 1.3 times as long.
 
         Raises:
             InputError: the text is not valid; the sentence names the file and the field.
@@ -137,17 +137,17 @@ class _JobFile:
         return {name: value for name, value in content.items() if value is not None or name not in self.left_out}
 
     def write(self, path: Path) -> None:
-        """Write the file in one stroke.
+        """Write the file atomically.
 
         Raises:
-            DiskFull: there is no room for it; nothing of it is left.
+            DiskFull: the disk is full; no partial file is left.
         """
         write_json(path, self.to_dict())
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedFile(_JobFile):
-    """The plan of a job, of which Snakemake compares each part with the plan of today."""
+    """The planned versions of a job, which Snakemake compares with the current ones."""
 
     code_version: str
     environment_version: str
@@ -196,7 +196,7 @@ class Record(_PlannedFile):
         return [settings if word == digest else word for word in self.command]
 
     def with_short_command(self) -> Record:
-        """Return the record with the digest of its settings in its command line, where that has the same settings."""
+        """Return the record with its settings as a digest in its command line, if the command has the same settings."""
         is_same = command_option(self.command, "--settings") == settings_json(self.settings)
         return replace(self, command=shorten_command(self.command)) if is_same else self
 
@@ -242,7 +242,7 @@ class Attempt(_JobFile):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecord(_PlannedFile):
-    """The files that the units of a batch wrote, and the plan that they were written with; `of` is a hash of inputs.
+    """The files that the units of a batch wrote, and their planned versions; `of` is a hash of the inputs.
 
     The settings are in the records of the units. Batches of earlier versions hold them too.
     """

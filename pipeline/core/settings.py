@@ -1,4 +1,4 @@
-"""The base of every typed section of the configuration and of every step's settings."""
+"""The base class of configuration sections and step settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _has_switch(value: Any) -> bool:
 
 
 class Settings(BaseModel):
-    """Immutable settings in which an unknown key is an error, and so is a number that is none: true, .inf, .nan."""
+    """Immutable settings; unknown keys, and true, .inf or .nan in place of a number, are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -35,26 +35,26 @@ class Settings(BaseModel):
         return value
 
     def operation(self) -> dict[str, Any]:
-        """Return which of a step's settings change no number of its result, as pydantic's `include` names them."""
+        """Return the settings that do not affect the result of a step, as pydantic's `include`."""
         return {}
 
     def result_settings(self) -> dict[str, Any]:
-        """Return what a step's result depends on, as JSON: a job runs again when one of these changes."""
+        """Return the settings that affect the result of a step, as JSON: a job reruns when one of them changes."""
         return self.model_dump(mode="json", exclude=self.operation())
 
     def operation_settings(self) -> dict[str, Any]:
-        """Return the rest, as JSON."""
+        """Return the settings that do not affect the result, as JSON."""
         keys = self.operation()
         return self.model_dump(mode="json", include=keys) if keys else {}
 
 
 def optional_later_field(default: Any, **options: Any) -> Any:
-    """Return a field that dumps leave out at its default, so that what was done before there was the field stays."""
+    """Return a field that dumps omit at its default, so that a new field reruns no earlier job."""
     return Field(default=default, exclude_if=lambda value: bool(value == default), **options)
 
 
 def merge_settings(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of which these are the two parts."""
+    """Merge the settings that affect the result with those that do not."""
     both = dict(result)
     for key, value in operation.items():
         both[key] = merge_settings(both[key], value) if isinstance(both.get(key), dict) else value
@@ -62,7 +62,7 @@ def merge_settings(result: dict[str, Any], operation: dict[str, Any]) -> dict[st
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every setting that is no section with something in it, by its keys joined with dots."""
+    """Yield each leaf setting with its dotted key; an empty section is a leaf."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from flatten_settings(value, f"{prefix}{key}.")
@@ -71,7 +71,7 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[
 
 
 class Pretrained(Settings):
-    """A model that somebody has trained, from whose weights another training goes on."""
+    """A pretrained model that a training starts from."""
 
     folder: str = Field(description="in the layout of Hugging Face, such as {data}/models/NAME")
     name: str | None = Field(default=None, description="what it is called; default: the folder without {data}")
@@ -80,5 +80,5 @@ class Pretrained(Settings):
 
     @property
     def title(self) -> str:
-        """Return what readers are told that it is."""
+        """Return the name for readers."""
         return self.name or self.folder.removeprefix("{data}/")

@@ -1,4 +1,4 @@
-"""Keys that sign: P-256 (ECDSA with SHA-256, FIPS 186-5) or Ed25519 (RFC 8032), as PEM files."""
+"""Signing keys: P-256 (ECDSA with SHA-256, FIPS 186-5) or Ed25519 (RFC 8032), as PEM files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
 
 
 def generate_key_pair(path: Path, algorithm: Algorithm) -> Path:
-    """Write a new private key, readable by its owner alone, and its public key beside it; return the latter's path.
+    """Write a new private key, readable by its owner only, and its public key; return the path of the public key.
 
     Raises:
         InputError: one of the files is there already, or cannot be written.
@@ -54,7 +54,7 @@ def _has_known_curve(key: object) -> bool:
 
 
 def key_sha256(key: PublicKey) -> str:
-    """Return what a key is called: the SHA-256 of its SubjectPublicKeyInfo in DER, in hexadecimal digits."""
+    """Return the fingerprint of a key: the SHA-256 of its SubjectPublicKeyInfo in DER, in hexadecimal digits."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()
 
@@ -122,7 +122,7 @@ def sign_message(key: PrivateKey, message: bytes) -> bytes:
 
 
 def verify_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Return whether the owner of a key has signed exactly that message."""
+    """Return whether a signature of a message is valid."""
     try:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, message)

@@ -14,7 +14,7 @@ from pipeline.core.settings import Settings
 
 
 class RampStage(Settings):
-    """Smaller batches, or shorter sequences, from the stage before on; what is not written is as after the ramp."""
+    """A stage with smaller batches or shorter sequences; missing values are those after the ramp."""
 
     to_step: int = Field(ge=1, description="its last step; a skipped batch counts as one")
     batch_size: int | None = Field(default=None, ge=1, description="sequences of sequence_length tokens in one step")
@@ -22,7 +22,7 @@ class RampStage(Settings):
 
 
 class StepRange(NamedTuple):
-    """So many steps of one kind, of `batch_size` whole sequences each, cut into parts of `sequence_length` tokens."""
+    """Consecutive steps of `batch_size` full sequences each, cut into parts of `sequence_length` tokens."""
 
     steps: int
     batch_size: int
@@ -30,7 +30,7 @@ class StepRange(NamedTuple):
 
 
 class BatchSchedule:
-    """The sizes of the batches of a training, by data step; `batch_sizes` and `sequence_lengths` are by stage.
+    """The batch sizes of a training by data step; `batch_sizes` and `sequence_lengths` have one entry per stage.
 
     A batch of B whole sequences of T tokens, cut into parts of t tokens, is B T / t rows of t tokens. So what a step
     reads does not depend on how its sequences are cut, and the order of the sequences not on how many a step takes.
@@ -44,7 +44,7 @@ class BatchSchedule:
 
     @classmethod
     def from_settings(cls, training: Mapping[str, Any]) -> BatchSchedule:
-        """Return those of the settings of a training, as its record has them."""
+        """Return the schedule of the settings of a training, as in its record."""
         ramp = [RampStage.model_validate(stage) for stage in training.get("ramp", [])]
         return cls(training["sequence_length"], training["batch_size"], ramp)
 
@@ -54,7 +54,7 @@ class BatchSchedule:
         return max(self._ends, default=0)
 
     def check(self, steps: int) -> None:
-        """Check that the stages follow each other before the last of the steps, and that parts divide a sequence.
+        """Check that stages are in order and end before the last step, and that lengths divide a sequence.
 
         Raises:
             ValueError: they do not.
@@ -72,7 +72,7 @@ class BatchSchedule:
                 )
 
     def step_ranges(self, first: int, last: int) -> list[StepRange]:
-        """Return the data steps from `first`, counted from 0, to before `last`; those of one kind are one stretch."""
+        """Return the data steps from `first`, counted from 0, to before `last`, in ranges of equal size."""
         found: list[StepRange] = []
         for start, end, size in self._stages(last):
             steps = end - max(start, first)
@@ -92,7 +92,7 @@ class BatchSchedule:
         return self.step_ranges(step, step + 1)[0]
 
     def sequences(self, steps: int) -> int:
-        """Return how many whole sequences the first so many data steps take."""
+        """Return the number of full sequences in the first `steps` data steps."""
         return sum(stretch.steps * stretch.batch_size for stretch in self.step_ranges(0, steps))
 
     def tokens(self, first: int, last: int) -> int:
@@ -101,7 +101,7 @@ class BatchSchedule:
 
 
 def median_step_seconds(lines: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the median time from the end of a step to that of the next one; None where nothing tells one.
+    """Return the median seconds between the ends of consecutive steps; None if the metrics have no such pair.
 
     A step after a validation or a start is left out: what came before it took time as well.
 

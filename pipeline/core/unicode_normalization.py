@@ -1,4 +1,4 @@
-"""One form of Unicode, in which texts are compared; what is stored, shown or given to a model stays as it is."""
+"""Unicode normalization for comparing texts; stored, shown and tokenized text stays unchanged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def normalize_nfc(text: str) -> str:
-    """Return a text in Unicode's composed form (NFC): é as one character, not as e and an accent behind it."""
+    """Return a text in Unicode's composed form (NFC): é is one character."""
     return unicodedata.normalize("NFC", text)
 
 
 def normalize_nfc_recursively(value: Any) -> Any:
-    """Return a value with every text in it in the composed form, whatever lists and mappings it is nested in."""
+    """Return a value with all strings in NFC, in nested lists, tuples and mappings too."""
     if isinstance(value, str):
         return normalize_nfc(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reads the YAML and JSON that people write, and refuses what would silently mean something else than it says."""
+"""YAML and JSON that users write; duplicate keys and numbers in an unexpected base are errors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a job is: the contract that every step runs in, batches of units, attempts, versions, workers."""
+"""Jobs: the contract of a step, batches of units, attempts, versions, environments and reused results."""

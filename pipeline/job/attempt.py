@@ -1,4 +1,4 @@
-"""One try at a step: the meter of its node, its heartbeat and the file that stays when it fails or is killed."""
+"""One try at a job: its file, heartbeat and node meter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GIT_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 
 
 def _read_head_commit(folder: Path) -> str | None:
-    """Return the commit that a checkout's own files name, without git and without believing its configuration."""
+    """Read the commit of a checkout from its files, without running git or reading its configuration."""
     for place in (folder, *folder.parents):
         git = place / ".git"
         if git.is_file():  # of a worktree
@@ -56,7 +56,7 @@ def _read_head_commit(folder: Path) -> str | None:
 
 
 def read_git_state() -> dict[str, Any]:
-    """Return the commit of the working directory, whether files differ from it, and `reason` where that is not known.
+    """Return commit and dirty state of the working directory, and `reason` if they are unknown.
 
     Versions of git before 2.38 do not let a call name a colleague's checkout as safe, and an image may have no git: the
     commit is then read from the checkout's files, and nobody knows whether others differ.
@@ -84,7 +84,7 @@ def read_git_state() -> dict[str, Any]:
 
 
 SNAKEMAKE_VARIABLE = "PIPELINE_SNAKEMAKE"
-"""The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
+"""The environment variable with the name of the Snakemake process that started the job."""
 
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
@@ -105,19 +105,19 @@ def _utc_now() -> str:
 
 
 def _anonymize_argument(argument: str) -> str:
-    """Return an absolute path outside of the project as its name alone: where the raw text lay is nobody's business."""
+    """Return only the name of an absolute path outside of the project: its folder is private."""
     path = Path(argument)
     return f"…/{path.name}" if path.is_absolute() and not path.is_relative_to(Path.cwd()) else anonymize_paths(argument)
 
 
 def command_line() -> list[str]:
-    """Return the command line of this process as a person would type it."""
+    """Return the command line of this process as a user would type it."""
     return ["python", "-m", "pipeline", *(_anonymize_argument(argument) for argument in sys.argv[1:])]
 
 
-@cache  # each unit of a batch is told what the code was when the job began
+@cache  # all units of a batch record the state when the job began
 def recorded_git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of a checkout, the working directory, by what records may say."""
+    """Return the git state of the working directory without personal paths."""
     return {name: anonymize_paths(value) if name == "reason" else value for name, value in read_git_state().items()}
 
 
@@ -127,9 +127,9 @@ def _host_and_slurm() -> dict[str, Any]:
 
 
 def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list.
+    """Return git commit, host, Slurm job, machine, container and modules of this job.
 
-    `code` is the commit where the start of the run has told it: git reads every file of a checkout to say it.
+    `code` is the git state if the invocation recorded it: git reads every file of a checkout to find it.
     """
     return {
         **_host_and_slurm(),
@@ -141,10 +141,10 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 class RunningAttempt:
-    """Measures the block that it surrounds and keeps its own file up to date while the block runs.
+    """Measures a block and keeps the file of the attempt up to date while it runs.
 
-    From its making on it meters its node, in a file of `provenance/readings`, and tells its children so: those on other
-    nodes meter theirs. Of several in one process each counts the CPU seconds since the end of the one before it.
+    It meters its node into `provenance/readings`; child processes on other nodes meter theirs. Several attempts in one
+    process each count the CPU seconds since the end of the previous one.
     """
 
     counted_cpu_seconds = 0.0
@@ -211,11 +211,11 @@ class RunningAttempt:
         except OSError:
             if status == "finished":
                 raise
-            # What stopped the job is told by its exit; the file still says when it was last seen.
+            # The exit code says what stopped the job; the file says when it was last seen.
             return
         finally:
             RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
-        if status != "finished":  # of that tells what attests the record
+        if status != "finished":  # the record attests a finished attempt
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
                 attestation_log.attest_attempt_end(self._run_directory, self.path, status, self._readings())
 
@@ -230,16 +230,16 @@ class RunningAttempt:
 
         Raises:
             InputError: the signing key cannot be used.
-            DiskFull: there was no room.
+            DiskFull: the disk is full.
         """
         attestation_log.attest_finished_job(self._run_directory, self.path, self._readings(), path, record)
 
     def record_refusal(self, sentence: str) -> None:
-        """Write down that the job stopped before it began, and why."""
+        """Record that the job was refused before it began, and why."""
         self._end("refused", sentence)
 
     def record_failure(self, error: Exception) -> None:
-        """Write down why a job failed after all."""
+        """Record why a job failed after its block."""
         self._end("failed", f"{type(error).__name__}: {error}")
 
     def __enter__(self) -> RunningAttempt:
@@ -260,6 +260,6 @@ class RunningAttempt:
             self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
 
     def measurements(self) -> dict[str, Any]:
-        """Return what the record takes over: times, CPU seconds, memory and the attempt's file name."""
+        """Return times, CPU seconds, memory and file name of the attempt for the record."""
         keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
         return {**{key: getattr(self.attempt, key) for key in keys}, "attempt": self.path.name}

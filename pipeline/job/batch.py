@@ -1,4 +1,4 @@
-"""One job from its command line: one step, or the same step for each unit of a batch, side by side on several cores."""
+"""Run a job from its command line: one step, or one step for each unit of a batch, in parallel processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SINGLE_THREAD_VARIABLES = {f"{library}_NUM_THREADS": "1" for library in ("OMP", 
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """One piece: what is called, what it is named in a message, and how large it is beside the others."""
+    """A callable with its name for messages and its relative size."""
 
     name: str
     size: int
@@ -38,26 +38,26 @@ class WorkerTask:
 
 
 def available_cores(environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many cores this job has: by Slurm or, without it, by Snakemake, which tells a rule's `threads` so."""
+    """Return the number of cores of this job, from Slurm or from Snakemake's `threads`."""
     text = environment.get("SLURM_CPUS_PER_TASK") or environment.get("OMP_NUM_THREADS") or ""
     return int(text) if text.isdigit() and int(text) else 1
 
 
 def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
-    """Do one piece in its own process: a refusal and a stop are told to the parent, all else ends in a traceback."""
+    """Run a task in its own process; send InputError and Stopped to the parent, print a traceback for other errors."""
     die_with_parent()
     if os.getppid() != parent:  # it has ended before this one was bound to it
         os.kill(os.getpid(), signal.SIGKILL)
     handler = signal.getsignal(signal.SIGTERM)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm and the parent ask, each of them
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both Slurm and the parent send it
         if callable(handler):
             handler(number, frame)
 
     if callable(handler):
         signal.signal(signal.SIGTERM, stop)
-    # A board is not this piece's own: it would be counted once for each.
+    # A GPU is shared by all tasks and would be counted once per task.
     os.environ |= {**SINGLE_THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
     try:
         work.call()
@@ -66,14 +66,14 @@ def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
 
 
 def run_in_parallel(works: Sequence[WorkerTask], processes: int) -> None:
-    """Do all pieces, so many at once, the largest first.
+    """Run tasks in parallel processes, the largest first.
 
-    After a failure no other piece is begun, and those that are under way are finished.
+    After a failure no other task starts, and running ones finish.
 
     Raises:
-        InputError: a piece was refused; of several the first in the order given.
-        Stopped: a piece was stopped.
-        RuntimeError: a piece failed; its traceback stands in the log.
+        InputError: a task was refused; of several the first in the given order.
+        Stopped: a task was stopped.
+        RuntimeError: a task failed; its traceback is in the log.
     """
     context = multiprocessing.get_context("fork")
     waiting = sorted(range(len(works)), key=lambda number: (works[number].size, -number))
@@ -99,7 +99,7 @@ def run_in_parallel(works: Sequence[WorkerTask], processes: int) -> None:
                 if error is not None:
                     problems[number] = error
     except BaseException:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever asked asks again
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sender repeats it
         for _, process, _ in running.values():
             process.terminate()
         for _, process, _ in running.values():
@@ -124,7 +124,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def is_up_to_date(job: Job) -> bool:
-    """Return whether a job's record is there and nothing has changed that it depends on or wrote.
+    """Return whether a job has a record and its settings, versions, inputs and outputs are unchanged.
 
     A file that is older than the job and as large as its record says is not read again.
     """
@@ -153,7 +153,7 @@ def is_up_to_date(job: Job) -> bool:
 
 
 def _build_unit_job(name: str, options: argparse.Namespace, unit: str) -> Job:
-    """Return the job of one unit of a batch: its instance, and its paths for those with `%unit`."""
+    """Return the job of one unit of a batch, with `%unit` replaced in its paths."""
     filled = argparse.Namespace(**vars(options))
     filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
     for key in ("input", "output"):
@@ -170,7 +170,7 @@ def _input_bytes(job: Job) -> int:
 
 
 def _execute_jobs(jobs: Sequence[Job]) -> None:
-    """Run the jobs of units one after another or, where the job has several cores, side by side.
+    """Run the jobs of units one after another or, with several cores, in parallel.
 
     Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
     are counted for it alone; what the start of this one took is shared by all.
@@ -189,7 +189,7 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
 
 
 def run_batch(name: str, options: argparse.Namespace) -> None:
-    """Run one step for each unit of a batch, except where the unit's record still fits.
+    """Run one step for each unit of a batch whose record is not up to date.
 
     In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
     `--batch`, which says for Snakemake that all are done; the records are the units' own. How many run side by side
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one step from its command line and return the exit code.
 
     Raises:
-        InputError: a mistake of the user, told in one sentence.
+        InputError: a user's mistake, in one sentence.
     """
     # Else pydantic looks for plugins in everything that is installed, which opens hundreds of files.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"

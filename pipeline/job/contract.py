@@ -36,14 +36,14 @@ SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a 
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return `path` itself, or, where it is a directory, the files in it in order."""
+    """Return the sorted files of a folder, or a file itself."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
 
 
 def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
-    """Return the paths that were given, of which one may be short for many.
+    """Expand the paths of a command line, one of which may stand for many.
 
     `@FILE` stands for the files of a unit that FILE, of the listing of a source, names: those below the folder `raw`,
     or its parts.
@@ -57,7 +57,7 @@ def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
 
 
 def wait_for_file(path: Path) -> bool:
-    """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
+    """Return whether a file exists; on a cluster wait for it, as network file systems show files late."""
     deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
     while not path.exists():
         if monotonic() >= deadline_seconds:
@@ -68,7 +68,7 @@ def wait_for_file(path: Path) -> bool:
 
 @cache
 def find_partial_outputs(folder: Path) -> dict[str, list[Path]]:
-    """Return what other starts have begun and not ended in a folder, by the output's name; it is listed once."""
+    """Return the partial outputs in a folder by the name of the output; each folder is listed once."""
     found: dict[str, list[Path]] = {}
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
@@ -94,7 +94,7 @@ class Job:
         self.reused: ReusedResult | None = None
 
     def check_versions(self) -> None:
-        """Raise InputError where code or environment are not those of the plan, or what is installed not the lock's."""
+        """Raise InputError if code or environment differ from the plan, or installed packages from the lock."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
         found = environments.job_environment(self.name, lock)
@@ -115,7 +115,7 @@ class Job:
             if planned != now:
                 raise InputError(
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {now} is here): "
-                    "start snakemake again, so that it plans with what is here"
+                    "run snakemake again to plan with the current code and environment"
                 )
         self.plan = run_snapshot.load_job_plan(self.name, self.code_version, self.environment_version)
 
@@ -168,7 +168,7 @@ class Job:
         return run, settings, keywords
 
     def recorded_path(self, path: Path) -> str:
-        """Return the path as records name it: relative to the run, or `data:` and its place in the project."""
+        """Return a path as in records: relative to the run, or `data:` and the path in the project."""
         absolute = path.absolute()
         for base, prefix in ((self.run_directory, ""), (Path.cwd(), "data:")):
             if absolute.is_relative_to(base):
@@ -176,16 +176,16 @@ class Job:
         return f"data:{path.name}"
 
     def hash_inputs(self) -> tuple[FileEntry, ...]:
-        """Return the entry of every input file; a large one is not read where a record has its hash.
+        """Return the entries of all input files; a large file is not hashed again if a record has its hash.
 
-        A record is believed of a file that is as large as it says and no younger.
+        The recorded hash is used if the size is the recorded one and the file is not newer than the record.
 
         Raises:
-            InputError: a file has other bytes than the step that wrote it has recorded.
+            InputError: a file differs from the record of the step that wrote it.
         """
         files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in list_files(path)]
-        # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
-        # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
+        # Files that no step of this run wrote, and records, which the report reads, are always hashed. Hashing the
+        # files of a unit is faster than listing all records.
         written = [
             path
             for _, file in files
@@ -212,13 +212,13 @@ class Job:
             if entry and entry.sha256 != sha256:
                 raise InputError(
                     f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
-                    "again, which makes it anew"
+                    "again, which recreates it"
                 )
             described.append(FileEntry(name, shown, sha256, stats[file].st_size))
         return tuple(described)
 
     def hash_outputs(self) -> tuple[FileEntry, ...]:
-        """Return the entry of every file that the step wrote, with its final path."""
+        """Return the entries of all files that the step wrote, with their final paths."""
         described = []
         for name, partial in self.partial.items():
             if not partial.exists():
@@ -232,8 +232,8 @@ class Job:
         return tuple(described)
 
     def reuse_outputs(self, settings: Settings, inputs: tuple[FileEntry, ...]) -> dict[str, Any] | None:
-        """Take over what a twin of this job wrote, if there is one, and return its counts."""
-        if getattr(settings, "keep_removed", False):  # what is private lies outside of the results
+        """Reuse the outputs of an identical job if there is one, and return its counts."""
+        if getattr(settings, "keep_removed", False):  # private texts are outside of the results
             return None
         of_job = self.code_version, self.environment_version
         found = reused_results.find_reusable_result(
@@ -247,11 +247,11 @@ class Job:
                 truncate_and_remove(path)
             return None
         self.reused = found.result
-        print(f"taken over from {self.reused.record}: the same settings, code, environment and inputs", flush=True)
+        print(f"outputs reused from {self.reused.record}: same settings, code, environment and inputs", flush=True)
         return found.record.counts
 
     def check_not_superseded(self) -> None:
-        """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
+        """Raise Superseded if a later start of this job owns its scratch folder or has finished; nothing is changed.
 
         Slurm starts a job again where it has lost its node, while the process on that node may go on.
         """
@@ -267,7 +267,7 @@ class Job:
             )
 
     def publish_outputs(self) -> None:
-        """Give the outputs their names; a file that is there is replaced in one stroke."""
+        """Move the outputs to their final paths; an existing file is replaced atomically."""
         for name, path in self.outputs.items():
             if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
                 remove_path(path)
@@ -279,7 +279,7 @@ class Job:
 
         Raises:
             InputError: a problem of the settings, the inputs or the planned versions; no output is written.
-            DiskFull: there was no room for outputs, attempt or record; no output is kept.
+            DiskFull: the disk is full; no output is kept.
         """
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
@@ -318,7 +318,7 @@ class Job:
             record.write(self.record_path)
             attempt.attest_record(self.record_path, record)
         except DiskFull as error:
-            if self.is_placed:  # outputs without a record are none, and without them there is room to say so
+            if self.is_placed:  # outputs without a record do not count, and removing them frees space for the attempt
                 for path in (*self.outputs.values(), self.record_path):
                     remove_path(path)
                 attempt.record_failure(error)
@@ -326,11 +326,11 @@ class Job:
         self.owner.afterwards()
 
     def run_step(self, run: Callable[..., dict[str, Any]], settings: Any, keywords: dict[str, Any]) -> tuple[Any, ...]:
-        """Run the step, put its outputs in place and return inputs, outputs and counts for the record.
+        """Run the step, publish its outputs and return inputs, outputs and counts for the record.
 
         Raises:
-            Superseded: a later start of this step has taken over; its outputs stay as they are.
-            DiskFull: there was no room; what was begun is removed.
+            Superseded: a later start of this job owns the outputs, which stay unchanged.
+            DiskFull: the disk is full; partial outputs are removed.
         """
         for path in self.outputs.values():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -352,6 +352,6 @@ class Job:
             if full:
                 raise full from error
             if not isinstance(error, InputError):
-                self.check_not_superseded()  # that explains why what was begun is gone
+                self.check_not_superseded()  # explains why partial outputs are gone
             raise
         return inputs, outputs, counts

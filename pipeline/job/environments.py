@@ -1,4 +1,4 @@
-"""The environment that a step computes in, here or in the platform's image, and `polder environment`."""
+"""Installed packages of a step, here or in the platform's image, compared with the lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.job.installed import LockDifference
 from pipeline.job.reach import PACKAGE
 
 IMAGE_PYTHON_VARIABLE = "PIPELINE_PYTHON"
-"""The variable with the program that starts Python in the platform's image: rules/platform.smk sets it."""
+"""The environment variable with the program that starts Python in the platform's image; rules/platform.smk sets it."""
 
 PROJECT = "polder"
 """The distribution of this code, whose version of each step is computed from its files."""
@@ -33,7 +33,7 @@ IMAGE_PROGRAM = (
 
 
 class Environment(NamedTuple):
-    """What is installed for a step: the versions by name, a hash of each, and what is not as the lock says."""
+    """Packages installed for a step: versions and hashes by name, and differences from the lock."""
 
     version: str
     python: str
@@ -43,7 +43,7 @@ class Environment(NamedTuple):
     differences: Sequence[LockDifference]
 
     def check_against_lock(self, who: str, lock: str, platform: str | None) -> dict[str, str]:
-        """Return the lock's versions of what differs from it where the platform's file allows that.
+        """Return the locked versions of packages whose difference the platform file allows.
 
         Raises:
             InputError: another distribution is missing or is not the lock's.
@@ -58,7 +58,7 @@ class Environment(NamedTuple):
 
 
 def current_environment(imports: frozenset[str], lock: str) -> Environment:
-    """Return the environment of this process for a step that imports these distributions."""
+    """Return the environment of this process for a step with these imports."""
     found = installed.closure(imports, lock)
     return Environment(
         versions.version_of(imports, lock),
@@ -78,7 +78,7 @@ def step_environment(step: str, lock: str) -> Environment:
 def image_environments(
     program: str, lock: str, names: Sequence[str], variables: Mapping[str, str]
 ) -> dict[str, Environment]:
-    """Return the environments of steps in an image, whose Python is asked once for all of them.
+    """Return the environments of steps in an image, from one call of its Python.
 
     Raises:
         InputError: it does not answer.
@@ -102,7 +102,7 @@ def image_environments(
 
 
 def job_environment(step: str, lock: str) -> Environment:
-    """Return the environment in which a job computes; what starts a training's processes is outside of their image.
+    """Return the environment in which a job computes; the launcher of a training runs outside of the image.
 
     Raises:
         InputError: there is no such lock, or the image does not answer.
@@ -113,7 +113,7 @@ def job_environment(step: str, lock: str) -> Environment:
 
 
 def find_modified_files(folder: Path) -> Iterator[str]:
-    """Yield a sentence for each file of a distribution that is not as it was installed, and for an editable install.
+    """Yield a sentence for each modified file of a distribution, and for an editable install.
 
     Every file that RECORD has a hash of is read. `folder` is the distribution's metadata.
     """
@@ -141,7 +141,7 @@ def find_modified_files(folder: Path) -> Iterator[str]:
 
 
 def find_environment_problems(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
-    """Yield a sentence for each distribution of a lock that is not installed as the lock says, by name.
+    """Yield a sentence for each distribution that differs from the lock, by name.
 
     Args:
         platform: whose file may allow others; none allows none.

@@ -1,4 +1,4 @@
-"""What is installed, read from the metadata beside the modules, and how it differs from what a lock says.
+"""Installed distributions, read from their metadata, and their differences from a lock.
 
 A distribution is known by its folder NAME-VERSION.dist-info: METADATA names its version and what it requires, RECORD
 the hash of each of its files as they were installed. Of the hundreds that are there a job reads those alone that its
@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.job.reach import PACKAGE, names_in
 
 LOCKS = PACKAGE.parent / "envs"
-# What the installer writes beside a distribution's own files; it differs where the same wheel is installed twice.
+# Files of the installer, which differ between two installations of one wheel.
 INSTALLERS = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_build.json", "uv_cache.json")
 
 
@@ -33,14 +33,14 @@ class Distribution(NamedTuple):
 
 
 class LockDifference(NamedTuple):
-    """A distribution that is not installed as the lock says; `installed` is None where it is missing."""
+    """A distribution that differs from the lock; `installed` is None if it is missing."""
 
     name: str
     locked: str
     installed: str | None
 
     def sentence(self, who: str, lock: str, platform: str | None = None) -> str:
-        """Return what differs and the command that mends it."""
+        """Return the difference and the command that fixes it."""
         here = f"{self.installed} is installed" if self.installed else "it is not installed"
         virtual = Path(sys.prefix).name if Path(sys.prefix).name.startswith(".venv") else ".venv"
         way_out = f"run `sh envs/setup.sh {virtual} envs/{lock}.lock`"
@@ -64,18 +64,18 @@ class Closure(NamedTuple):
     differences: tuple[LockDifference, ...]
 
     def counted(self) -> dict[str, str]:
-        """Return by name what can change a number: the version that is installed, its local part (+cpu) included.
+        """Return the versions that affect results by name, local parts (+cpu) included.
 
-        One that is not the lock's is told from one that is, so that a lock that was changed is seen before it is
-        installed. Hashes, Python's build, kernel and driver do not count: the same version installed again, or a driver
-        that was renewed, trains no model again.
+        A version that differs from the lock is marked, so that a changed lock is noticed before it is
+        installed. Hashes, Python's build, kernel and driver do not count: reinstalling a version or updating a driver
+        reruns no training.
         """
         other = {name: f"{installed or 'nothing'} for {locked}" for name, locked, installed in self.differences}
         return dict(sorted({**self.packages, **other}.items()))
 
 
 def canonical(distribution: str) -> str:
-    """Return the name of a distribution as all of its spellings are compared (PEP 503)."""
+    """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
@@ -115,7 +115,7 @@ def locked_names(lock: str) -> list[str]:
 
 @cache
 def metadata_folders() -> dict[str, Path]:
-    """Return the metadata of the installed distributions, by their names in one list of the folders of modules."""
+    """Return the metadata folder of each installed distribution by normalized name."""
     found: dict[str, Path] = {}
     for folder in map(Path, sys.path):
         for name in sorted(names_in(folder)):
@@ -131,10 +131,10 @@ def _parse_requirement(entry: str) -> tuple[str, str | None]:
 
 @cache
 def find_distribution(name: str) -> Distribution | None:
-    """Return an installed distribution, read from the head of its metadata alone; None where it is not installed.
+    """Return an installed distribution, read from the header of its metadata; None if it is not installed.
 
-    Python's own module for it would read the long descriptions too, and ask for each name in each folder: it is asked
-    for what has no dist-info, as Debian's packages.
+    importlib.metadata would also read the long descriptions and search each folder for each name. It is used for
+    packages without dist-info, such as Debian's.
     """
     folder = metadata_folders().get(name)
     if folder is None:
@@ -164,7 +164,7 @@ def _is_locked(version: str, locked: str) -> bool:
 
 
 def compare_with_lock(lock: str, name: str) -> LockDifference | None:
-    """Return how a distribution differs from the lock; None where it does not, or the lock does not name it."""
+    """Return the difference of a distribution from the lock; None if there is none or the lock does not name it."""
     locked, here = locked_version(lock, name), find_distribution(name)
     if locked is None or (here and _is_locked(here.version, locked)):
         return None

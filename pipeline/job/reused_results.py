@@ -1,4 +1,4 @@
-"""A job's twin: one of the same step, settings, code, environment and input bytes that was done under another name."""
+"""Reuse the outputs of an identical job that ran under another corpus, tokenizer, token set or model name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record, ReusedResult
 
-# Of an instance: what a person may name otherwise. A source, a unit, a shard and a training step say what is done.
+# Instance keys whose value is a name of the user. A source, a unit, a shard and a training step affect the result.
 USER_NAMED_KEYS = ("corpus", "tokenizer", "tokens", "model")
 
 
 @cache
 def _index_record_names(folder: Path) -> dict[tuple[str, ...], list[str]]:
-    """Return the names of the records in a folder, by their words but the third, a given name; listed once a job."""
+    """Return the names of records by their words without the third, the user's name; listed once per job."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         stage, step, *instance = name.split(".")
@@ -34,7 +34,7 @@ def _rename_in_path(path: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class ReusableResult:
-    """The record of a job's twin, the attempt that computed it, which may be of a twin's twin, and both given names."""
+    """The record of an identical job, the attempt that computed its outputs, and both user-chosen names."""
 
     record: Record
     result: ReusedResult
@@ -43,18 +43,20 @@ class ReusableResult:
 
     @property
     def output_hashes(self) -> set[str]:
-        """The sha256 of the files that it wrote."""
+        """The SHA-256 of its outputs."""
         return {entry.sha256 for entry in self.record.outputs}
 
     def copy_outputs(
         self, run: Path, outputs: Mapping[str, Path], partial: Mapping[str, Path], *, linked: bool
     ) -> bool:
-        """Give a job what its twin wrote, under its temporary names; return whether all was there to be given.
+        """Copy or link the outputs to the temporary paths of a job; return whether all of them were available.
 
         Args:
-            outputs: the job's, by their names, in the folder `run`.
-            linked: whether files are linked, which takes no stage. Snakemake compares the times of those that it knows,
-                so they are copied; what lies in a folder is always linked. No step writes into a file that is there.
+            run: the folder of the run.
+            outputs: the final paths of the job's outputs by name.
+            partial: the temporary paths of the job's outputs by name.
+            linked: link all files, which takes no space. Otherwise files that Snakemake knows are copied, because it
+                compares their times; files in folders are always linked. No step modifies an existing file.
         """
         for entry in self.record.outputs:
             final, begun = outputs[entry.name].absolute(), partial[entry.name]
@@ -77,11 +79,11 @@ def find_reusable_result(
     versions: tuple[str, str],
     inputs: Iterable[FileEntry],
 ) -> ReusableResult | None:
-    """Return a job's twin; None where it has none.
+    """Return the reusable result of an identical job; None if there is none.
 
     Args:
-        path: where the record of the job itself goes.
-        instance: of the job; its first value is the given name, such as the corpus.
+        path: the record of the job itself.
+        instance: of the job; its first value is a name of the user, such as the corpus.
         settings: of the job.
         versions: of its code and its environment.
         inputs: the files that it reads.

@@ -1,8 +1,8 @@
-"""A run as it was when it was started: its configuration and the versions of all its steps, written once.
+"""Snapshots of configuration and step versions, one per invocation that changed them.
 
-Jobs run hours after their start was typed, while people edit. What they are told comes from the process that planned
-them, which has read everything once; this file is what it has read, and each record names it. A job whose code or
-environment is not the one in it refuses. An edit takes effect at the next start, which says what has changed.
+Jobs run hours after an invocation, while users edit files. Their settings come from the process that planned them. The
+snapshot holds what that process read, and each record names it. A job whose code or environment differs from the
+snapshot refuses to run. An edit takes effect at the next invocation, which lists the changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Content = dict[str, Any]
 
 
 class JobPlan(NamedTuple):
-    """What a job was planned by: path and hash of the file, and the commit of the code at that start."""
+    """The snapshot that a job was planned with, and the git state of its invocation."""
 
     file: FileReference
     git: dict[str, Any] | None
@@ -37,7 +37,7 @@ def _list_snapshots(run_directory: Path) -> dict[int, Path]:
 
 
 def read_newest_snapshot(run_directory: Path) -> Content | None:
-    """Return what the run was when it was last started; None where it never was, or the file is none."""
+    """Return the newest snapshot of a run; None if there is none or it is broken."""
     for path in reversed(_list_snapshots(run_directory).values()):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def read_newest_snapshot(run_directory: Path) -> Content | None:
 
 
 def write_snapshot(run_directory: Path, content: Content) -> str:
-    """Write what a run is now, unless the newest file says the same, and return what its jobs get in `VARIABLE`."""
+    """Write a snapshot unless the newest one is the same; return the value of `SNAPSHOT_VARIABLE` for its jobs."""
     text = atomic_files.compact_json(content)
     files = _list_snapshots(run_directory)
     last, path = max(files.items(), default=(0, layout.FROZEN_CONFIGURATION.path(run_directory, number=0)))
@@ -59,7 +59,7 @@ def write_snapshot(run_directory: Path, content: Content) -> str:
 
 
 def list_changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    """Return what differs between two of them, a line for each key: what it was and what it is."""
+    """Yield a line for each key that differs between two snapshots: old and new value."""
     before, now = _key_by_name(before), _key_by_name(now)
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted({*before, *now}):
@@ -69,7 +69,7 @@ def list_changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 def _key_by_name(value: Any) -> Any:
-    """Return a list of things that have names, such as sources, by their names; all else as it is."""
+    """Return a list of named entries, such as sources, as a mapping by name; other values unchanged."""
     if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "name" in entry for entry in value):
         return {entry["name"]: entry for entry in value}
     return value
@@ -81,7 +81,7 @@ def _shorten_json(value: Any) -> str:
 
 
 def planned_platform(variables: Mapping[str, str] = os.environ) -> str | None:
-    """Return the platform of the start that a job belongs to; None for a step that somebody runs by hand."""
+    """Return the platform of the invocation of this job; None for a step that a user runs directly."""
     name = variables.get(SNAPSHOT_VARIABLE, "").partition(":")[2]
     try:
         return str(json.loads(Path(name).read_bytes())["configuration"]["platform"]) if name else None
@@ -90,16 +90,16 @@ def planned_platform(variables: Mapping[str, str] = os.environ) -> str | None:
 
 
 def load_job_plan(step: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> JobPlan | None:
-    """Return what a job was planned by; None for a step that somebody runs by hand.
+    """Return the plan of this job; None for a step that a user runs directly.
 
     Raises:
-        InputError: the file is not what it was, or plans another code or environment than the job was given.
+        InputError: the snapshot was altered, or plans another code or environment.
     """
     sha256, _, name = variables.get(SNAPSHOT_VARIABLE, "").partition(":")
     if not name:
         return None
     path = Path(name)
-    again = "start snakemake again, so that it plans with what is here"
+    again = "run snakemake again to plan with the current code and environment"
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What differs between two runs, step by step: settings, code, environment, data, counts, results and energy.
+"""Differences between two runs by step: settings, code, environment, data, counts, results and energy.
 
-Every field of every record is compared. What no two runs have alike (clock times, hosts, the names of attempts) is no
-difference; where it differs all the same, it is listed as not compared.
+Every field of every record is compared. Clock times, hosts and names of attempts always differ: they are listed as not
+compared.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Content = dict[str, Any]
 
 @dataclass
 class RunComparison:
-    """The differences of run `b` from run `a`, as lines, and what is said without being a difference.
+    """Differences of run `b` from run `a` as lines, and notes.
 
     `code` has the records of both runs for each step whose code differs.
     """
@@ -53,7 +53,7 @@ class RunComparison:
 
 
 class _JobDifferences:
-    """Differences of jobs, by step, each told once for all jobs that share it."""
+    """Differences of jobs by step; jobs with the same difference share a line."""
 
     def __init__(self) -> None:
         self.steps: dict[str, dict[str, list[str]]] = {}
@@ -73,7 +73,7 @@ class _JobDifferences:
         return lines
 
     def compare(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
-        """The differences of two records of one job: where it is told, and what."""
+        """Yield section and text of each difference between two records of one job."""
         reads_records = any(str(entry["path"]).startswith(f"{layout.RECORDS}/") for entry in a["inputs"])
         for key in sorted(a.keys() | b.keys()):
             if a.get(key) == b.get(key) and (key in a) == (key in b):
@@ -98,7 +98,7 @@ class _JobDifferences:
                         yield "job", f"{FIELD_LABELS.get(key, key)} {line}".replace(" : ", ": ")
 
     def files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
-        """The files that differ; those whose bytes hold clock times or joules are listed as not compared."""
+        """Return the files that differ; files with clock times or joules are listed as not compared."""
 
         def described(path: str, entry: Content) -> str:
             # What is computed from records, such as the report, holds their times and joules.
@@ -125,7 +125,7 @@ def _flatten_field(record: Content, key: str) -> dict[str, str]:
 
 
 def _comparable_command(record: Content) -> list[str]:
-    """The words of a record's command, without those that repeat another field, and paths as of any run's name."""
+    """Return the words of a command without values of other fields and without the name of the run."""
     words = [str(word) for word in record["command"]]
     given = {"--settings": "settings", "--operation": "operation"}
     prefix = (command_option(words, "--record") or "").partition(f"/{layout.RECORDS}/")[0]
@@ -171,7 +171,7 @@ def _read_record(run: Path, record: Record) -> Content:
 
 
 def _last_configuration(run: Path, records: list[Content]) -> dict[str, str]:
-    """The configuration of the last start that a record names; nothing where that file is gone."""
+    """Return the configuration of the last snapshot that a record names; empty if the file is gone."""
     paths = sorted(run / record["frozen"]["path"] for record in records if record.get("frozen"))
     there = [path for path in paths if path.is_file()]
     content = _read_json(there[-1]) if there else {}
@@ -179,7 +179,7 @@ def _last_configuration(run: Path, records: list[Content]) -> dict[str, str]:
 
 
 def _read_results(run_directory: Path) -> dict[str, str]:
-    """The figures that a run ends in: evaluation values and the last losses of each model."""
+    """Return evaluation values and the last losses of each model."""
     found: dict[str, str] = {}
     for path in layout.RESULTS.glob(run_directory):
         for task in _read_json(path).get("tasks", []):
@@ -198,13 +198,13 @@ def _read_results(run_directory: Path) -> dict[str, str]:
 
 
 def _compare_metrics(a: Path, b: Path) -> list[str]:
-    """What differs in the metrics of models that both runs have, but for clock times and speeds."""
+    """Return differences in the metrics of models of both runs, without clock times and speeds."""
     both = [path for one in layout.METRICS.glob(a) if (b / (path := one.relative_to(a))).is_file()]
     return [f"{path.parts[1]}/{line}" for path in both for line in compare_file_contents(a / path, b / path)]
 
 
 def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[list[str], list[str]]:
-    """Figures whose intervals do not overlap, or that only one run knows; and what is said of the others."""
+    """Return energies whose intervals do not overlap or that one run lacks, and notes on the others."""
     if a is None or b is None:
         if a is b:
             return [], [f"energy: not compared, for neither run has an account ({layout.ENERGY_ACCOUNT})"]
@@ -224,7 +224,7 @@ def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> t
 
 
 def compare_runs(a: Path, b: Path) -> RunComparison:
-    """Compare two runs; a difference that several jobs of a step share is told once.
+    """Compare two runs; a difference that several jobs of a step share has one line.
 
     Energies differ where their 95 % intervals do not overlap.
 

@@ -1,4 +1,4 @@
-"""What differs in the content of files whose bytes differ, and in the record of a step that was done again."""
+"""Differences in the content of files, and between the record of a step and its rerun."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pipeline.core.records import FileEntry, Record
 ABSENT = "nothing"
 MAX_LINES = 8
 MAX_CHARACTERS = 100
-# Files that hold speeds and clock times beside their results: they differ in bytes when nothing else does.
+# Files with speeds and clock times, whose bytes differ between runs with equal results.
 TIMED_FOLDERS = ("tensorboard",)
 BLOCK_BYTES = 1 << 20
 
 
 def has_timings(path: str) -> bool:
-    """Whether a file, by its path in the run, holds clock times or speeds, so that no two runs write the same bytes."""
+    """Return whether a file, by its path, holds clock times or speeds, which differ between runs."""
     *folders, name = path.split("/")
     return name == layout.METRICS_FILE or bool(set(folders) & set(TIMED_FOLDERS))
 
 
 def is_timing_key(key: str) -> bool:
-    """Whether a key of metrics or counts is a clock time, a speed, or what a machine was busy with."""
+    """Return whether a key of metrics or counts is a clock time, a speed or a utilization."""
     word = key.rpartition(".")[2]
     return word.endswith(("seconds", "per_second")) or "utilization" in word or word.startswith("memory_")
 
 
 def flatten_json(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted keys and the JSON of their values; the items of a list have their number as a key."""
+    """Yield dotted keys and the JSON of their values; list items are keyed by index."""
     if isinstance(value, Mapping | list) and value:
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, item in items:
@@ -43,7 +43,7 @@ def flatten_json(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _excerpt(text: str, other: str) -> str:
-    """A value as a line shows it: of a long one the part where it differs from the other."""
+    """Return a value for a line; of a long one the part around the first difference."""
     if len(text) <= MAX_CHARACTERS:
         return text
     same = next((n for n, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), len(other))
@@ -52,7 +52,7 @@ def _excerpt(text: str, other: str) -> str:
 
 
 def format_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """One line for each key whose values differ; a key that one side lacks has the value `nothing`."""
+    """Return a line for each key with different values; a missing key has the value `nothing`."""
     lines = []
     for key in sorted(before.keys() | now.keys()):
         was, found = before.get(key, ABSENT), now.get(key, ABSENT)
@@ -62,12 +62,12 @@ def format_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[st
 
 
 def limit_lines(lines: list[str]) -> list[str]:
-    """The first lines, and how many more there are."""
+    """Return the first lines and the number of further ones."""
     return lines if len(lines) <= MAX_LINES + 1 else [*lines[:MAX_LINES], f"and {len(lines) - MAX_LINES} more"]
 
 
 def compare_file_contents(before: Path, now: Path) -> list[str]:
-    """What differs between two files of one kind, as lines; an empty list where their content is the same.
+    """Return differences between two files of one format as lines; empty if their content is equal.
 
     Clock times and speeds of metrics are left out. A file that is not what its name says is compared byte by byte.
     """
@@ -92,7 +92,7 @@ def _compare_json(before: Path, now: Path) -> list[str]:
 
 
 def _compare_json_lines(before: Path, now: Path) -> list[str]:
-    """JSON lines; those of metrics without their clock times and speeds."""
+    """Compare JSON Lines; metrics without clock times and speeds."""
 
     def read(path: Path) -> dict[str, str]:
         found = {}
@@ -106,7 +106,7 @@ def _compare_json_lines(before: Path, now: Path) -> list[str]:
 
 
 def _compare_texts(before: Path, now: Path) -> list[str]:
-    """Lines that differ, those of the longer text too."""
+    """Compare two texts by line."""
     was, found = (
         {f"line {number}": line for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)}
         for path in (before, now)
@@ -141,7 +141,7 @@ def _read_table(path: Path) -> Any:
 
 
 def _compare_tables(before: Path, now: Path) -> list[str]:
-    """Columns that one has alone or of another type, the number of rows, and which rows differ in which column."""
+    """Compare columns, types, metadata and rows of two tables."""
     was, found = _read_table(before), _read_table(now)
     types = [{name: str(table.schema.field(name).type) for name in table.column_names} for table in (was, found)]
     lines = [f"column {line}" for line in format_changes(*types)]
@@ -164,7 +164,7 @@ def _compare_tables(before: Path, now: Path) -> list[str]:
 
 
 def _compare_row_ids(was: Any, found: Any) -> list[str]:
-    """Which ids came or went, where the rows have one."""
+    """Compare the ids of rows, if there are any."""
     if not all("id" in table.column_names for table in (was, found)):
         return []
     a, b = (set(map(str, table["id"].to_pylist())) for table in (was, found))
@@ -172,7 +172,7 @@ def _compare_row_ids(was: Any, found: Any) -> list[str]:
 
 
 def _compare_tensors(before: Path, now: Path) -> list[str]:
-    """Names, shapes, types and the largest difference of each tensor that differs."""
+    """Compare names, shapes, types and values of tensors."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -246,7 +246,7 @@ def compare_rerun(
             content = inside or (["the same content in other bytes"] if is_there else [])
             lines += [f"  {line}" for line in content]
     if lines and tells_times:
-        notes.append("it shows joules and times: what books of the machine told after it would be among them now")
+        notes.append("it shows joules and times: external meters may have added readings since")
     return lines, limit_lines(notes)
 
 

@@ -41,13 +41,13 @@ README_TEXT = """# {name}
 {description}
 
 This folder is an RO-Crate: `{metadata}` lists every file with its sha256, and every job with what it read, wrote and
-cost. The workflow that made it lies in `{workflow}`, the same provenance as PROV-JSON in `{prov}`, and each job's own
+cost. The workflow that made it is in `{workflow}`, the same provenance as PROV-JSON in `{prov}`, and each job's own
 record in `{records}`. Open `{page}` first.
 """
 
 
 def read_workflow_files(workflow: list[Path]) -> dict[str, bytes]:
-    """The files of the workflow by their paths in the run: the Snakefile, and what it includes, in folders beside it.
+    """Return the Snakefile and the files that it includes by their paths in the run.
 
     Raises:
         InputError: there is no Snakefile among them.
@@ -63,7 +63,7 @@ def read_workflow_files(workflow: list[Path]) -> dict[str, bytes]:
 
 
 def _add_pretrained(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
-    """Add what models of the run began with, with its licence, and that they are based on it."""
+    """Add pretrained models with their license, and which models of the run are based on them."""
     for record in records:
         if record.step == "pretrain.adopt" and (model := str(record.instance["model"])) in settings.pretrained:
             taken = settings.pretrained[model]
@@ -79,7 +79,7 @@ def _add_pretrained(files: CrateFiles, settings: CrateSettings, records: list[Re
 
 
 def _add_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
-    """Add the state of the log of attestations before this crate, so that whoever knows the crate's hash knows it."""
+    """Add the checkpoint of the attestation log before this crate, which the crate's hash then covers."""
     if checkpoint := checkpoint_before(run_directory, "provenance.crate"):
         graph.add(
             CHECKPOINT_IDENTIFIER,
@@ -93,7 +93,7 @@ def _add_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
 
 
 def _add_workflow(graph: CrateGraph, workflow: CrateWorkflow, written: dict[str, bytes], records: list[Record]) -> None:
-    """Make the Snakefile the workflow of the crate, and its rules and the README what they are."""
+    """Describe the Snakefile as the workflow of the crate, and its rules and README."""
     main = graph.entities[workflow.identifier]
     commits = sorted({str(record.git["commit"]) for record in records if record.git and record.git.get("commit")})
     steps = workflow.add_steps()
@@ -123,7 +123,7 @@ def _add_run(
     energies: list[str],
     title: str,
 ) -> str:
-    """Add what was done as a whole: the workflow's own action, from the configuration to what no job read."""
+    """Add the action of the whole workflow, from the configuration to the final outputs."""
     read = {entry.path for record in records for entry in record.inputs}
     left = [e.path for r in records for e in r.outputs if e.path not in read] or [records[-1].file]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})

@@ -46,7 +46,7 @@ UNKNOWN = "unknown"
 
 @cache
 def find_home_page(distribution: str) -> str | None:
-    """The address of an installed distribution, as its own metadata tell it; None where they tell none."""
+    """Return the home page of an installed distribution from its metadata; None if they have none."""
     try:
         fields = metadata(distribution)
     except PackageNotFoundError:
@@ -60,7 +60,7 @@ def find_home_page(distribution: str) -> str | None:
 
 
 def order_steps(records: list[Record]) -> dict[str, int]:
-    """The place of each step in the order of the workflow, from 1: after the steps whose files its jobs read.
+    """Return the position of each step in the workflow, from 1: after the steps whose files its jobs read.
 
     Raises:
         InputError: the records say that two jobs have read what the other wrote.
@@ -138,7 +138,7 @@ class CrateWorkflow:
         return self.add_tool(attempt.step, code, environment, commit, {})
 
     def step(self, name: str) -> str:
-        """The @id of a step of the workflow."""
+        """Return the @id of a step of the workflow."""
         return f"#step/{name}"
 
     def add_setting(self, record: Record, key: str, value: Any) -> str:
@@ -228,7 +228,7 @@ class CrateActions:
         self.add_control(record, identifier, COMPLETED_STATUS, start, record.ended)
 
     def add_attempt(self, attempt: Attempt, commit: str | None) -> None:
-        """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
+        """Add an attempt without valid outputs: it failed, was killed or was repeated later.
 
         It is an ActivateAction, since nothing is left that it created.
         """
@@ -254,7 +254,7 @@ class CrateActions:
         self.add_control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
 
     def add_control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
-        """Add that Snakemake had one job done, at one of its starts."""
+        """Add that one invocation of Snakemake ran a job."""
         self.done.append(action)
         start = start or UNKNOWN
         self.controls[start].append(
@@ -270,7 +270,7 @@ class CrateActions:
         self.ends[start] = max(ended, self.ends.get(start, ended))
 
     def add_invocations(self, engine: str, run: str) -> None:
-        """Add each start of Snakemake that had jobs done, and what it organized; `run` is the run's action."""
+        """Add each invocation of Snakemake with its jobs; `run` is the run's action."""
         for start, controls in sorted(self.controls.items()):
             _, began, process, *_ = [*start.split("."), "", ""]
             self.graph.add(
@@ -286,7 +286,7 @@ class CrateActions:
             )
 
     def add_usage(self, name: str, attempt: str | None, measured: dict[str, float]) -> Any:
-        """Add what a job or attempt was measured to use, and its energy by the account of the report."""
+        """Add measured use of a job or attempt, and its energy from the report."""
         place = f"#usage/{quote(name)}"
         used = [
             self.add_quantity(f"{place}/{quote(what)}", what, what, value=value) for what, value in measured.items()
@@ -295,7 +295,7 @@ class CrateActions:
         return references([*used, *self.add_energy(f"{place}/energy", "energy", figure)])
 
     def add_energy(self, identifier: str, name: str, figure: EnergyFigure) -> list[str]:
-        """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
+        """Add an energy with its 95 % interval, label and meters; nothing if it is unknown."""
         if not figure.is_known:
             return []
         values = {"value": figure.joules, "minValue": figure.low_joules, "maxValue": figure.high_joules}
@@ -319,7 +319,7 @@ class CrateActions:
 
 
 def _parse_invocation_time(began: str) -> str | None:
-    """The moment that a start's name tells, such as 20261123T072529, in ISO 8601; None where it tells none."""
+    """Return the time in the name of an invocation, such as 20261123T072529, in ISO 8601; None if it has none."""
     try:
         return datetime.strptime(began, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).isoformat()
     except ValueError:

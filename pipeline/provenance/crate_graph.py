@@ -53,12 +53,12 @@ ARROW_FILE, ARROW_FILE_MAGIC = "application/vnd.apache.arrow.file", b"ARROW1"
 
 
 def reference(identifier: str) -> dict[str, str]:
-    """A reference to an entity."""
+    """Return a reference to an entity."""
     return {"@id": identifier}
 
 
 def references(identifiers: Iterable[str]) -> Any:
-    """References in order, each once: a list, or as RO-Crate asks the one itself where there is one."""
+    """Return sorted references without duplicates; a single one is not in a list, as RO-Crate requires."""
     found = [reference(identifier) for identifier in sorted(set(identifiers))]
     return found[0] if len(found) == 1 else found
 
@@ -70,7 +70,7 @@ class CrateGraph:
         self.entities: dict[str, Entity] = {}
 
     def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> str:
-        """Add an entity, unless it is there, and return its @id; properties without a value are left out."""
+        """Add an entity unless it exists and return its @id; properties without a value are omitted."""
         given = {key: value for key, value in properties.items() if value is not None and value not in ("", [])}
         self.entities.setdefault(identifier, {"@id": identifier, "@type": kind, **given})
         return identifier
@@ -86,7 +86,7 @@ class CrateGraph:
         return self.add(identifier, "CreativeWork", name=license, identifier=license)
 
     def add_organization(self, name: str | None, url: str | None, contact: str | None) -> str:
-        """Add who ran the pipeline, as the configuration says it or does not, and return the @id."""
+        """Add the organization that ran the pipeline, stated or not, and return its @id."""
         if name is None:
             described = "the configuration names nobody who is responsible for the run (run.provider)"
             return self.add(UNKNOWN_AGENT, "Organization", name="not stated", description=described)
@@ -110,23 +110,23 @@ class CrateGraph:
         )
 
     def set_parameters(self, identifier: str, parameters: Iterable[str]) -> None:
-        """Say that an entity is a value of some parameters."""
+        """Set the parameters that an entity is a value of."""
         self.entities[identifier]["exampleOfWork"] = references(parameters)
 
     def sorted_entities(self) -> list[Entity]:
-        """All entities by @id."""
+        """Return all entities sorted by @id."""
         return [self.entities[key] for key in sorted(self.entities)]
 
 
 def _format_value(value: Any) -> str:
-    """A value of a source's description in words: {basis: …, holder: …} as `basis: …; holder: …`."""
+    """Format a value of a source's description: {basis: …, holder: …} as `basis: …; holder: …`."""
     if isinstance(value, dict):
         return "; ".join(f"{key}: {_format_value(item)}" for key, item in sorted(value.items()) if item is not None)
     return ", ".join(map(_format_value, value)) if isinstance(value, list) else str(value)
 
 
 def read_source_description(manifest: Path) -> dict[str, Any]:
-    """The description of a source from its manifest: name, language, license, rights.
+    """Return the description of a source from its manifest: name, language, license, rights.
 
     Raises:
         InputError: the manifest is no JSON or has no source.
@@ -171,7 +171,7 @@ class CrateFiles:
         self.total_bytes = 0
 
     def identifier(self, entry: FileEntry) -> str:
-        """The @id of a file: its path; of one that the crate does not list, its name and hash."""
+        """Return the @id of a file: its path, or name and hash if the crate does not list it."""
         if entry.path in self.listed:
             return quote(entry.path)
         name = entry.path.removeprefix("data:")
@@ -180,7 +180,7 @@ class CrateFiles:
         return self.graph.add(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
 
     def add(self) -> None:
-        """Add every file, with the hash that its record holds or else a computed one.
+        """Add every file with its recorded or else computed hash.
 
         Raises:
             InputError: a file that a record names is missing or has another length than the record says, or the name of
@@ -253,7 +253,7 @@ class CrateFiles:
         return inside
 
     def add_parameters(self) -> None:
-        """Add what each step reads and writes as its parameters, of which the files are values.
+        """Add inputs and outputs of each step as parameters, with the files as their values.
 
         What the crate does not list, such as raw text, is a value as the collection of all of it.
         """
