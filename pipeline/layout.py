@@ -1,4 +1,4 @@
-"""Every path of a results folder, spelled once.
+"""All paths of a results folder.
 
 A `Place` is a template relative to the folder of a run. Its wildcards have the names of the rules' wildcards.
 """

@@ -1,7 +1,7 @@
-"""The code of this project at a commit, and what of a step's code differs between two commits.
+"""The package at a commit, and differences of a step's code between two commits.
 
-The tree is taken out of the repository, and the module that follows a step from name to name is read once beside it, so
-that it sees that tree alone. Nothing of a commit is run.
+The tree is extracted from the repository. A copy of `pipeline.job.reach` follows the names of a step, so it
+sees only that tree. No code of a commit is run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SHOWN_LINES = 60
 
 
 def run_git(*words: str) -> bytes:
-    """Return the answer of git about the repository of the working directory.
+    """Run git in the repository of the working directory and return its output.
 
-    git refuses the repository of another user, whose settings may name programs. Where the code that runs is that
-    repository's own it may answer: that code runs already.
+    git refuses the repository of another user, whose settings may name programs. The repository of the running code is
+    allowed: its code runs already.
 
     Raises:
-        InputError: git is missing, refuses the repository, or does not know what it is asked for.
+        InputError: git is missing, refuses the repository, or does not know the commit.
     """
     folder = Path.cwd()
     trust = ["-c", f"safe.directory={folder}"] if Path(__file__).resolve().is_relative_to(folder) else []
@@ -79,13 +79,13 @@ def _archive_commit(commit: str) -> bytes:
 
 
 def recorded_commit(record: Record) -> str:
-    """The commit of a record, if it is one: what a record says is no option of git's."""
+    """Return the commit of a record, or an empty text if it is no full hash, such as an option of git."""
     commit = str((record.git or {}).get("commit") or "")
     return commit if len(commit) == FULL_COMMIT and set(commit) <= set("0123456789abcdef") else ""
 
 
 class CommitTree:
-    """The package as it was at a commit, below a folder."""
+    """The package at a commit, extracted to a folder."""
 
     def __init__(self, commit: str, folder: Path) -> None:
         with tarfile.open(fileobj=BytesIO(_archive_commit(commit))) as archive:
@@ -106,9 +106,9 @@ class CommitTree:
             del sys.modules[name]
 
     def code_version(self, step: str) -> str | None:
-        """Return the version of a step's code in this tree; None where it has none, or reckons versions otherwise.
+        """Return the code version of a step in this tree; None if it lacks the step or versions code otherwise.
 
-        That is so where the modules that reckon them are not those of today, byte by byte.
+        Versions agree only if the modules that compute them are those of today, byte by byte.
         """
         module = f"pipeline.{step}"
         for today in (reach, versions):
@@ -118,7 +118,7 @@ class CommitTree:
         return versions.version_by(self.reach, module) if self.reach.file_of(module) else None
 
     def statements(self, step: str) -> Statements:
-        """What a step reaches in this tree; nothing where it has no such step."""
+        """Return the statements that a step reaches in this tree; empty if it lacks the step."""
         module = f"pipeline.{step}"
         if self.reach.file_of(module) is None:
             return {}
@@ -140,7 +140,7 @@ class CommitTree:
 
 
 def _compare_statements(before: Statements, now: Statements) -> dict[str, str]:
-    """What differs, each with `changed`, `added` or `removed`."""
+    """Return the differing statements with `changed`, `added` or `removed`."""
     words = {}
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) != now.get(key):
@@ -149,7 +149,7 @@ def _compare_statements(before: Statements, now: Statements) -> dict[str, str]:
 
 
 def explain_code_changes(steps: Mapping[str, tuple[Record, Record]]) -> list[str]:
-    """Explain for steps whose code versions differ which functions do, and show the text of the difference.
+    """Return the functions that differ between the code versions of steps, and their diff.
 
     Args:
         steps: the two records of a job of each step.
@@ -189,7 +189,7 @@ def _compare_commits(commits: tuple[str, str], steps: list[str]) -> list[str]:
                 found.setdefault(f"{key} {word}", []).append(step)
             if not differing:
                 found.setdefault(
-                    "nothing between these commits: it was not committed, or versions were reckoned otherwise", []
+                    "nothing between these commits: it was not committed, or code was versioned otherwise", []
                 ).append(step)
     lines = [
         f"{description}  [{', '.join(steps[:3])}{' and more' if len(steps) > 3 else ''}]"

@@ -1,4 +1,4 @@
-"""The story of one document: where it came from, what each step decided about it and why, and where it lies now."""
+"""The lineage of one document: its source, the decision of each step with its reason, and its shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP_OUTPUTS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "
 
 
 def _read_rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
-    """Return the rows of a file whose column holds one of the values; where there is no file, none."""
+    """Return the rows of a file with one of the values in a column; none if there is no file."""
     if not path.is_file():
         return []
     columns = [name for name in pq.read_schema(path).names if name != leave_out]
@@ -37,7 +37,7 @@ def _read_rows(path: Path, ids: list[str], column: str = "id", leave_out: str = 
 
 
 class _DocumentLineage:
-    """Finds a document in the files of a run and writes down what they say."""
+    """Describes a document from the files of a run."""
 
     def __init__(self, run_directory: Path, document_id: str) -> None:
         self.run_directory = run_directory
@@ -82,7 +82,7 @@ class _DocumentLineage:
         return None
 
     def find_similar_ids(self) -> list[str]:
-        """Return ids of the source that look like the one that was asked for."""
+        """Return similar ids of the source."""
         found: set[str] = set()
         for corpus in self.corpora:
             for path in (*self._files(corpus, layout.FILTERED), *self._files(corpus, layout.REMOVED, step="filter")):
@@ -94,7 +94,7 @@ class _DocumentLineage:
         )
 
     def describe(self) -> list[str]:
-        """Return the story, a line for each thing to know.
+        """Return the lineage as lines.
 
         Raises:
             InputError: no corpus of the run read a document of that id.
@@ -113,7 +113,7 @@ class _DocumentLineage:
         return self.lines
 
     def _describe_corpus(self, corpus: str) -> bool:
-        """Tell what one corpus did with the document; return whether it read it."""
+        """Describe what one corpus did with the document; return whether it read it."""
         start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
         for step, place in STEP_OUTPUTS.items():
@@ -153,7 +153,7 @@ class _DocumentLineage:
         return True
 
     def _find_damage(self, corpus: str) -> str | None:
-        """Return what was wrong with the raw file of the document, where the filter left that out."""
+        """Return the damage of the document's raw file if the filter excluded that file."""
         record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
         listed = record.counts.get("quarantined", []) if record and self.file else []
         return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
@@ -177,7 +177,7 @@ class _DocumentLineage:
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
 
     def _describe_masks(self, corpus: str, unit: str) -> None:
-        """Tell how many of each kind of personal data were masked, and nothing of what they said."""
+        """Describe how many items of each kind of personal data were masked, without their content."""
         from pipeline.audit.masked_counts import count_masked_data  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
@@ -187,12 +187,12 @@ class _DocumentLineage:
             self.lines.append(f"    {count_masked_data(self.run_directory, record, self.id, self.file['name'], text)}")
 
     def _read_configuration(self, record: Record) -> Any:
-        """Return the configuration that a job was planned by; None where the record names none that is there."""
+        """Return the configuration in the snapshot of a job; None if there is none."""
         path = self.run_directory / record.frozen.path if record.frozen else None
         return json.loads(path.read_text(encoding="utf-8"))["configuration"] if path and path.is_file() else None
 
     def _describe_opt_out(self, corpus: str, reserved: str) -> None:
-        """Tell which entry of which list named a document, of which the story's one may be a copy."""
+        """Describe the entry of an opt-out list that matches the document, or the document that it is a copy of."""
         source = reserved.partition("/")[0]
         if reserved != self.id:
             paths = layout.REMOVED.glob(self.run_directory, corpus=corpus, step="filter", source=source)
@@ -206,7 +206,7 @@ class _DocumentLineage:
             self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
 
     def _describe_similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Tell how alike a near copy and the kept document are, where that was counted."""
+        """Describe the similarity of a near-duplicate and the kept document, if it was measured."""
         values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
         path = layout.DUPLICATES.path(self.run_directory, **values)
         for found in _read_rows(path, [self.id]):
@@ -228,7 +228,7 @@ class _DocumentLineage:
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
 
     def _describe_tokens(self, corpus: str, cluster: str) -> None:
-        """Tell the shard and split of every token set that was made from the corpus."""
+        """Describe shard and split in every token set of the corpus."""
         for (step, *_), record in sorted(self.records.items()):
             read = any(
                 (layout.FINAL_DOCUMENTS.parse(entry.path) or {}).get("corpus") == corpus for entry in record.inputs
@@ -242,7 +242,7 @@ class _DocumentLineage:
 
 
 def trace_document(run_directory: Path, document_id: str) -> list[str]:
-    """Return the story of one document as lines.
+    """Return the lineage of one document as lines.
 
     Raises:
         InputError: the run has no records, or no document of that id.

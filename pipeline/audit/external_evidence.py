@@ -1,7 +1,7 @@
-"""What lies beside a run and must agree with it, where it is at hand: the raw files, and the commits of its code.
+"""Compare a run with evidence outside of it: raw files and git commits.
 
-Both are of the reader: raw files are looked for below the working directory or a folder that is named, commits in the
-repository of the working directory. What is not at hand is counted and proves nothing.
+Both come from the reader: raw files below the working directory or a given folder, commits from the repository of the
+working directory. Missing evidence is counted and proves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RAW_PREFIX = "data:"
 
 @dataclass
 class EvidenceComparison:
-    """What was compared: sentences on what differs, what agreed, and what could not be compared, by why."""
+    """The result of a comparison: problems, the number that agree, and missing evidence by reason."""
 
     what: str
     problems: list[str] = field(default_factory=list)
@@ -28,21 +28,21 @@ class EvidenceComparison:
     absent: dict[str, int] = field(default_factory=dict)
 
     def format_lines(self) -> list[str]:
-        """Return the problems, and one line on how far the comparison went; nothing where there was nothing to do."""
+        """Return the problems and a summary line; nothing if there was nothing to compare."""
         parts = [f"{self.agreed} agree"] if self.agreed else []
         parts += [f"{len(self.problems)} differ"] if self.problems else []
         parts += [f"{number} {why}" for why, number in sorted(self.absent.items())]
         return [*self.problems, *([f"{self.what}: {', '.join(parts)}."] if parts else [])]
 
     def count_absent(self, why: str) -> None:
-        """Count one that cannot be compared."""
+        """Count an item that cannot be compared."""
         self.absent[why] = self.absent.get(why, 0) + 1
 
 
 def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceComparison:
-    """Compare the raw files that jobs read, and the models that trainings began with, with those at hand, by hashes.
+    """Compare raw files and pretrained models with the hashes in the records.
 
-    Files of one name in two folders outside of the project have one name in the records: either hash will do.
+    Files with one name in two folders outside of the project share a name in the records: either hash is accepted.
     """
     compared = EvidenceComparison("Raw files")
     read: dict[str, dict[str, str]] = {}
@@ -55,7 +55,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
         places = [Path(path)] + ([raw / path] if raw else [])
         file = next((place for place in places if place.is_file()), None)
         if file is None:
-            compared.count_absent("not at hand (name their folder with --raw FOLDER)")
+            compared.count_absent("not found (name their folder with --raw FOLDER)")
         elif (now := hash_file(file)) in hashes:
             compared.agreed += 1
         else:
@@ -65,7 +65,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
 
 
 def compare_code_versions(records: list[Record]) -> EvidenceComparison:
-    """Compare the code versions of the records with those that the trees of their commits have."""
+    """Compare the code versions of records with the trees of their commits."""
     compared = EvidenceComparison("Code of the steps by the commits that their records name")
     steps: dict[str, dict[str, dict[str, str]]] = {}
     for record in records:
@@ -100,12 +100,12 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
 
 
 def compare_external_evidence(run_directory: Path, raw: Path | None) -> list[EvidenceComparison]:
-    """Return what was compared with what lies beside a run.
+    """Return the comparisons of a run with raw files and commits.
 
     Raises:
         InputError: the folder of raw files is none.
     """
     if raw is not None and not raw.is_dir():
-        raise InputError(f"{raw} is no folder: name the one that the raw files lie in with --raw FOLDER")
+        raise InputError(f"{raw} is no folder: name the folder of the raw files with --raw FOLDER")
     records, _ = read_records(run_directory)
     return [compare_raw_files(records, raw), compare_code_versions(records)]

@@ -1,4 +1,4 @@
-"""What was masked in one document: how many of each kind of personal data, computed anew from its raw file.
+"""Counts of masked personal data in one document, recomputed from its raw file.
 
 No count per document is kept. The steps of the filter run once more on this document alone, and what they give is the
 proof: it has to be the text that the corpus holds. The data themselves are neither shown nor kept.
@@ -20,7 +20,7 @@ from pipeline.corpus.settings import FilterSettings
 
 
 def count_masked_data(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
-    """What was masked in a document, in one line; why that is not known where its raw file is not at hand.
+    """Describe the masked data of a document in one line, or why they are unknown.
 
     `record` is the filter's; `name` is that of the raw file in the manifest, and `text` the document after the filter.
     """

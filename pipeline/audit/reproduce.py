@@ -1,8 +1,7 @@
-"""Does steps of a run again, one by name or a draw of all, and says whether they write the same.
+"""Rerun steps of a run, one by name or a random sample, and compare their outputs.
 
-A step is done in a folder of its own: its record says settings, inputs, outputs, launch and versions, its command how
-they were given. What it read is linked there after its bytes were compared with the record, so that nothing of the run
-is changed.
+A rerun has a folder of its own. Settings, inputs, outputs, launch and versions come from the record. Inputs are linked
+after their hashes were compared, so the run itself is not changed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ CONCLUDING_STEPS = (
 
 
 class RerunVerdict(IntEnum):
-    """What came of it, as the exit code."""
+    """The result of a rerun, as exit code."""
 
     IDENTICAL = 0
     DIFFERS = 1
@@ -58,19 +57,19 @@ class RerunVerdict(IntEnum):
 
 @dataclass
 class RerunOutcome:
-    """What came of doing one step again."""
+    """The result of rerunning one step."""
 
     name: str
     verdict: RerunVerdict
     lines: list[str] = field(default_factory=list)
 
     def format_lines(self) -> list[str]:
-        """The verdict and what explains it, as lines."""
+        """Return the verdict and its explanation as lines."""
         return [f"{self.name}: {VERDICTS[self.verdict]}", *(f"  {line}" for line in self.lines)]
 
 
 class StepRerun:
-    """One step that is done again in `folder`, which is empty.
+    """A rerun of one step in an empty folder.
 
     Args:
         run_directory: of the run, which is only read.
@@ -90,7 +89,7 @@ class StepRerun:
         self.warnings: list[str] = []
 
     def run(self) -> RerunOutcome:
-        """Do the step again and compare what it wrote."""
+        """Rerun the step and compare its outputs."""
         try:
             command = self.build_command()
             self.link_inputs()
@@ -103,7 +102,7 @@ class StepRerun:
         return RerunOutcome(self.record.name, RerunVerdict.DIFFERS if differences else RerunVerdict.IDENTICAL, lines)
 
     def planned_settings(self) -> dict[str, Any]:
-        """Return the settings that the command had: by its words, or by the line of the log that has their digest."""
+        """Return the settings in the command, or those with their digest in the attestation log."""
         text = command_option(self.record.full_command, "--settings") or "{}"
         if not text.startswith(DIGEST_PREFIX):
             return dict(json.loads(text))
@@ -115,7 +114,7 @@ class StepRerun:
         return {}
 
     def relocate(self, word: str) -> str:
-        """A word of the command with the paths of the other folder.
+        """Return a word of the command with paths in the folder of the rerun.
 
         Raises:
             InputError: it lies outside of the project, and nobody said where.
@@ -133,7 +132,7 @@ class StepRerun:
         )
 
     def build_command(self) -> list[str]:
-        """The command line of the step for the other folder, with the settings of the record and the versions here.
+        """Return the command line for the rerun, with recorded settings and current versions.
 
         Raises:
             InputError: the step is no longer there, or the record does not say what it was given.
@@ -187,7 +186,7 @@ class StepRerun:
         return words
 
     def describe_commit(self) -> str:
-        """The commit of the record's code in words."""
+        """Return the commit of the record in words."""
         git = self.record.git or {}
         changes = ", with changes that were not committed" if git.get("dirty") else ""
         return f"commit {git['commit']}{changes}" if git.get("commit") else "a commit that the record does not name"
@@ -204,7 +203,7 @@ class StepRerun:
         self._link(path)
 
     def link_inputs(self) -> None:
-        """Link what the step reads: its inputs, what an input names, and of a step that reads the whole run all.
+        """Link inputs, files that inputs name, and all files for a step that reads the whole run.
 
         Raises:
             InputError: a file of it is gone or has other bytes than were read.
@@ -232,7 +231,7 @@ class StepRerun:
             self._checked((folder / shard["path"]).as_posix(), shard["sha256"])
 
     def link_run(self) -> None:
-        """Link the other files of the run as they were when the step began, for a step that reads all that is there."""
+        """Link the other files of the run as they were when the step began."""
         outputs = {entry.path for entry in self.record.outputs}
         for path in list_files(self.run_directory):
             below = path.relative_to(self.run_directory).as_posix()
@@ -249,7 +248,7 @@ class StepRerun:
                 self._link(below)
 
     def copy_log(self) -> None:
-        """Copy the lines of the log of attestations that were there when the step began."""
+        """Copy the lines of the attestation log from before the step began."""
         log, own = self.run_directory / layout.ATTESTATION_LOG, f"{layout.ATTEMPTS}/{self.record.attempt}"
         began = (line for line in read_log(self.run_directory) if line.statement.kind == ATTEMPT_BEGAN)
         first = next((line.number for line in began if line.statement.subject[0].name == own), None)
@@ -258,7 +257,7 @@ class StepRerun:
                 (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, first - 1)))
 
     def copy_readings(self, readings: str) -> None:
-        """Copy of a meter's readings what it had written when the step ended: it went on after that."""
+        """Copy the readings of a meter up to the end of the step."""
         until = self.record.ended_seconds
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and _interval_end(line, until) <= until]
@@ -267,7 +266,7 @@ class StepRerun:
             (self.rerun_folder / readings).write_text("".join(kept), encoding="utf-8")
 
     def check_inputs(self, command: list[str]) -> None:
-        """Compare the raw files that the command stands for with the record.
+        """Compare the raw files of the command with the record.
 
         Raises:
             InputError: one is missing, has other bytes, or there are others.
@@ -304,7 +303,7 @@ class StepRerun:
 
 
 def _interval_end(line: str, otherwise: float) -> float:
-    """Return when the interval of a line of readings ended; of a line that is none, what is given."""
+    """Return the end of an interval of readings, or a default for a broken line."""
     try:
         return float(json.loads(line)["ended"])
     except (ValueError, KeyError, TypeError):
@@ -325,7 +324,7 @@ def _clean_environment() -> dict[str, str]:
 
 
 def find_record(records: list[Record], step: str) -> Record:
-    """The record of that name, such as `corpus.filter.main.laws.0`, or title.
+    """Return the record of a name, such as `corpus.filter.main.laws.0`, or title.
 
     Raises:
         InputError: there is none.
@@ -339,7 +338,7 @@ def find_record(records: list[Record], step: str) -> Record:
 
 
 def sample_records(records: list[Record], number: int, seed: str) -> list[Record]:
-    """Some of the records: those with the smallest sha256 of `SEED NAME`, so that anybody can draw the same again."""
+    """Return a reproducible sample: the records with the smallest SHA-256 of `SEED NAME`."""
 
     def place(record: Record) -> str:
         return hashlib.sha256(f"{seed} {record.name}".encode()).hexdigest()
@@ -348,7 +347,7 @@ def sample_records(records: list[Record], number: int, seed: str) -> list[Record
 
 
 def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> RerunOutcome:
-    """Do one step again, in a new folder below `folder`, or in one that is deleted afterwards."""
+    """Rerun one step, in a new folder below `folder` or in a temporary one."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as temporary:
         place = (folder or Path(temporary)) / record.name
         try:
@@ -361,7 +360,7 @@ def reproduce(run_directory: Path, record: Record, folder: Path | None = None, r
 
 
 def rerun_conclusions(run_directory: Path) -> Iterator[RerunOutcome]:
-    """Do again what draws conclusions from other files of a run, where the code here is that of its record."""
+    """Rerun the steps that conclude from other files of a run, if the code is that of their records."""
     for record in load_records(run_directory):
         if record.step not in CONCLUDING_STEPS:
             continue

@@ -37,7 +37,7 @@ CONTEXT_TOKENS = 8  # tokens on either side that are shown with it
 
 
 class QuoteSearch:
-    """Finds texts in the training documents of a model.
+    """Searches the training documents of a model for a text.
 
     Raises:
         InputError: the run has no training of that model, or its tokens or their suffix arrays are gone or others.
@@ -48,7 +48,7 @@ class QuoteSearch:
         self.search = TextSearch(self.audit.index, self.audit.tokenizer)
 
     def rights(self, source: str) -> str:
-        """The holder and the basis of the rights on a source, in words, from its manifest."""
+        """Return holder and basis of the rights on a source from its manifest."""
         described = self.audit.source(source)
         if not described:
             return "holder not known: its manifest is not here"
@@ -57,7 +57,7 @@ class QuoteSearch:
         return ", ".join(stated) or "holder not stated"
 
     def steps(self, document: str) -> str:
-        """The training steps that saw a document, in words."""
+        """Return the training steps that saw a document."""
         visits = self.audit.find_visits(document)
         seen = sorted({visit["step"] for visit in visits if visit["step"] is not None})
         if not seen:
@@ -66,7 +66,7 @@ class QuoteSearch:
         return f"seen in {format_count(len(seen), 'step')}: {first}{f' and {more} more' if more > 0 else ''}"
 
     def describe_matches(self, text: str, minimum: int, most: int | None) -> Iterator[str]:
-        """Yield what is found of a text, line by line; of each part at most so many documents."""
+        """Yield the matches of a text as lines, with at most `most` documents each."""
         parts = self.search.find_parts(text, minimum)
         where = f"the training documents of {self.audit.model}"
         if not parts:
@@ -118,7 +118,7 @@ def quote(
 
 
 def trace_token(run_directory: Path, model: str, step: int, sample: int, token: int) -> list[str]:
-    """The origin of one input token of a training step, as lines; steps count from 1, samples and tokens from 0.
+    """Return the origin of an input token of a training step; steps count from 1, samples and tokens from 0.
 
     Raises:
         InputError: there is no such model, step, sample or token, or its tokens are gone or others.
@@ -161,7 +161,7 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
 def _verify_document_tokens(
     run_directory: Path, maker: Record | None, document: str, encoder: Encoder, tokens: list[int]
 ) -> str:
-    """Whether the document in the corpus gives these tokens, by encoding it again."""
+    """Encode a document of the corpus again and say whether it gives these tokens."""
     source = document.partition("/")[0]
     for entry in maker.inputs if maker else []:
         file = run_directory / entry.path
@@ -176,7 +176,7 @@ def _verify_document_tokens(
 
 
 def _describe_raw_files(records: list[Record], document: str) -> list[str]:
-    """The raw file that a filter read the document from, and whether it is at hand with the same bytes."""
+    """Return the raw file of a document and whether it exists with its recorded hash."""
     source, _, rest = document.partition("/")
     found: dict[str, FileEntry] = {}
     for record in records:

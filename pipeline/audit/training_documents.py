@@ -30,7 +30,7 @@ from pipeline.tokens.token_reader import TokenReader
 
 
 class TrainingAudit:
-    """The sampler of a model's training as its records and its last milestone describe it."""
+    """The sampler of a training, rebuilt from its records and its last milestone."""
 
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
@@ -81,13 +81,13 @@ class TrainingAudit:
 
     @property
     def base_model(self) -> str:
-        """The model of the run that this one goes on from."""
+        """The model of the run that this training continues."""
         first = min(self._segments, key=lambda record: int(record.settings["last_step"]))
         paths = [entry.path for entry in first.inputs if entry.name == "previous"]
         return paths[0].split("/")[1] if paths else "another"
 
     def source(self, name: str) -> dict[str, Any]:
-        """Return what the manifest of a source says of it; nothing where its manifest is not there."""
+        """Return the description of a source from its manifest; empty if there is none."""
         if name not in self._sources:
             try:
                 self._sources[name] = read_source_description(layout.MANIFEST.path(self.run_directory, source=name))
@@ -100,7 +100,7 @@ class TrainingAudit:
         return row["license"] or self.source(row["source"]).get("license") or "not known: its manifest is not here"
 
     def describe_training(self) -> str:
-        """What the answers rest on, in one line."""
+        """Return the training in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
         sizes = dict.fromkeys(map(str, self.sampler.batches.batch_sizes))
         begun = f"from step {self.first_step} of model {self.base_model} " if self.first_step else ""
@@ -120,11 +120,11 @@ class TrainingAudit:
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
     def count_sequences(self, step: int) -> int:
-        """How many sequences a step saw."""
+        """Return the number of sequences of a step."""
         return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
 
     def _place(self, step: int, sample: int) -> tuple[int, int]:
-        """The row of tokens that a sample was cut from, and where it begins there."""
+        """Return the token stream of a sample and its start."""
         for name, number, first, end in (
             ("step", step, self.first_step + 1, self.last_step + 1),
             ("sample", sample, 0, self.count_sequences(step)),
@@ -172,7 +172,7 @@ class TrainingAudit:
 
     @cached_property
     def logged_hashes(self) -> dict[int, str]:
-        """The hash that the processes logged of the batch of each step; steps of older trainings have none."""
+        """The logged batch hash of each step; older trainings have none."""
         found: dict[int, str] = {}
         for record in self._segments:
             for entry in record.outputs:
@@ -186,7 +186,7 @@ class TrainingAudit:
         return found
 
     def mismatched_steps(self, steps: Iterable[int]) -> list[int]:
-        """Those of the steps whose logged hash is not that of the batch which records and tokens give."""
+        """Return the steps whose logged batch hash differs from the rebuilt batch."""
         differing = []
         for step in steps:
             tokens_BT = self.sampler.read_rows(self.sampler.global_batch(step - 1))
@@ -195,7 +195,7 @@ class TrainingAudit:
         return differing
 
     def verify_steps(self, steps: Iterable[int]) -> tuple[str, bool]:
-        """A sentence on what the hashes of these steps say of the answer, and whether one contradicts it."""
+        """Return a sentence on the batch hashes of some steps, and whether one contradicts the rebuilt batch."""
         asked = sorted(set(steps))
         known = [step for step in asked if step in self.logged_hashes]
         if differing := self.mismatched_steps(known):

@@ -1,4 +1,4 @@
-"""Finds which domains, ids and holders stand in a unit, so that an opt-out list concerns those units alone it names.
+"""Hash the domains, ids and holders of a unit, so that an opt-out list affects only units that it names.
 
 They are kept as hashes of 64 bits: a unit of a million documents takes some megabytes, and names nobody. Where two
 values have one hash, a unit is given an entry that hits nothing in it.
@@ -42,7 +42,7 @@ _NUMBER_SUFFIX = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
 
 
 class RecordIdentity(NamedTuple):
-    """What a record says about itself, as the opt-out list may name it; `ids` are its own id and the full one."""
+    """The fields of a record that an opt-out list may name; `ids` are its own id and the full one."""
 
     ids: tuple[str, ...]
     url: str | None
@@ -147,7 +147,7 @@ def hash_entries(
 
 
 def write_entries(path: Path, entries: HashIndex) -> None:
-    """Write the hashes of a unit, for nobody else to read: whom one guesses, one can look for in them."""
+    """Write the hashes of a unit, unreadable for others: guessed values can be looked up in them."""
     path.touch(mode=0o660)
     with path.open("wb") as stream:
         np.save(stream, entries, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Proves that what is on the opt-out lists, and its copies, is not in the corpus: counted before, searched after."""
+"""Verify that documents on opt-out lists, and their copies, are not in the corpus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.sources.settings import OPT_OUT_KINDS
 
 
 def _summarize_list(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
-    """Return date, hash and numbers of entries of a list, and which of them name nothing."""
+    """Return date, hash and entry counts of a list, and the entries without documents."""
     return {
         "date": opt_out["date"],
         "sha256": opt_out["sha256"],
@@ -54,7 +54,7 @@ def _count_removed(removed: list[Path]) -> Counter[str]:
 def _search_unit(
     final: Path, signatures: Path, reserved: ReservedSignatures, ids: Keys, lists: dict[str, Any]
 ) -> Counter[str]:
-    """Search the final file of a unit, beside its signatures, and return how much that was.
+    """Search the final file of a unit and its signatures; return the counts of what was searched.
 
     Args:
         ids: hashed, of what is reserved and of its copies.
@@ -73,7 +73,7 @@ def _search_unit(
     opt_out = lists.get(known["source"], manifest_opt_out({}))
     by_holder = opt_out.get("holder") in opt_out["holders"]
     for how, names, found in (
-        ("stands on the list, or was removed as a copy", table["id"], contains_hashes(ids, own)),
+        ("is on the list, or was removed as a copy", table["id"], contains_hashes(ids, own)),
         ("is of a domain on the list", table["id"], match_domains(table["url"], set(opt_out["domains"]))),
         ("is of a holder on the list", table["id"], [by_holder] * len(table)),
         ("is a copy of a reserved document", signed["id"], reserved.match_signatures(signed, reserved.hashes)),
@@ -94,7 +94,7 @@ def run(
     final: list[Path],
     forgotten: Path,
 ) -> dict[str, Any]:
-    """Write what each list names, how much was there before, and that nothing was found after.
+    """Write the entries of each list, document counts before, and that nothing was found after.
 
     Documents are looked for by their id, by the domain of their address, by the holder of their source, and by their
     signatures: a text with the hash, or a band's key, of a reserved one.

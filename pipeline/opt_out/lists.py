@@ -1,4 +1,4 @@
-"""Reads opt-out lists, and shows their entries without personal data."""
+"""Read opt-out lists, and mask personal data in their entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mask_personal_data(entry: str) -> str:
 
 
 def publishable_list(opt_out: OptOut) -> dict[str, Any]:
-    """Return a list as anybody may see it."""
+    """Return a list with personal data masked, for publication."""
     ids, holders = map(mask_personal_data, opt_out.ids), map(mask_personal_data, opt_out.holders)
     return {"date": opt_out.date, "domains": opt_out.domains, "ids": [*ids], "holders": [*holders]}
 

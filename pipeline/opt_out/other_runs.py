@@ -1,4 +1,4 @@
-"""What lies beside a run below its results folder, as far as it decides whether it has to be searched again."""
+"""State of the other runs and archives in a results folder, which decides whether a search is repeated."""
 
 from __future__ import annotations
 

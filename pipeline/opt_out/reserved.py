@@ -1,4 +1,4 @@
-"""Signs the documents of one unit that its holders reserved, so that their copies are found wherever else they stand.
+"""Compute signatures of the reserved documents of a unit, so that their copies elsewhere are found.
 
 No text is kept: the file holds the ids, and the hashes that the deduplication compares.
 """

@@ -1,4 +1,4 @@
-"""What is to be forgotten, and whether it stands in a file: by id, by domain, and by what its text hashes to."""
+"""Match reserved documents by id, domain and text signature."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ReservedSignatures:
         self.hashes = {name: union_hashes(found) for name, found in keys.items()}
 
     def match_signatures(self, table: pa.Table, columns: Iterable[str]) -> BooleanArray:
-        """Return for each row of signatures whether one of the columns has what it has in a reserved document.
+        """Return for each row of signatures whether a column matches a reserved document.
 
         Args:
             columns: those that were computed as here; a band's key of 0 stands for none.

@@ -1,4 +1,4 @@
-"""Where else the documents of opt-out lists, or copies of them, still stand: in the folder of one run."""
+"""Search the folder of one run for documents of opt-out lists and their copies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIGNATURE_SETTINGS = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_
 
 @dataclass(frozen=True)
 class RemainingCopy:
-    """Something below the results folder, to which `path` is relative, that has or may have what is to be forgotten.
+    """A path, relative to the results folder, that has or may have documents to be forgotten.
 
     Where it is not `certain`, `why` says why it is suspected; `documents` is None where they could not be counted.
     """
@@ -52,7 +52,7 @@ class RemainingCopy:
 
 @dataclass(frozen=True)
 class ForgottenDocuments:
-    """What is looked for: the hashes of ids, the domains by source, and for each corpus its reserved signatures."""
+    """Documents to search for: hashed ids, domains by source, and reserved signatures by corpus."""
 
     ids: Keys
     domains: dict[str, set[str]]

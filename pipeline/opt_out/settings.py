@@ -1,4 +1,4 @@
-"""How reserved documents are read and signed, as the corpus reads and signs others, and where remains are sought."""
+"""Settings of the opt-out steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def collect_line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[L
 
 
 class RemainsSettings(Settings):
-    """How each corpus is signed, from which corpus each token set is made, and what lies beside the run."""
+    """Signatures by corpus, the corpus of each token set, and the state of other runs."""
 
     run: str
     corpora: dict[str, SignatureSettings]

@@ -1,12 +1,11 @@
-"""Evidence: what a run leaves beside its results, and what the log of attestations says of it.
+"""Evidence of a run besides its results, and its attestation.
 
-Attempts, books, lists of batches, readings, logs and copies of the configuration are attested when a start ends. What
-grows (readings, logs) may be attested while it does, so its length is attested as well; it is compared to its end, and
-may be longer only while a start works on the run.
+Attempts, external meters, batch records, readings, logs and snapshots are attested when an invocation ends. Readings
+and logs may grow afterwards, so their length is attested as well; they may be longer only during an invocation.
 
-What was changed between two starts is noted in the log by the next one, which vouches for none of it: else whoever has
-no key could change a file and wait until the owner's next start signs it. The log alone decides which files no job can
-have written since they were attested: no clock is asked.
+The next invocation records in the log which files changed since the last one, and does not vouch for them. Otherwise
+somebody without the key could change a file and have the owner's next invocation sign it. Only the log decides which
+files no job can have changed since they were attested; clocks play no part.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SLURM_FOLDER = f"{layout.SLURM_LOGS}/"
 
 
 class Attestation(NamedTuple):
-    """What the newest attestation says of a file: its hash, the bytes that this is of (None: all), and the line."""
+    """The newest attestation of a file: its hash, the number of hashed bytes (None: all), and the line."""
 
     sha256: str
     bytes: int | None
@@ -57,7 +56,7 @@ def list_evidence(run_directory: Path) -> list[str]:
 
 
 def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
-    """Return what is attested of each file, by its path; of an attempt's beginning only that it was."""
+    """Return the newest attestation of each file by path; the begin of an attempt counts only if nothing else does."""
     newest: dict[str, Attestation] = {}
     for line in (line for line in found if line.statement.kind != EVIDENCE_CHANGED):
         for entry in (*line.statement.subject, *line.statement.byproducts):
@@ -73,7 +72,7 @@ def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
 
 
 def hash_prefix(path: Path, size_bytes: int | None) -> str:
-    """Return the hash of the first bytes of a file, of all for None; of a shorter file that of what there is."""
+    """Return the SHA-256 of the first bytes of a file; None means all of them."""
     digest = hashlib.sha256()
     left = size_bytes
     with path.open("rb") as stream:
@@ -84,7 +83,7 @@ def hash_prefix(path: Path, size_bytes: int | None) -> str:
 
 
 def describe_change(run_directory: Path, path: str, known: Attestation, may_grow: bool) -> str | None:
-    """Return in what a file differs from its newest attestation, as a sentence; None where it does not."""
+    """Return how a file differs from its newest attestation, as a sentence; None if it does not."""
     size = (run_directory / path).stat().st_size
     if hash_prefix(run_directory / path, known.bytes) != known.sha256:
         return f"{path} was changed: it is not what line {known.line} of {ATTESTATION_LOG} attests."
@@ -97,12 +96,12 @@ def describe_change(run_directory: Path, path: str, known: Attestation, may_grow
 
 
 def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
-    """Attest all evidence that is new or has changed since it was attested last; return how many files that are.
+    """Attest all new and changed evidence; return the number of files.
 
-    What somebody changed between two starts, as the log notes, is not attested as long as it is so.
+    Files that the log records as changed between two invocations are not attested.
 
     Raises:
-        InputError: the log was cut or changed, or the key cannot be used.
+        InputError: the log was truncated or changed, or the key cannot be used.
     """
     found = [*read_log(run_directory)]
     known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
@@ -110,7 +109,7 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
     line_hashes, subject = {line.sha256 for line in found}, []
     for path in list_evidence(run_directory):
-        if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in line_hashes:  # it is of another log
+        if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in line_hashes:  # of another log
             continue
         size = (run_directory / path).stat().st_size if path.startswith(APPENDED_FOLDERS) else None
         sha256 = hash_prefix(run_directory / path, size)
@@ -126,10 +125,10 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
 
 
 def attest_removed_batches(run_directory: Path, paths: Iterable[Path]) -> None:
-    """Attest which lists of batches were deleted, as their units are no more; no other evidence may ever go.
+    """Attest that batch records of removed units were deleted; no other evidence may be deleted.
 
     Raises:
-        InputError: the log was cut or changed, or the key cannot be used.
+        InputError: the log was truncated or changed, or the key cannot be used.
     """
     known = newest_attestations(read_log(run_directory))
     names = [path.relative_to(run_directory).as_posix() for path in paths if path.is_relative_to(run_directory)]
@@ -143,23 +142,23 @@ def attest_removed_batches(run_directory: Path, paths: Iterable[Path]) -> None:
 
 
 def _attempt_name(line: LogLine) -> str:
-    """Return the name of the attempt that a line of a job is about."""
+    """Return the name of the attempt of a line."""
     names = (entry.name for entry in (*line.statement.subject, *line.statement.byproducts))
     path = next((name for name in names if name.startswith(f"{layout.ATTEMPTS}/")), "")
     return path.removeprefix(f"{layout.ATTEMPTS}/").removesuffix(".json")
 
 
 def _step_name(name: str) -> str:
-    """Return the step with which the name of an attempt, a log or a list of batches begins."""
+    """Return the step at the start of the name of an attempt, log or batch record."""
     return ".".join(name.split(".")[:2])
 
 
 def _build_closed_check(found: list[LogLine]) -> Callable[[str, Attestation], bool]:
-    """Return a function that says whether a file is closed: no job can have written it since it was attested.
+    """Return a function that says whether a file is closed: no job can have changed it since it was attested.
 
-    The files of an attempt are closed when it has ended, the reading of Snakemake's own process when its start has, and
-    logs and the like when nothing came after the end of the last start. An attempt without an end may still write: it
-    goes on in Slurm, or was killed. Accounting is not closed, as meters are asked again for what they did not know.
+    The files of an attempt are closed when it has ended, the readings of a Snakemake process when its invocation has
+    ended, and logs and similar files when no line follows the end of the last invocation. An attempt without an end may
+    still write: it runs in Slurm, or was killed. Accounting is never closed, because meters are queried again.
     """
     ended = {_attempt_name(line) for line in found if line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE)}
     endless = {_attempt_name(line) for line in found if line.statement.kind == ATTEMPT_BEGAN} - ended
@@ -178,10 +177,10 @@ def _build_closed_check(found: list[LogLine]) -> Callable[[str, Attestation], bo
 
 
 def attest_changes(run_directory: Path, say: Callable[[str], None]) -> None:
-    """Note in the log which closed files are not what it attests, and say it.
+    """Record in the log which closed files differ from their attestation, and print them.
 
     Raises:
-        InputError: the log was cut or changed, or the key cannot be used.
+        InputError: the log was truncated or changed, or the key cannot be used.
     """
     found = [*read_log(run_directory)]
     known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)

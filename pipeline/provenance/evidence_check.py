@@ -1,4 +1,4 @@
-"""Whether the evidence of a run is what the log of attestations says, and what each record and its attempt agree on."""
+"""Check evidence against the attestation log, and records against their commands and attempts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSION_OPTIONS = {"--code": "code_version", "--environment": "environment_versi
 
 
 def find_lock_owner(run_directory: Path, report: ReportProblem) -> LockOwner | None:
-    """Return who works on a run, where the process that its lock names is seen to live; name any other lock."""
+    """Return the lock owner of a run if its process is known to live; report any other lock."""
     path = run_directory / RUN_LOCK
     if path.is_symlink() or not path.is_file():
         return None
@@ -70,7 +70,7 @@ def find_lock_owner(run_directory: Path, report: ReportProblem) -> LockOwner | N
 
 
 class _FileHistory(NamedTuple):
-    """What the lines of a log attest of one file: the line and content each time, and the line of an attempt's end."""
+    """The attestations of one file: contents, the line of an attempt's begin, and the content at its end."""
 
     contents: list[Attestation]
     began: LogLine | None
@@ -94,7 +94,7 @@ def _collect_histories(lines: list[LogLine]) -> dict[str, _FileHistory]:
 
 
 def _hash_prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
-    """Return the hashes of the beginnings of a file that have one of these sizes, or for None that end with a line."""
+    """Return the hashes of prefixes of a file with these sizes; None stands for all prefixes that end with a line."""
     ends = {len(content), *(size for size in sizes if size is not None and size <= len(content))}
     if None in sizes:
         ends |= {match.end() for match in re.finditer(b"\n", content)}
@@ -107,7 +107,7 @@ def _hash_prefixes(content: bytes, sizes: set[int | None]) -> set[str]:
 
 
 class EvidenceCheck:
-    """The evidence in a run's folder, compared with the lines of the log."""
+    """Compares the evidence of a run with the lines of the log."""
 
     def __init__(self, run_directory: Path, inventory: Inventory, lines: list[LogLine], report: ReportProblem) -> None:
         self.run_directory, self.inventory, self.lines, self.report = run_directory, inventory, lines, report
@@ -117,7 +117,7 @@ class EvidenceCheck:
         self.owner = find_lock_owner(run_directory, report)
 
     def check(self) -> None:
-        """All evidence that was attested is there as it was, and there is no other."""
+        """Check that all attested evidence exists unchanged, and no other."""
         if not self.lines:  # one sentence says so
             return
         present = {
@@ -159,7 +159,7 @@ class EvidenceCheck:
             self._check_history(path, history, attestation)
 
     def _check_history(self, path: str, history: _FileHistory, newest: Attestation) -> None:
-        """What was attested once was attested anew only as its kind may change."""
+        """Check that a file was attested again only as its kind may change."""
         kind = self.inventory.files[path]
         first: Attestation | None = None
         if kind.change == APPEND_ONLY:
@@ -178,7 +178,7 @@ class EvidenceCheck:
             )
 
     def _check_beginning(self, path: str, line: LogLine) -> None:
-        """An attempt, also one whose end nobody has seen, is the one that began."""
+        """Check that an attempt is the one that began, also if it has no end."""
         try:
             content = parse_json((self.run_directory / path).read_bytes())
             is_same = fixed_attempt_fields(content) == fixed_attempt_fields(line.statement.predicate.attempt or {})
@@ -191,7 +191,7 @@ class EvidenceCheck:
         return any(content.sha256 == sha256 and content.line <= until for content in self.histories[path].contents)
 
     def uncovered(self, after: int, listed: set[str]) -> list[str]:
-        """Return the evidence for whose content no line up to this one vouches, and no crate that lists these files."""
+        """Return evidence whose content neither lines up to `after` nor the listed files of a crate cover."""
         return sorted(
             path
             for path, attestation in self.newest.items()
@@ -201,7 +201,7 @@ class EvidenceCheck:
 
 
 def _differing_keys(settings: dict[str, Any], given: dict[str, Any], key: str = "") -> list[str]:
-    """The keys of what was given that the settings have otherwise."""
+    """Return the keys whose values differ from the settings."""
     found = []
     for name, value in given.items():
         own, place = settings.get(name), f"{key}{name}"
@@ -232,7 +232,7 @@ def _check_command(record: Record) -> list[str]:
 
 
 def check_record(run_directory: Path, record: Record, report: Callable[[str, str], None], known: set[str]) -> None:
-    """Tell where a record is not what its command line and its attempt say, or its times cannot be.
+    """Report where a record contradicts its command line, its attempt or its own times.
 
     An attempt that is `known` to be changed is believed in nothing.
     """

@@ -1,4 +1,4 @@
-"""The inventory of a results folder: each kind of path that may be in it, who vouches for it, and one walk over all.
+"""The inventory of a results folder: allowed kinds of files, who vouches for each, and one walk over all paths.
 
 What is of no kind is named, wherever it is. docs/reference/results-folder.md lists the kinds for which nobody vouches.
 """
@@ -89,7 +89,7 @@ ACCEPTED_WITHOUT_VOUCHER = (
     f"a file in `{layout.TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
     f"`{layout.RUN_LOCK}`, where it names a start that is running on your machine and works on this folder",
 )
-"""What `verify` accepts without a word, as the auditor's page lists it."""
+"""What `verify` accepts silently, as listed on the auditor's page."""
 
 _NAME_PATTERN = r"[^./][^/]*"
 _REGEXES = tuple(
@@ -114,12 +114,12 @@ _KNOWN_FOLDERS = {
 
 
 def find_kind(path: str) -> FileKind | None:
-    """Return the kind of a file by its path in the run; None where no run has such a file."""
+    """Return the kind of a file by its path in the run; None if runs have no such file."""
     return next((kind for kind, regex in zip(FILE_KINDS, _REGEXES, strict=True) if regex.fullmatch(path)), None)
 
 
 class Inventory(NamedTuple):
-    """What is in a results folder.
+    """The files of a results folder, and problems with its paths.
 
     Attributes:
         files: the kind of each file by its path, without those in scratch.
@@ -141,7 +141,7 @@ class Inventory(NamedTuple):
 
 
 def take_inventory(run_directory: Path, below: Iterable[str] = ("",)) -> Inventory:
-    """Look once at every path below folders of a run; no link is followed, and scratch is not looked at."""
+    """List every path below folders of a run once; links are not followed and scratch is skipped."""
     inventory = Inventory({}, {}, {}, [], [])
     folders = [name for name in below if (place := run_directory / name).is_dir() and not (name and place.is_symlink())]
     while folders:
@@ -224,7 +224,7 @@ def is_readable(path: Path | os.DirEntry[str]) -> bool:
 
 
 def find_unreadable_evidence(run_directory: Path) -> str | None:
-    """Return the first of the folder of a run, its crate and its evidence that this user may not read."""
+    """Return the first of run folder, crate and evidence that this user may not read; None if all are readable."""
     evidence = ("", layout.LOGS, *sorted(folder for folder in _KNOWN_FOLDERS if f"{folder}/" not in _FREE_FOLDERS))
     evidence += (layout.CRATE, layout.ATTESTATION_LOG, layout.SIGNER, layout.PUBLIC_KEY)
     paths = ((name, run_directory / name) for name in evidence)

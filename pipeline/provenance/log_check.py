@@ -1,4 +1,4 @@
-"""Whether the log of attestations is whole, who signed it, and whether records and evidence are what it says."""
+"""Check the attestation log: hash chain, signatures, timestamps, published checkpoints, and records against it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ReportProblem = Callable[[str, str], None]
 
 
 class LogSignature(NamedTuple):
-    """Who signed a run: the owner that it names, the key's SHA-256, and whether the reader has given the key."""
+    """The signer of a run: owner, key fingerprint, and whether the reader gave the key."""
 
     owner: str
     key_sha256: str
@@ -27,7 +27,7 @@ class LogSignature(NamedTuple):
 
 
 class LogCheck:
-    """The log of a run, read once: its lines as far as they are whole, and what they say of each file."""
+    """Checks the attestation log of a run, which is read once."""
 
     def __init__(self, run_directory: Path, report: ReportProblem) -> None:
         self.run_directory, self.report = run_directory, report
@@ -36,7 +36,7 @@ class LogCheck:
             self.lines.extend(read_log(run_directory, strict=True))
         except InputError as error:
             report(ATTESTATION_LOG, f"{error}.")
-            self.lines.clear()  # what comes after a line that is none is not known: the log is believed in nothing
+            self.lines.clear()  # lines after a broken one are unknown, so the whole log is distrusted
         if not self.lines:
             report(
                 ATTESTATION_LOG,
@@ -50,7 +50,7 @@ class LogCheck:
         self.report(ATTESTATION_LOG, f"{ATTESTATION_LOG}, line {line.number} ({_describe_line(line)}), {sentence}")
 
     def check_chain(self) -> None:
-        """Every line names the one before it."""
+        """Check that every line names the previous one."""
         self.is_whole = True
         expected = NO_PREVIOUS_LINE
         for line in self.lines:
@@ -60,9 +60,9 @@ class LogCheck:
             expected = line.sha256
 
     def check_signatures(self, given: Path | None) -> LogSignature | None:
-        """What is signed is signed by that key, and from the first signature on everything is; None if nothing is.
+        """Check all signatures with one key; from the first one on every line needs one. None for an unsigned log.
 
-        A key that lies in the run is the run's own word, also where it is given.
+        A key from the run itself proves nothing about its owner, even if it is given.
 
         Raises:
             InputError: the key that was given is none.
@@ -102,7 +102,7 @@ class LogCheck:
         return LogSignature(owner, name, is_others)
 
     def check_timestamps(self, files: Iterable[str], certificates: Path | None) -> list[datetime]:
-        """Return when an authority saw heads of the log that it still has; the last one has to be among them.
+        """Return the times of valid timestamps of lines of the log; the last line needs one if certificates are given.
 
         Raises:
             InputError: the certificates are none.
@@ -129,7 +129,7 @@ class LogCheck:
         return times
 
     def check_published(self, published: Path) -> None:
-        """The log has all checkpoints that were published of this run, and the newest of them is its last line.
+        """Check that the log has all published checkpoints of the run, and that the newest is its last line.
 
         Raises:
             InputError: the file with the checkpoints cannot be read.
@@ -151,7 +151,7 @@ class LogCheck:
             self._report_log(f"has lines that were never published in {published.name}.")
 
     def check_checkpoint(self, given: str) -> None:
-        """The last line of the log is the one whose hash the reader has from the owner."""
+        """Check that the last line has the SHA-256 that the reader has from the owner."""
         number = next((line.number for line in self.lines if line.sha256 == given.lower()), None)
         if self.lines and number is None:
             self._report_log(f"was cut or changed: no line has the checkpoint given, {given}.")
@@ -160,7 +160,7 @@ class LogCheck:
             self._report_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
     def check_crate_checkpoint(self, crate: str, checkpoint: LogCheckpoint) -> None:
-        """The log has the line that the crate names as the last one before it was made."""
+        """Check that the log has the checkpoint that the crate names."""
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
             self._report_log(
                 f"was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
@@ -168,7 +168,7 @@ class LogCheck:
             )
 
     def check_records(self, records: Iterable[str], sha256_of: Callable[[str], str]) -> None:
-        """Every record is the newest that its step has attested: none is forged, none is an older one."""
+        """Check that every record is the newest one that its step attested."""
         if not self.lines:
             return
         history: dict[str, list[str]] = {}
@@ -183,7 +183,7 @@ class LogCheck:
                 self.report(path, f"{path} was changed: no line of {ATTESTATION_LOG} attests it.")
 
     def check_order(self) -> None:
-        """No job read what no job before it had written."""
+        """Check that no job read a file before a job had written it."""
         if not self.is_whole:  # its order is then none
             return
         ever = {entry.name for line in self._jobs() for entry in line.statement.subject}
@@ -198,12 +198,12 @@ class LogCheck:
                 written.setdefault(entry.name, set()).add(entry.sha256)
 
     def _jobs(self) -> list[LogLine]:
-        """The lines of finished jobs; the first subject of each is its record."""
+        """Return the lines of finished jobs; the first subject of each is its record."""
         return [line for line in self.lines if line.statement.kind == SLSA_PROVENANCE]
 
 
 def _describe_line(line: LogLine) -> str:
-    """The first file that a line attests, and how many more."""
+    """Return the first file of a line and the number of further ones."""
     first, *more = (
         entry.name.removeprefix(f"{RECORDS}/").removeprefix(f"{ATTEMPTS}/") for entry in line.statement.subject
     )

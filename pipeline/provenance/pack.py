@@ -26,7 +26,7 @@ EXCLUDED = (layout.SCRATCH, "private", layout.RUN_LOCK)
 
 
 class PackedBag(NamedTuple):
-    """How many files are in a bag, at an address, and left out; the bytes of those in it."""
+    """Numbers of files inside a bag, fetched from an address and left out, and the bytes inside."""
 
     inside: int
     fetched: int
@@ -54,7 +54,7 @@ def _read_crate_entities(run_directory: Path) -> list[dict[str, Any]]:
 
 
 def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_HashedFile]:
-    """The files of a run, evidence included, with their hashes, which are those of the crate."""
+    """Return all files of a run, evidence included, with hashes that agree with the crate."""
     expected = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"] and "sha256" in e}
     found = []
     for folder, subfolders, names in os.walk(run_directory):
@@ -80,7 +80,7 @@ def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list
 
 
 def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) -> dict[str, str]:
-    """The entries of bag-info.txt, as the crate says them; the date is that of the crate."""
+    """Return the entries of bag-info.txt from the crate, with its date."""
     by_id = {entity["@id"]: entity for entity in entities}
     root = by_id["./"]
     publisher = by_id[root["publisher"]["@id"]]
@@ -113,7 +113,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     if url is not None and not url.startswith(("https://", "http://")):
         raise InputError(f"--url {url} is no address: it begins with https://")
     if target.absolute().is_relative_to(run_directory.absolute()):
-        raise InputError(f"{target} lies in the run itself: name another folder with --to")
+        raise InputError(f"{target} is in the run itself: name another folder with --to")
     entities = _read_crate_entities(run_directory)
     files = _hash_run_files(run_directory, entities)
     small = [file for file in files if file.bytes <= limit_bytes or file.path in (layout.CRATE, layout.ATTESTATION_LOG)]

@@ -22,7 +22,7 @@ def _entity_identifier(entry: FileEntry) -> str:
 
 
 def build_prov_document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
-    """Return the PROV-JSON of a run: `attempts` are those whose outputs do not stand.
+    """Return the PROV-JSON of a run; `attempts` are those without valid outputs.
 
     A file is said to be derived from what its job read where that job wrote no other file; of several, no record says
     which of them came from what.

@@ -1,4 +1,4 @@
-"""Who signs a run, and what a reader of the archive is told about the run as a whole."""
+"""Settings of signing and of the RO-Crate."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pipeline.core.settings import Pretrained, Settings
 
 
 class Timestamps(Settings):
-    """An authority that says when the head of the log of attestations was there (RFC 3161)."""
+    """A timestamp authority (RFC 3161) for checkpoints of the attestation log."""
 
     url: str = Field(pattern=r"^https?://", description="where the authority takes requests, from the login node")
     certificates: str = Field(min_length=1, description="a PEM file: the authority's root certificate, to check by")
 
 
 class Provenance(Settings):
-    """Who signs a run, and where it is published that it was signed; none of it changes a result."""
+    """Signing key, owner, timestamps and public log of checkpoints; none of them changes a result."""
 
     key: str | None = Field(None, description="the private key that signs, a PEM file that every node can read")
     owner: str | None = Field(None, min_length=1, description="whose key it is, as readers know them")

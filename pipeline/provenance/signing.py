@@ -1,4 +1,4 @@
-"""The end of a start: models are signed, evidence is attested, and the log checkpoint is published.
+"""Signing of a run: key setup at the begin of an invocation; signatures, attestation and checkpoint at its end.
 
 Models get a signature in the format of OpenSSF's model-signing 1.0, which its own command makes and verifies. The log
 checkpoint, the hash of the log's last line, covers all that was attested; an authority's timestamp (RFC 3161) says that
@@ -6,7 +6,7 @@ it was there then, and a line in a log outside the results, to which nothing but
 seen.
 
 All of it happens after Snakemake's last job, while the interpreter shuts down: then no thread can start, and the exit
-code is settled. So models are signed in a process of their own, and a start that is not sealed ends by `fail`.
+code is settled. So models are signed in a process of their own, and incomplete signing ends by `exit_with_failure`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PrintLine = Callable[[str], None]
 
 
 class PublishedCheckpoint(NamedTuple):
-    """A log checkpoint: what was published of a run's log of attestations.
+    """A published checkpoint of the attestation log of a run.
 
     Attributes:
         run: the run's name.
         lines: how many lines the log had.
         sha256: the hash of the last one.
-        first: the hash of the first one, which tells the log from all others; None where an earlier version wrote it.
+        first: the hash of the first one, which identifies the log; None if an earlier version wrote it.
     """
 
     run: str
@@ -56,17 +56,17 @@ class PublishedCheckpoint(NamedTuple):
 
 
 def current_checkpoint(run_directory: Path) -> PublishedCheckpoint | None:
-    """Return the checkpoint of a run's log; None where there is no line.
+    """Return the current checkpoint of a run's log; None for an empty log.
 
     Raises:
-        InputError: the log was cut or changed.
+        InputError: the log was truncated or changed.
     """
     hashes = [line.sha256 for line in read_log(run_directory)]
     return PublishedCheckpoint(run_directory.name, len(hashes), hashes[-1], hashes[0]) if hashes else None
 
 
 def find_run_names(found: Iterable[LogLine]) -> list[str]:
-    """Return the names of the runs that the attempts of a log were made for, the newest last; one, unless renamed."""
+    """Return the run names in the attempts of a log, the newest last; several if the run was renamed."""
     attempts = (line.statement.predicate.attempt or {} for line in found if line.statement.kind == ATTEMPT_BEGAN)
     starts = (str(attempt.get("snakemake") or "") for attempt in attempts)
     return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
@@ -75,10 +75,10 @@ def find_run_names(found: Iterable[LogLine]) -> list[str]:
 def filter_checkpoints(
     published: Iterable[PublishedCheckpoint], names: Iterable[str], first: str
 ) -> list[PublishedCheckpoint]:
-    """Return the checkpoints that concern a run: those of its log, and those of any log under its name.
+    """Return the checkpoints of a log, and those of any log with one of its run names.
 
-    A folder's name is no part of it: a copy may be anywhere. A log that was written anew has another first line, and
-    is named as long as it claims the run's name.
+    The name of the folder does not matter, because a copy may be anywhere. A rewritten log has another first line but
+    the same run name.
     """
     own = set(names)
     return [checkpoint for checkpoint in published if checkpoint.first == first or checkpoint.run in own]
@@ -97,11 +97,11 @@ def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
             for entry in entries
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise InputError(f"{path} is no log of heads, as provenance.log writes it") from None
+        raise InputError(f"{path} is no log of checkpoints, as provenance.log writes it") from None
 
 
 def append_checkpoint(path: Path, checkpoint: PublishedCheckpoint) -> None:
-    """Append a checkpoint to a file, which is made where there is none; one that it has already is not added again.
+    """Append a checkpoint to a file, which is created if needed; a known checkpoint is not added again.
 
     Raises:
         InputError: the file is no log of checkpoints: nothing is written to it.
@@ -119,15 +119,15 @@ def append_checkpoint(path: Path, checkpoint: PublishedCheckpoint) -> None:
 
 
 def print_to_stderr(sentence: str) -> None:
-    """Say something when Snakemake's own log is closed already."""
+    """Print to standard error, for when Snakemake's log is closed."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def begin_signing(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
-    """Let the jobs of this start sign what they attest, write down whose key it is, and note what somebody changed.
+    """Set the signing key for the jobs of this invocation, write its owner, and record changed evidence.
 
     Raises:
-        InputError: the key cannot be used, the run is signed with another one, or its log was cut or changed.
+        InputError: the key cannot be used, the run is signed with another one, or its log was truncated or changed.
     """
     remove_partial_line(run_directory)
     _set_signing_key(run_directory, settings)
@@ -161,7 +161,7 @@ def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
-    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key.
+    """Sign the final folder of each model without a signature newer than its export, with a P-256 key.
 
     Raises:
         InputError: a model cannot be signed.
@@ -186,7 +186,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
 
 
 def publish_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
-    """Have the log checkpoint timestamped and appended to the log outside, unless that was done; and print it.
+    """Timestamp the checkpoint, append it to the public log, unless that was done, and print it.
 
     An authority that does not answer is no failure: the next start asks again.
 
@@ -212,7 +212,7 @@ def publish_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine
 
 
 def finish_signing(run_directory: Path, settings: Provenance, say: PrintLine) -> bool:
-    """Sign the models, attest the evidence and publish the log checkpoint.
+    """Sign the models, attest the evidence and publish the checkpoint.
 
     A model that cannot be signed takes nothing from the rest.
 
@@ -242,7 +242,7 @@ def finish_signing(run_directory: Path, settings: Provenance, say: PrintLine) ->
 
 
 def exit_with_failure() -> NoReturn:
-    """End this process with exit code 1 while the interpreter shuts down, whatever it would have ended with."""
+    """Exit with code 1 while the interpreter shuts down."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

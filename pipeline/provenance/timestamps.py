@@ -1,4 +1,4 @@
-"""Timestamps of the checkpoint of the log of attestations, by an authority (RFC 3161)."""
+"""Timestamps of checkpoints of the attestation log by an authority (RFC 3161)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 def _verify_response(answer: TimeStampResponse, checkpoint: str, certificates: Path) -> datetime:
-    """Return when the authority saw a checkpoint.
+    """Verify a response and return its time.
 
     Raises:
         InputError: the certificates are none.
@@ -43,7 +43,7 @@ def _verify_response(answer: TimeStampResponse, checkpoint: str, certificates: P
 
 
 def request_timestamp(checkpoint: str, settings: Timestamps) -> bytes:
-    """Return an authority's answer to the question when a checkpoint was there.
+    """Request a timestamp of a checkpoint and return the response.
 
     Raises:
         InputError: it does not answer, or not as its certificate says.
@@ -63,9 +63,9 @@ def request_timestamp(checkpoint: str, settings: Timestamps) -> bytes:
 
 
 def read_timestamp(path: Path, certificates: Path | None) -> datetime:
-    """Return when the authority saw the checkpoint that the file of its answer is named after.
+    """Return the time of a timestamp file, which is named by the SHA-256 of its checkpoint.
 
-    Without its root certificate the answer is believed to be the authority's.
+    Without certificates the signature of the authority is not checked.
 
     Raises:
         InputError: the certificates are none.

@@ -1,7 +1,7 @@
-"""Whether a run's results are still what its records and its crate say: every byte, every link, every count.
+"""Verify that results agree with records, crate and attestation log.
 
-Each file is hashed once. A file that was changed is named once and then believed in nothing else, so that one
-changed byte gives one sentence about one file.
+Each file is hashed once. A changed file is reported once and then distrusted, so that one changed byte gives one
+sentence about one file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.provenance.signing import find_run_names
 
 
 class _CrateMetadata:
-    """What the metadata say: sha256 of every file, the records of the run's jobs, and the log's state before it."""
+    """The content of a crate: SHA-256 of every file, records of the run, and the log checkpoint before it."""
 
     def __init__(self, text: bytes) -> None:
         entities: list[dict[str, Any]] = parse_json(text)["@graph"]
@@ -40,7 +40,7 @@ class _CrateMetadata:
 def _read_crate(
     run_directory: Path, records: list[Record], crate_sha256: str | None, problems: dict[str, str]
 ) -> _CrateMetadata | None:
-    """The crate, or None and a problem where it is missing, broken or not the one that was made."""
+    """Return the crate, or None with a problem if it is missing, broken or not the expected one."""
     path = run_directory / layout.CRATE
     if not path.is_file():
         problems[layout.CRATE] = f"{layout.CRATE} is missing: the crate was not made or was deleted."
@@ -66,7 +66,7 @@ def _read_crate(
 
 
 def _check_document_counts(name: str, part: dict[str, Any]) -> list[str]:
-    """Problems of the counts of one source or of the totals: documents in = kept + removed, step by step."""
+    """Check that documents in = kept + removed in each stage of a source or of the totals."""
     problems, expected = [], int(part["documents_in"])
     for step in part["stages"]:
         entering, kept, removed = int(step["in"]), int(step["kept"]), sum(map(int, step["removed"].values()))
@@ -97,7 +97,7 @@ def _check_statistics(run_directory: Path, path: str) -> list[str]:
 
 
 class TrustAnchors(NamedTuple):
-    """What a reader has from others than the run itself: without it the run vouches for itself alone."""
+    """What the reader has from the owner and not from the run: without it the run only vouches for itself."""
 
     crate_sha256: str | None = None
     key: Path | None = None
@@ -181,7 +181,7 @@ class _RunVerification:
         self.problems.setdefault(path, sentence)
 
     def check_files(self, crate: _CrateMetadata) -> None:
-        """Every file of the crate is there with its hash, and there is no other."""
+        """Check that every file of the crate exists with its hash, and no other file."""
         present = set(self.files)
         for path, expected in sorted(crate.sha256_of.items()):
             if path.startswith(self.closed):
@@ -194,7 +194,7 @@ class _RunVerification:
             self.report(path, f"{path} is unknown: the crate does not list it.")
 
     def check_outputs(self, record: Record) -> None:
-        """The files that a job wrote are there with the hashes in its record, and no other job wrote them."""
+        """Check that the outputs of a job have their recorded hashes and no other producer."""
         for output in record.outputs:
             producer = self.made[output.path][0]
             if producer is not record:
@@ -203,7 +203,7 @@ class _RunVerification:
                 self.check_file(output.path, output.sha256, record)
 
     def check_inputs(self, record: Record) -> None:
-        """What a job read is what another job wrote, or what lies there: the chain has no gap."""
+        """Check that inputs of a job are the outputs of another job or existing files."""
         for given in record.inputs:
             if given.is_outside or given.path in self.problems or given.path.startswith(self.closed):
                 continue
@@ -225,7 +225,7 @@ class _RunVerification:
                 )
 
     def check_frozen(self, record: Record) -> None:
-        """The run as it was when a job was planned is still what the job's record says."""
+        """Check that the snapshot of a job has its recorded hash."""
         if record.frozen is not None:
             self.check_file(record.frozen.path, record.frozen.sha256, record)
 
@@ -238,7 +238,7 @@ class _RunVerification:
             self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}.")
 
     def same_unit(self, record: Record, manifest: FileEntry) -> bool:
-        """Whether a source's manifest changed elsewhere only: the files of this job's unit are those that it lists.
+        """Return whether a changed manifest still lists the files of this job's unit.
 
         A file added to one unit of a source changes the manifest, and only that unit is read again.
         """
@@ -272,8 +272,8 @@ def verify(run_directory: Path, trusted: TrustAnchors = NO_TRUST_ANCHORS) -> lis
 
     Checks that the crate is the one of that sha256 (or of its record, if none is given), that its files are there
     unchanged and no others, that records agree with files, with their command lines and with each other, that no
-    document got lost in the counts, and that attempts, books, readings and logs are what the log of attestations says,
-    which is whole, signed with that key (or the run's own), and which an authority and the log of heads know so.
+    document got lost in the counts, and that attempts, external meters, readings and logs agree with the attestation
+    log, whose chain, signatures, timestamps and published checkpoints are valid.
 
     Raises:
         InputError: the folder does not exist, or what was given to trust cannot be read.

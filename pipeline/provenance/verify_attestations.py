@@ -1,4 +1,4 @@
-"""Checks the evidence of a run with Python's standard library alone: no Polder, no other package, no network.
+"""Standalone verifier of a run's attestation log and files: Python's standard library alone, no Polder, no network.
 
     python3 verify_attestations.py RUN_FOLDER [OWNER.pub] [--log-checkpoint SHA256] [--crate-sha256 SHA256]
 
@@ -65,7 +65,7 @@ def add_p256_points(a: Any, b: Any) -> Any:
 
 
 def multiply_point(point: Any, number: int, add: Callable[[Any, Any], Any], nothing: Any) -> Any:
-    """Return a point added to itself so many times."""
+    """Return the multiple of a point."""
     result = nothing
     while number:
         if number & 1:
@@ -154,7 +154,7 @@ def read_key(path: str) -> NamedKey:
 
 
 def previous_line_sha256(statement: Any) -> str:
-    """Return the hash of the line before that a statement names."""
+    """Return the SHA-256 of the previous line that a statement names."""
     if statement["predicateType"] != SLSA:
         return str(statement["predicate"]["before"])
     made = statement["predicate"]["runDetails"]["byproducts"]
@@ -162,7 +162,7 @@ def previous_line_sha256(statement: Any) -> str:
 
 
 def attested_files(statement: Any) -> list[tuple[str, str]]:
-    """Return the name and hash of what a statement attests."""
+    """Return name and SHA-256 of the files that a statement attests."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
     return [
         (entry["name"], entry["digest"]["sha256"])
@@ -181,7 +181,7 @@ def hash_file(path: str) -> str:
 
 
 def escape_to_one_line(text: str) -> str:
-    """Return a text on one line, without what a terminal obeys."""
+    """Return a text on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -257,7 +257,7 @@ def check_crate(run: str, given: str | None) -> tuple[list[str], dict[str, str]]
 
 
 def check_files(run: str, expected: list[tuple[str, str, str]]) -> tuple[list[str], int, int]:
-    """Return a problem for each file without the hash that somebody says, how many files are here, and are not."""
+    """Return problems of files with other hashes, and the numbers of checked and of absent files."""
     problems: dict[str, str] = {}
     found: dict[str, str] = {}
     absent: set[str] = set()

@@ -1,4 +1,4 @@
-"""Checks the files of a bag of a run against the bag's manifests, the run's crate and its log; needs Python 3.9 alone.
+"""Standalone verifier of a bag: its files against manifests, crate and attestation log; needs only Python 3.9.
 
     python verify_files.py [FOLDER] [--log-checkpoint SHA256] [--crate-sha256 SHA256]
 
@@ -40,12 +40,12 @@ TIMESTAMPS = "data/provenance/timestamps/"  # the newest is asked for when the l
 
 
 def escape_to_one_line(text: str) -> str:
-    """A text on one line, without what a terminal obeys."""
+    """Return a text on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 of a file, read in pieces."""
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(1 << 20), b""):
@@ -54,12 +54,12 @@ def hash_file(path: Path) -> str:
 
 
 def unescape_path(path: str) -> str:
-    """A path as a manifest writes it: line ends and % are escaped."""
+    """Return the path of an escaped path in a manifest."""
     return path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
 def read_manifest(manifest: Path) -> dict[str, str]:
-    """The hashes in a manifest, by path."""
+    """Return the hashes of a manifest by path."""
     found = {}
     for line in manifest.read_text(encoding="utf-8").splitlines():
         if line.strip():
@@ -69,7 +69,7 @@ def read_manifest(manifest: Path) -> dict[str, str]:
 
 
 def read_fetch_list(bag: Path) -> dict[str, str]:
-    """The addresses in fetch.txt, by path."""
+    """Return the URLs of fetch.txt by path."""
     if not (bag / "fetch.txt").is_file():
         return {}
     lines = (bag / "fetch.txt").read_text(encoding="utf-8").splitlines()
@@ -77,14 +77,14 @@ def read_fetch_list(bag: Path) -> dict[str, str]:
 
 
 def crate_files(bag: Path) -> dict[str, str]:
-    """The hashes that the crate says, by path in the bag."""
+    """Return the hashes of the crate by path in the bag."""
     graph = json.loads((bag / "data" / METADATA).read_text(encoding="utf-8"))["@graph"]
     is_file = [entity for entity in graph if "File" in entity["@type"] and "sha256" in entity]
     return {"data/" + unquote(entity["@id"]): entity["sha256"] for entity in is_file}
 
 
 def read_large_files(bag: Path) -> dict[str, str]:
-    """The hashes of the files that were too large to pack and have no address, by path in the bag."""
+    """Return the hashes of files that were too large to pack and have no URL, by path in the bag."""
     if not (bag / LARGE_FILES).is_file():
         return {}
     lines = (bag / LARGE_FILES).read_text(encoding="utf-8").splitlines()[1:]
@@ -92,13 +92,13 @@ def read_large_files(bag: Path) -> dict[str, str]:
 
 
 def attested_files(statement: Any) -> list[tuple[str, str]]:
-    """The name and hash of all that a line of the log attests; the line before it is among them."""
+    """Return name and hash of everything that a line attests, the previous line included."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
     return [(entry["name"], entry["digest"]["sha256"]) for entry in [*statement["subject"], *made]]
 
 
 def check_log(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str], set[str]]:
-    """The problems of the log, the newest hash that it says of each file, and all files that it names."""
+    """Return problems of the log, the newest hash of each file, and all files that it names."""
     path = bag / "data" / LOG
     content = path.read_bytes() if path.is_file() else b""
     problems = [] if content[-1:] in (b"", b"\n") else [f"data/{LOG} was cut: its last line has no end."]
@@ -128,7 +128,7 @@ def check_log(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, s
 def check_bag(
     bag: Path, checkpoint: str | None = None, crate_sha256: str | None = None
 ) -> tuple[list[str], dict[str, str], int]:
-    """All problems, a sentence each; what is elsewhere, path to where it is; and how many files were read."""
+    """Return all problems as sentences, where absent files are, and the number of checked files."""
     tags, payload = read_manifest(bag / "tagmanifest-sha256.txt"), read_manifest(bag / "manifest-sha256.txt")
     addresses, crate, large = read_fetch_list(bag), crate_files(bag), read_large_files(bag)
     problems: list[str] = []

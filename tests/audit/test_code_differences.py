@@ -45,7 +45,7 @@ def test_changed_functions_and_the_text_of_their_files(repository: Path) -> None
     b = commit(repository, {"pipeline/room/other.py": OTHER.replace("2", "3")})
     c = commit(repository, {"pipeline/room/other.py": OTHER.replace("1", "7"), "pipeline/room/apart.py": "x = 1\n"})
     assert explain_code_changes({"room.step": (record(a), record(b))}) == [
-        "nothing between these commits: it was not committed, or versions were reckoned otherwise  [room.step]"
+        "nothing between these commits: it was not committed, or code was versioned otherwise  [room.step]"
     ]
     lines = explain_code_changes({"room.step": (record(a), record(c))})
     assert lines[0] == "pipeline/room/other.py: used changed  [room.step]"

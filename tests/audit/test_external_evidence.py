@@ -43,7 +43,7 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
     ]
     without = compare_raw_files(records, None)
     assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
-    assert without.format_lines() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
+    assert without.format_lines() == ["Raw files: 1 agree, 1 not found (name their folder with --raw FOLDER)."]
     (problem,) = compare_raw_files(records, outside).problems
     assert problem.startswith(f"{outside}/b.txt, a raw file, was changed since: its sha256 is")
     assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem

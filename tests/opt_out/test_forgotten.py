@@ -137,7 +137,7 @@ def test_whatever_is_left_stops_the_step_by_its_id(made: Corpus) -> None:
     stops(r"t/y/3 is a copy of a reserved document")
     made.keys["t/y/3"] = (4, 0)
     made.final["t"]["t/y/1"] = None
-    stops(r"t/y/1 stands on the list, or was removed as a copy")
+    stops(r"t/y/1 is on the list, or was removed as a copy")
     del made.final["t"]["t/y/1"]
     made.final["s"]["s/x/2"] = "https://www.weg.nl"
     stops(r"s/x/2 is of a domain on the list")

@@ -37,7 +37,7 @@ def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, co
     log = tmp_path / "heads.jsonl"
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
-    with pytest.raises(InputError, match=r"heads\.jsonl is no log of heads"):
+    with pytest.raises(InputError, match=r"heads\.jsonl is no log of checkpoints"):
         append_checkpoint(log, FIRST)
     assert log.read_bytes() == before
 
@@ -47,7 +47,7 @@ def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any
     log.write_text("not JSON\n")
     said: list[str] = []
     signing.finish_signing(finished, Provenance(log=str(log)), said.append)
-    assert len(said) == 1 and "is no log of heads" in said[0]
+    assert len(said) == 1 and "is no log of checkpoints" in said[0]
     (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
     signing.publish_checkpoint(finished, Provenance(log=str(log)), said.append)
